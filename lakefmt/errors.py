@@ -1,0 +1,270 @@
+"""The errors of lakefmt: one tree, grouped by what the caller does next.
+
+::
+
+    LakefmtError
+    ├── ConflictError            retry, or rebase the change
+    │   ├── CommitConflict         another commit touched the same file groups
+    │   ├── WriterActive           another writer's instant is pending and alive
+    │   ├── LockUnavailable        the table lock is held by somebody else
+    │   └── LeaseLost              this writer was declared dead; its commit is refused
+    ├── NotFoundError            check the name (also KeyError)
+    │   ├── TableNotFound
+    │   ├── InstantNotFound
+    │   ├── ObjectNotFound
+    │   └── SnapshotExpired        files of a pinned snapshot were cleaned away
+    ├── AlreadyExistsError       choose another name, or accept what is there
+    │   └── TableExists
+    ├── InvalidInputError        fix the call: data, filter or option (also ValueError)
+    │   ├── SchemaMismatch
+    │   ├── InvalidKey
+    │   ├── InvalidFilter
+    │   └── UnknownSetting
+    ├── UnsupportedError         this lakefmt cannot do that to this table; nothing was changed
+    │   ├── UnsupportedVersion     upgrade lakefmt, or the table
+    │   ├── UnsupportedFeature     change the table's settings, or use another engine
+    │   └── MetadataTablePresent   drop the metadata table first, on request
+    ├── StateError               change the order of the calls
+    │   ├── IllegalTransition
+    │   └── InstantNotPending
+    ├── FormatError              repair the table: stored bytes are not what they should be
+    │   ├── CorruptFile
+    │   └── UnsafePath             a stored path leaves the table
+    ├── StorageError             wait and retry, or look at the store (``transient`` says which)
+    └── InternalError            report it: a law of lakefmt was broken; nothing was committed
+
+Every class carries a stable ``kind`` code (append-only) that also appears in the JSON output of the
+command line. Messages say what happened, to which instant or file, and what to try. Secrets never appear.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AlreadyExistsError",
+    "CommitConflict",
+    "ConflictError",
+    "CorruptFile",
+    "FormatError",
+    "IllegalTransition",
+    "InstantNotFound",
+    "InstantNotPending",
+    "InternalError",
+    "InvalidFilter",
+    "InvalidInputError",
+    "InvalidKey",
+    "LakefmtError",
+    "LeaseLost",
+    "LockUnavailable",
+    "MetadataTablePresent",
+    "NotFoundError",
+    "ObjectNotFound",
+    "SchemaMismatch",
+    "SnapshotExpired",
+    "StateError",
+    "StorageError",
+    "TableExists",
+    "TableNotFound",
+    "UnknownSetting",
+    "UnsafePath",
+    "UnsupportedError",
+    "UnsupportedFeature",
+    "UnsupportedVersion",
+    "WriterActive",
+]
+
+
+class LakefmtError(Exception):
+    """Base of every error that lakefmt raises on purpose."""
+
+    kind: ClassVar[str] = "lakefmt"
+
+    def __str__(self) -> str:
+        # KeyError would print the repr of its argument; a sentence is wanted.
+        return str(self.args[0]) if self.args else self.kind
+
+
+class ConflictError(LakefmtError):
+    """Somebody else was faster or holds something; retry or rebase."""
+
+    kind = "conflict"
+
+
+class CommitConflict(ConflictError):
+    """A commit that completed meanwhile changed the same file groups."""
+
+    kind = "commit_conflict"
+
+
+class WriterActive(ConflictError):
+    """Another writer's instant is pending and its heartbeat has not expired."""
+
+    kind = "writer_active"
+
+
+class LockUnavailable(ConflictError):
+    """The table lock could not be had within the time allowed."""
+
+    kind = "lock_unavailable"
+
+
+class LeaseLost(ConflictError):
+    """This writer lost its lease or was rolled back by another; its commit is refused."""
+
+    kind = "lease_lost"
+
+
+class NotFoundError(LakefmtError, KeyError):
+    """Something named in the call is not there."""
+
+    kind = "not_found"
+
+
+class TableNotFound(NotFoundError):
+    """The path holds no table."""
+
+    kind = "table_not_found"
+
+
+class InstantNotFound(NotFoundError):
+    """The timeline (active and archived) has no such instant."""
+
+    kind = "instant_not_found"
+
+
+class ObjectNotFound(NotFoundError):
+    """The store has no object of that name."""
+
+    kind = "object_not_found"
+
+
+class SnapshotExpired(NotFoundError):
+    """Files that a pinned snapshot needs have been cleaned away."""
+
+    kind = "snapshot_expired"
+
+
+class AlreadyExistsError(LakefmtError):
+    """Something of that name is already there."""
+
+    kind = "already_exists"
+
+
+class TableExists(AlreadyExistsError):
+    """The path already holds a table."""
+
+    kind = "table_exists"
+
+
+class InvalidInputError(LakefmtError, ValueError):
+    """The call cannot be carried out as given; fix the data or the option."""
+
+    kind = "invalid_input"
+
+
+class SchemaMismatch(InvalidInputError):
+    """The data do not fit the table's schema."""
+
+    kind = "schema_mismatch"
+
+
+class InvalidKey(InvalidInputError):
+    """A record key or partition value cannot be used."""
+
+    kind = "invalid_key"
+
+
+class InvalidFilter(InvalidInputError):
+    """A filter cannot be understood or names unknown columns."""
+
+    kind = "invalid_filter"
+
+
+class UnknownSetting(InvalidInputError):
+    """No setting has that name, or the value is not one it takes."""
+
+    kind = "unknown_setting"
+
+
+class UnsupportedError(LakefmtError):
+    """This lakefmt does not do that to this table; nothing was changed."""
+
+    kind = "unsupported"
+
+
+class UnsupportedVersion(UnsupportedError):
+    """The table's version or layout is not one that lakefmt reads."""
+
+    kind = "unsupported_version"
+
+
+class UnsupportedFeature(UnsupportedError):
+    """The table uses a feature that lakefmt cannot keep."""
+
+    kind = "unsupported_feature"
+
+
+class MetadataTablePresent(UnsupportedError):
+    """The table advertises a metadata table or index; writing past it would hide rows from other readers."""
+
+    kind = "metadata_table_present"
+
+
+class StateError(LakefmtError):
+    """The call came in the wrong order."""
+
+    kind = "state"
+
+
+class IllegalTransition(StateError):
+    """An instant may not move to that state; nothing moved."""
+
+    kind = "illegal_transition"
+
+
+class InstantNotPending(StateError):
+    """The instant is not pending any more (completed, rolled back or never begun)."""
+
+    kind = "instant_not_pending"
+
+
+class FormatError(LakefmtError):
+    """Stored bytes are not what the format asks for."""
+
+    kind = "format"
+
+
+class CorruptFile(FormatError):
+    """A file cannot be decoded: truncated, damaged or of another kind."""
+
+    kind = "corrupt_file"
+
+
+class UnsafePath(FormatError):
+    """A path found in a stored file is absolute, leaves the table, or holds forbidden characters."""
+
+    kind = "unsafe_path"
+
+
+class StorageError(LakefmtError):
+    """The store failed. ``transient`` says whether waiting may help."""
+
+    kind = "storage"
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_storage_error, (type(self), self.args[0], self.transient))
+
+
+class InternalError(LakefmtError):
+    """A law of lakefmt was broken; the operation stopped before anything became visible."""
+
+    kind = "internal"
+
+
+def _rebuild_storage_error(cls: type[StorageError], message: str, transient: bool) -> StorageError:
+    return cls(message, transient=transient)

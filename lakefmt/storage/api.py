@@ -1,0 +1,164 @@
+"""What a store is: objects by name under one base, with the answers an effect can have.
+
+Rules of residence: pure declarations. Names are relative to the table's base, parts joined by ``/``, without
+leading or trailing slash, never with ``.`` or ``..`` as a part: :func:`check_name` is the gate.
+
+Every effect may end *done*, *refused* or *unknown* (the answer was lost). Callers handle all three.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol, runtime_checkable
+
+import pyarrow.fs as pafs
+
+from lakefmt.errors import UnsafePath
+
+__all__ = ["Capabilities", "ObjectInfo", "ObjectStore", "PutOutcome", "Sink", "check_name"]
+
+Buffer = bytes | bytearray | memoryview
+
+
+class PutOutcome(enum.Enum):
+    """How a put-if-absent ended."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can promise.
+
+    Attributes:
+        put_if_absent: an object appears whole or not at all, and never over another one.
+        directories: directories exist by themselves (and empty ones can be left behind).
+        durable: ``durable=True`` really reaches the disk before the call returns.
+    """
+
+    put_if_absent: bool
+    directories: bool
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object: its name, size in bytes and modification time in epoch seconds (0.0 when unknown)."""
+
+    name: str
+    size: int
+    modified: float = 0.0
+
+
+class Sink(Protocol):
+    """An object in the making. Nothing is visible before :meth:`put_if_absent`; leaving the context drops the rest."""
+
+    @property
+    def file(self) -> BinaryIO:
+        """The writable, append-only binary file that takes the bytes."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        ...
+
+    def put_if_absent(self) -> PutOutcome:
+        """Give the finished object its name, whole, unless the name is taken."""
+        ...
+
+
+@runtime_checkable
+class ObjectStore(Protocol):
+    """Objects by name under one base."""
+
+    @property
+    def url(self) -> str:
+        """The base as text that is safe to print (no secrets)."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store can promise."""
+        ...
+
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
+        """Return a whole object.
+
+        Raises:
+            ObjectNotFound: there is none.
+            CorruptFile: it is larger than `max_bytes` (checked before allocation).
+            StorageError: the store failed.
+        """
+        ...
+
+    def info(self, name: str) -> ObjectInfo | None:
+        """Return an object's size and time, or None when there is none. Never answered from a cache."""
+        ...
+
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
+        """Yield the objects below the directory `prefix`, in no order; never from a cache.
+
+        Not recursive: only objects directly inside. A prefix that does not exist yields nothing. Temporary
+        objects of unfinished puts are never yielded.
+        """
+        ...
+
+    def list_directories(self, prefix: str = "") -> list[str]:
+        """Return the names (relative to the base) of the directories directly inside `prefix`."""
+        ...
+
+    def put_if_absent(self, name: str, data: Buffer, *, durable: bool = False) -> PutOutcome:
+        """Create an object whole, unless the name is taken."""
+        ...
+
+    def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
+        """Create or replace an object whole (readers see the old or the new bytes)."""
+        ...
+
+    def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[Sink]:
+        """Open a sink for a large object that appears by put-if-absent."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects; those that are not there are ignored.
+
+        Raises:
+            StorageError: at least one could not be removed; the message names it.
+        """
+        ...
+
+    def delete_tree(self, prefix: str) -> None:
+        """Remove everything below the directory `prefix` and the directory itself."""
+        ...
+
+    def make_directories(self, names: Iterable[str]) -> None:
+        """Create directories where the store has such things; nothing elsewhere."""
+        ...
+
+    def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
+        """Return an Arrow file system and the prefix that turns a name into its path there (reading only)."""
+        ...
+
+
+_FORBIDDEN_PARTS = frozenset({"", ".", ".."})
+
+
+def check_name(name: str) -> str:
+    """Return `name` when it stays under the table's base.
+
+    Raises:
+        UnsafePath: it is empty, absolute, has ``.``, ``..`` or empty parts, a backslash drive or a NUL.
+
+    Example:
+        >>> check_name("city=sf/a.parquet")
+        'city=sf/a.parquet'
+    """
+    if "\x00" in name or not _FORBIDDEN_PARTS.isdisjoint(name.split("/")):
+        raise UnsafePath(f"path {name!r} is not a plain path below the table")
+    return name

@@ -1,0 +1,237 @@
+"""The values every part speaks: frozen, checked when built, without any reference to storage.
+
+Rules of residence: a type lives here when two or more floors speak it. Nothing here reads a clock, draws a
+random number or touches a store; those are handed in through :class:`Clock` and :class:`IdSource`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NewType, Protocol
+
+from lakefmt.errors import InvalidInputError, UnsupportedVersion
+
+__all__ = [
+    "META_COLUMNS",
+    "Clock",
+    "CommitResult",
+    "FileId",
+    "IdSource",
+    "InstantTime",
+    "MergeMode",
+    "PartitionPath",
+    "RandomIds",
+    "SystemClock",
+    "TableType",
+    "TableVersion",
+    "WriteOperation",
+    "WriteStat",
+    "check_instant_time",
+]
+
+#: An instant time: 17 digits ``yyyyMMddHHmmssSSS`` (14 in tables of old releases). Compared as text.
+InstantTime = NewType("InstantTime", str)
+
+#: A file group's name inside its partition.
+FileId = NewType("FileId", str)
+
+#: A partition's path relative to the table, as it is on disk; ``""`` is the root of an unpartitioned table.
+PartitionPath = NewType("PartitionPath", str)
+
+COMMIT_TIME = "_hoodie_commit_time"
+COMMIT_SEQNO = "_hoodie_commit_seqno"
+RECORD_KEY = "_hoodie_record_key"
+PARTITION_PATH = "_hoodie_partition_path"
+FILE_NAME = "_hoodie_file_name"
+
+#: The five meta columns, always first and in this order (spec 4.5).
+META_COLUMNS: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+
+#: A boolean data column with meaning: true deletes the row (spec 7.9).
+IS_DELETED = "_hoodie_is_deleted"
+
+_INSTANT = re.compile(r"[0-9]{14}(?:[0-9]{3})?")
+
+
+def check_instant_time(text: str) -> InstantTime:
+    """Return `text` as an instant time.
+
+    Raises:
+        InvalidInputError: `text` is not 14 or 17 digits.
+
+    Example:
+        >>> check_instant_time("20260101000000000")
+        '20260101000000000'
+    """
+    if not _INSTANT.fullmatch(text):
+        raise InvalidInputError(f"{text!r} is not an instant time: 17 digits yyyyMMddHHmmssSSS are expected")
+    return InstantTime(text)
+
+
+class TableType(enum.Enum):
+    """How a table keeps changed rows."""
+
+    COPY_ON_WRITE = "COPY_ON_WRITE"
+    MERGE_ON_READ = "MERGE_ON_READ"
+
+    @classmethod
+    def parse(cls, text: str) -> TableType:
+        """Return the type named `text`: ``cow``, ``mor`` or Hudi's long names, in any case."""
+        short = {"COW": cls.COPY_ON_WRITE, "MOR": cls.MERGE_ON_READ}
+        upper = text.upper()
+        if upper in short:
+            return short[upper]
+        try:
+            return cls(upper)
+        except ValueError:
+            raise InvalidInputError(f"unknown table type {text!r}: expected 'cow' or 'mor'") from None
+
+
+class TableVersion(enum.IntEnum):
+    """The versions of Hudi's table format that lakefmt knows (spec 1.1)."""
+
+    SIX = 6
+    EIGHT = 8
+    NINE = 9
+
+    @property
+    def layout(self) -> int:
+        """The timeline layout: 1 for version 6, 2 from version 8 on."""
+        return 1 if self is TableVersion.SIX else 2
+
+    @classmethod
+    def parse(cls, value: int | str) -> TableVersion:
+        """Return the version numbered `value`.
+
+        Raises:
+            UnsupportedVersion: lakefmt does not know that version.
+        """
+        try:
+            return cls(int(value))
+        except ValueError:
+            raise UnsupportedVersion(
+                f"table version {value} is not supported: lakefmt reads and writes versions 6, 8 and 9"
+            ) from None
+
+
+class MergeMode(enum.Enum):
+    """Which of two records with one key wins (spec 1.7)."""
+
+    COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
+    EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
+    CUSTOM = "CUSTOM"
+
+
+class WriteOperation(enum.Enum):
+    """What a write does, in Hudi's words (spec 3.5)."""
+
+    INSERT = "INSERT"
+    UPSERT = "UPSERT"
+    BULK_INSERT = "BULK_INSERT"
+    DELETE = "DELETE"
+    INSERT_OVERWRITE = "INSERT_OVERWRITE"
+    INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
+    DELETE_PARTITION = "DELETE_PARTITION"
+    CLUSTER = "CLUSTER"
+    COMPACT = "COMPACT"
+    LOG_COMPACT = "LOG_COMPACT"
+    INDEX = "INDEX"
+    ALTER_SCHEMA = "ALTER_SCHEMA"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStat:
+    """What one written file holds: the entry of a commit for that file (spec 3.4, 3.5).
+
+    Numbers are rows or bytes; ``path`` is relative to the table.
+    """
+
+    file_id: FileId
+    partition_path: PartitionPath
+    path: str
+    prev_commit: str = "null"
+    num_writes: int = 0
+    num_inserts: int = 0
+    num_update_writes: int = 0
+    num_deletes: int = 0
+    total_write_bytes: int = 0
+    file_size_in_bytes: int = 0
+    total_write_errors: int = 0
+    prev_base_file: str | None = None
+    base_file: str | None = None
+    log_files: tuple[str, ...] | None = None
+    log_version: int | None = None
+    log_offset: int | None = None
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def file_name(self) -> str:
+        """The last part of ``path``."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What a writing verb did; prints as one readable line."""
+
+    instant: InstantTime | None
+    completion_time: InstantTime | None = None
+    action: str | None = None
+    operation: WriteOperation = WriteOperation.UNKNOWN
+    num_inserts: int = 0
+    num_updates: int = 0
+    num_deletes: int = 0
+    files: tuple[WriteStat, ...] = ()
+    bytes_written: int = 0
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.instant is None:
+            return f"{self.operation.value.lower()}: no rows, no instant"
+        return (
+            f"{self.operation.value.lower()} {self.instant}: {self.num_inserts:,} inserted, "
+            f"{self.num_updates:,} updated, {self.num_deletes:,} deleted in {len(self.files)} files, "
+            f"{self.bytes_written:,} bytes, {self.seconds:.3f} s"
+        )
+
+
+class Clock(Protocol):
+    """Where time comes from; handed in so that tests own it."""
+
+    def now(self) -> datetime:
+        """Return the present as an aware datetime."""
+        ...
+
+
+class IdSource(Protocol):
+    """Where new identifiers come from; handed in so that tests own it."""
+
+    def new_uuid(self) -> str:
+        """Return a fresh lower-case UUID of 36 characters."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """Return the present in UTC."""
+        return datetime.now(UTC)
+
+
+class RandomIds:
+    """Random UUIDs (version 4)."""
+
+    def __init__(self, make: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
+        self._make = make
+
+    def new_uuid(self) -> str:
+        """Return a fresh UUID."""
+        return str(self._make())
