@@ -1,0 +1,281 @@
+"""Settings: one typed table that refuses what it does not know (pure).
+
+Four classes: *honoured*; *inert* (accepted and noted once: they steer machinery that lakefmt does not have);
+*refused* (meaningful, but not supported: ignoring them would break a promise); and everything else is *unknown*.
+Precedence: call > handle > table > default. The documentation's table is generated from here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lakefmt.errors import UnknownSetting, UnsupportedFeature
+
+__all__ = ["SETTINGS", "Setting", "SettingClass", "SettingValue", "Settings", "resolve_settings", "settings_markdown"]
+
+SettingValue = str | int | float | bool | None
+
+
+class SettingClass(enum.Enum):
+    """What becomes of a setting."""
+
+    HONOURED = "honoured"
+    INERT = "inert"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its key, type, default, and the reason for either.
+
+    ``table_key`` marks settings that restate a property of the table: accepted when they agree with it.
+    """
+
+    key: str
+    parse: Callable[[str], SettingValue]
+    default: SettingValue
+    doc: str
+    kind: SettingClass = SettingClass.HONOURED
+    minimum: float | None = None
+    choices: tuple[str, ...] = ()
+    table_key: str | None = None
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.lower() == "true"
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _honoured(
+    key: str,
+    parse: Callable[[str], SettingValue],
+    default: SettingValue,
+    doc: str,
+    minimum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Setting:
+    return Setting(key, parse, default, doc, minimum=minimum, choices=choices)
+
+
+def _inert(key: str, doc: str) -> Setting:
+    return Setting(key, _text, None, doc, SettingClass.INERT)
+
+
+def _refused(key: str, doc: str) -> Setting:
+    return Setting(key, _text, None, doc, SettingClass.REFUSED)
+
+
+def _restated(key: str, table_key: str) -> Setting:
+    return Setting(key, _text, None, f"must agree with the table's `{table_key}`", table_key=table_key)
+
+
+MIB = 1024 * 1024
+
+_ALL: Final[tuple[Setting, ...]] = (
+    _honoured("lakefmt.durability", _text, "fsync", "`fsync`: data files and completed instants reach the disk before "
+              "a commit returns; `none`: they reach the page cache", choices=("fsync", "none")),
+    _honoured("lakefmt.write.threads", int, 0, "threads that write files; 0: as many as cores, at most 8", minimum=0),
+    _honoured("lakefmt.write.window.bytes", int, 128 * MIB, "bytes of a stream that are held while it is spread over "
+              "partitions", minimum=1024),
+    _honoured("lakefmt.write.null_list_elements", _text, "refuse", "`refuse`: null elements in lists are refused, "
+              "because Spark's rewrite of such a file fails; `allow`: they are written", choices=("refuse", "allow")),
+    _honoured("hoodie.parquet.max.file.size", int, 120 * MIB, "target size of a base file in bytes", minimum=1024),
+    _honoured("hoodie.parquet.small.file.limit", int, 100 * MIB, "base files below this many bytes take new rows "
+              "before new files are made; 0 switches that off", minimum=0),
+    _honoured("hoodie.copyonwrite.record.size.estimate", int, 0, "bytes per stored row when no earlier commit tells; "
+              "0: guessed from the batch", minimum=0),
+    _honoured("hoodie.parquet.compression.codec", _text, "zstd", "codec of base files",
+              choices=("zstd", "snappy", "gzip", "none")),
+    _honoured("lakefmt.parquet.compression.level", int, 1, "level of codecs that have one", minimum=1),
+    _honoured("hoodie.parquet.bloom.filter.enabled", _bool, True, "write a key filter into every base file; without "
+              "one a Spark writer with the bloom index fails"),
+    _honoured("hoodie.index.bloom.num_entries", int, 0, "planned keys per filter; 0: sized to the file", minimum=0),
+    _honoured("hoodie.index.bloom.fpp", float, 1e-9, "false positives per probe of a filter", minimum=0),
+    _honoured("hoodie.bloom.index.filter.dynamic.max.entries", int, 100000, "most keys before a filter stops growing",
+              minimum=1),
+    _honoured("hoodie.bloom.index.prune.by.ranges", _bool, True, "use key ranges before filters"),
+    _honoured("hoodie.index.type", _text, None, "the index of this call instead of the table's"),
+    _honoured("hoodie.metadata.enable", _bool, None, "`false` drops an existing metadata table before the write, as "
+              "Hudi does; `true` is refused, because lakefmt does not keep one yet"),
+    _honoured("hoodie.combine.before.upsert", _bool, True, "records of one batch with equal keys are combined first"),
+    _honoured("hoodie.combine.before.insert", _bool, False, "the same for inserts"),
+    _honoured("hoodie.combine.before.delete", _bool, True, "the same for deletes"),
+    _honoured("hoodie.write.lock.provider", _text, None, "class name of the lock; `FileSystemBasedLockProvider` "
+              "shares `.hoodie/lock` with Spark"),
+    _honoured("hoodie.write.lock.wait_time_ms", int, 60000, "longest wait for the table lock", minimum=0),
+    _honoured("hoodie.client.heartbeat.interval_in_ms", int, 60000, "time between two signs of life", minimum=10),
+    _honoured("hoodie.client.heartbeat.tolerable.misses", int, 10, "missed signs of life before a writer counts as "
+              "dead", minimum=0),
+    _honoured("hoodie.datasource.write.operation", _text, None, "the verb, for callers that bring Spark's options",
+              choices=("upsert", "insert", "bulk_insert", "delete")),
+    _restated("hoodie.table.name", "hoodie.table.name"),
+    _restated("hoodie.datasource.write.table.name", "hoodie.table.name"),
+    _restated("hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields"),
+    _restated("hoodie.datasource.write.partitionpath.field", "hoodie.table.partition.fields"),
+    _restated("hoodie.datasource.write.precombine.field", "hoodie.table.precombine.field"),
+    _restated("hoodie.datasource.write.hive_style_partitioning", "hoodie.datasource.write.hive_style_partitioning"),
+    _restated("hoodie.datasource.write.partitionpath.urlencode", "hoodie.datasource.write.partitionpath.urlencode"),
+    _restated("hoodie.datasource.write.table.type", "hoodie.table.type"),
+    _restated("hoodie.write.table.version", "hoodie.table.version"),
+    _inert("hoodie.write.auto.upgrade", "lakefmt never upgrades a table by itself"),
+    _inert("hoodie.embed.timeline.server", "there is no timeline server"),
+    _inert("hoodie.write.markers.type", "markers are always direct"),
+    _inert("hoodie.upsert.shuffle.parallelism", "there is no shuffle"),
+    _inert("hoodie.insert.shuffle.parallelism", "there is no shuffle"),
+    _inert("hoodie.bulkinsert.shuffle.parallelism", "there is no shuffle"),
+    _inert("hoodie.delete.shuffle.parallelism", "there is no shuffle"),
+    _inert("hoodie.bloom.index.parallelism", "there is no shuffle"),
+    _inert("hoodie.clean.automatic", "lakefmt does not clean yet, so nothing is removed"),
+    _inert("hoodie.archive.automatic", "lakefmt does not archive yet, so nothing is moved"),
+    _refused("hoodie.datasource.hive_sync.enable", "no catalogue is kept in step"),
+    _refused("hoodie.datasource.meta.sync.enable", "no catalogue is kept in step"),
+    _refused("hoodie.meta.sync.client.tool.class", "no catalogue is kept in step"),
+    _refused("hoodie.clustering.inline", "clustering is not supported yet"),
+    _refused("hoodie.compact.inline", "compaction is not supported yet"),
+    _refused("hoodie.write.concurrency.mode", "several writers at once are not supported yet"),
+)
+
+#: Every setting lakefmt knows, by key.
+SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in _ALL}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Resolved settings: a value and its origin for each honoured key."""
+
+    values: Mapping[str, SettingValue]
+    origins: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    def integer(self, key: str) -> int:
+        """Return an integer setting."""
+        value = self.values[key]
+        assert isinstance(value, int)
+        return value
+
+    def number(self, key: str) -> float:
+        """Return a numeric setting."""
+        value = self.values[key]
+        assert isinstance(value, int | float)
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        """Return a boolean setting; unset counts as false."""
+        return self.values[key] is True
+
+    def text(self, key: str) -> str | None:
+        """Return a text setting, None when unset."""
+        value = self.values[key]
+        return None if value is None else str(value)
+
+    def explain(self) -> str:
+        """Return one line per setting: its value and where that came from.
+
+        Example:
+            >>> "lakefmt.durability = fsync (default)" in resolve_settings({}).explain()
+            True
+        """
+        return "\n".join(f"{key} = {self.values[key]} ({self.origins[key]})" for key in sorted(self.values))
+
+
+def resolve_settings(
+    call: Mapping[str, object],
+    handle: Mapping[str, object] | None = None,
+    table: Mapping[str, str] | None = None,
+) -> Settings:
+    """Return the settings of one call: call > handle > table > default.
+
+    Args:
+        call: options of the call.
+        handle: options of the open handle.
+        table: the table's properties (only keys that are settings count).
+
+    Raises:
+        UnknownSetting: no such setting (the nearest is named), or a value it does not take.
+        UnsupportedFeature: a setting that lakefmt cannot honour.
+
+    Example:
+        >>> resolve_settings({"lakefmt.durability": "none"}).text("lakefmt.durability")
+        'none'
+    """
+    values: dict[str, SettingValue] = {s.key: s.default for s in _ALL if _is_plain(s)}
+    origins = dict.fromkeys(values, "default")
+    notes: list[str] = []
+    properties = table or {}
+    for key in values.keys() & properties.keys():
+        values[key], origins[key] = _parse(SETTINGS[key], properties[key]), "table"
+    for origin, given in (("handle", handle or {}), ("call", call)):
+        for key, value in given.items():
+            setting = _known(key)
+            note = _check_class(setting, value, properties)
+            if note is not None:
+                notes.append(note)
+            if key in values:
+                values[key], origins[key] = _parse(setting, value), origin
+    return Settings(values, origins, tuple(notes))
+
+
+def _is_plain(setting: Setting) -> bool:
+    return setting.kind is SettingClass.HONOURED and setting.table_key is None
+
+
+def _known(key: str) -> Setting:
+    setting = SETTINGS.get(key)
+    if setting is None:
+        near = difflib.get_close_matches(key, SETTINGS, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UnknownSetting(f"unknown setting {key!r}{hint}")
+    return setting
+
+
+def _check_class(setting: Setting, value: object, properties: Mapping[str, str]) -> str | None:
+    if setting.kind is SettingClass.REFUSED and str(value).lower() not in ("false", ""):
+        raise UnsupportedFeature(f"setting {setting.key}={value} is not supported: {setting.doc}")
+    if setting.kind is SettingClass.INERT:
+        return f"{setting.key} has no effect: {setting.doc}"
+    if setting.table_key is not None:
+        stored = properties.get(setting.table_key)
+        if stored is None and setting.table_key == "hoodie.table.precombine.field":
+            stored = properties.get("hoodie.table.ordering.fields")
+        if stored is not None and str(value) != stored:
+            raise UnknownSetting(f"{setting.key}={value} contradicts the table, where it is {stored}")
+    return None
+
+
+def _parse(setting: Setting, value: object) -> SettingValue:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    try:
+        parsed = setting.parse(text)
+    except ValueError as error:
+        raise UnknownSetting(f"{setting.key} does not take {value!r}: {error}") from None
+    if setting.choices and text.lower() not in setting.choices:
+        raise UnknownSetting(f"{setting.key} does not take {value!r}: expected {', '.join(setting.choices)}")
+    if setting.minimum is not None and isinstance(parsed, int | float) and parsed < setting.minimum:
+        raise UnknownSetting(f"{setting.key} does not take {value!r}: at least {setting.minimum:g} is needed")
+    return text.lower() if setting.choices else parsed
+
+
+def settings_markdown() -> str:
+    """Return the table of all settings as Markdown, the way the documentation shows it.
+
+    Example:
+        >>> settings_markdown().splitlines()[0]
+        '| setting | class | default | meaning |'
+    """
+    lines = ["| setting | class | default | meaning |", "|---|---|---|---|"]
+    for setting in _ALL:
+        default = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
+        kind = "table" if setting.table_key else setting.kind.value
+        choices = f" (one of {', '.join(setting.choices)})" if setting.choices else ""
+        shown = "" if default is None else f"`{default}`"
+        lines.append(f"| `{setting.key}` | {kind} | {shown} | {setting.doc}{choices} |")
+    return "\n".join(lines)

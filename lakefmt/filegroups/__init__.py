@@ -1,0 +1,1 @@
+"""Which files make up a file slice, and reading, merging and writing one."""

@@ -1,0 +1,172 @@
+"""One table within reach: its store, clock and caches, and what is loaded from them (effects).
+
+Both roads start here. Nothing is remembered between calls but immutable bytes: properties and the timeline are loaded
+again by every :meth:`TableAccess.load`, because another engine may have written last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakefmt.errors import CorruptFile, ObjectNotFound
+from lakefmt.filegroups.listing import FileListing, StorageListing
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.view import build_slices
+from lakefmt.keys import KeySpec, key_spec_from_properties
+from lakefmt.schema import avro_to_arrow, without_meta_columns
+from lakefmt.storage.api import ObjectStore
+from lakefmt.table_config import TableConfig, check_readable, parse_table_config
+from lakefmt.timeline.clock import InstantClock
+from lakefmt.timeline.commit import CommitMetadata, decode_commit
+from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.properties_store import load_properties
+from lakefmt.timeline.store import TimelineStore
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import Clock, IdSource, InstantTime, PartitionPath, RandomIds, SystemClock, WriteOperation
+
+__all__ = ["NOTES", "TableAccess", "TableState"]
+
+#: What Hudi has no property for, kept where other engines do not look.
+NOTES = ".hoodie/.lakefmt/table.json"
+_MAX_NOTES_BYTES = 1 << 20
+
+#: Operations whose commits do not define the table's schema (spec 3.12).
+_SERVICES = frozenset(
+    {WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.INDEX}
+)
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at one moment: what its properties and its timeline said."""
+
+    config: TableConfig
+    timeline: Timeline
+
+    def as_of(self, bound: str) -> TableState:
+        """Return the state whose commits were requested at or before `bound`."""
+        return TableState(self.config, self.timeline.as_of(bound))
+
+
+@dataclass
+class TableAccess:
+    """Everything a road needs to reach one table."""
+
+    store: ObjectStore
+    options: Mapping[str, object] = field(default_factory=dict)
+    clock: Clock = field(default_factory=SystemClock)
+    ids: IdSource = field(default_factory=RandomIds)
+
+    def __post_init__(self) -> None:
+        self.reader = BaseFileReader(self.store)
+        self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
+        self._instant_clock: InstantClock | None = None
+        self._schemas: dict[str, pa.Schema] = {}
+        self._commits: dict[tuple[str, int], CommitMetadata] = {}
+
+    def load_config(self) -> TableConfig:
+        """Read the properties as they are now."""
+        return parse_table_config(load_properties(self.store))
+
+    def load(self) -> TableState:
+        """Read the properties and the timeline as they are now.
+
+        Raises:
+            TableNotFound: there is no table.
+            UnsupportedFeature: lakefmt would read it wrongly.
+        """
+        config = self.load_config()
+        check_readable(config)
+        return TableState(config, self.timeline_store(config).load())
+
+    def timeline_store(self, config: TableConfig, *, durable: bool = True) -> TimelineStore:
+        """Return the timeline directory of the table."""
+        key = (config.timeline_directory, durable)
+        if key not in self._timeline_stores:
+            self._timeline_stores[key] = TimelineStore(
+                self.store, config.timeline_directory, config.version.layout, durable=durable
+            )
+        return self._timeline_stores[key]
+
+    def instant_clock(self, config: TableConfig) -> InstantClock:
+        """Return the source of new instant times."""
+        if self._instant_clock is None:
+            self._instant_clock = InstantClock(self.clock, config.zone)
+        return self._instant_clock
+
+    def listing(self) -> FileListing:
+        """Return where file names come from."""
+        return StorageListing(self.store)
+
+    def commit_metadata(self, state: TableState, instant: Instant) -> CommitMetadata:
+        """Return the content of a completed commit (decoded once per instant)."""
+        key = (instant.file_name, instant.size)
+        if key not in self._commits:
+            body = self.timeline_store(state.config).read_body(instant)
+            if len(self._commits) >= 4096:
+                self._commits.clear()
+            self._commits[key] = decode_commit(body, instant.file_name)
+        return self._commits[key]
+
+    def schema(self, state: TableState) -> pa.Schema:
+        """Return the table's schema without meta columns (spec 3.12).
+
+        Raises:
+            CorruptFile: nothing in the table tells its schema.
+        """
+        for instant in reversed(state.timeline.commits):
+            commit = self.commit_metadata(state, instant)
+            if commit.operation not in _SERVICES and commit.schema_text:
+                return self._parse_schema(commit.schema_text)
+        if state.config.create_schema:
+            return self._parse_schema(state.config.create_schema)
+        for piece in self.slices(state):
+            if piece.base is not None:
+                return without_meta_columns(self.reader.footer(piece.base).schema)
+        raise CorruptFile(f"nothing tells the schema of the table at {self.store.url}")
+
+    def _parse_schema(self, text: str) -> pa.Schema:
+        if text not in self._schemas:
+            self._schemas[text] = without_meta_columns(avro_to_arrow(text))
+        return self._schemas[text]
+
+    def key_spec(self, config: TableConfig) -> KeySpec:
+        """Return how the table's keys and partition paths are made."""
+        return key_spec_from_properties(config.properties)
+
+    def replaced(self, state: TableState) -> dict[tuple[str, str], InstantTime]:
+        """Return the file groups that completed replacecommits have hidden."""
+        hidden: dict[tuple[str, str], InstantTime] = {}
+        for instant in state.timeline.commits:
+            if instant.action is Action.REPLACE_COMMIT:
+                replaced = self.commit_metadata(state, instant).replaced_file_ids
+                hidden |= {(p, f): instant.time for p, ids in replaced.items() for f in ids}
+        return hidden
+
+    def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
+        """Return the latest committed file slices, of all partitions or of those named."""
+        listing = self.listing()
+        wanted = listing.partitions() if partitions is None else partitions
+        bases, logs = listing.files(wanted)
+        return build_slices(bases, logs, state.timeline, self.replaced(state))
+
+    def load_notes(self) -> dict[str, object]:
+        """Return what lakefmt keeps about the table beside Hudi's properties; empty when it never wrote any.
+
+        Raises:
+            CorruptFile: the file is not a JSON object.
+        """
+        try:
+            notes = json.loads(self.store.read(NOTES, _MAX_NOTES_BYTES))
+        except ObjectNotFound:
+            return {}
+        except ValueError:
+            raise CorruptFile(f"{NOTES} is not JSON") from None
+        if not isinstance(notes, dict):
+            raise CorruptFile(f"{NOTES} is not a JSON object")
+        return notes

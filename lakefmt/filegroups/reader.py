@@ -1,0 +1,105 @@
+"""Reading base files: footers, keys, rows (effects). Footers are immutable bytes and are cached by name and size."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakefmt.errors import CorruptFile, SnapshotExpired, StorageError
+from lakefmt.filegroups.model import BaseFile
+from lakefmt.formats.bloom import BloomFilter
+from lakefmt.formats.parquet import BaseFileFooter, decode_footer
+from lakefmt.storage.api import ObjectStore
+from lakefmt.values import RECORD_KEY
+
+__all__ = ["BaseFileReader", "reading"]
+
+_CACHED_FOOTERS = 2048
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turn what Arrow raises while reading the file `path` into typed errors.
+
+    Raises:
+        SnapshotExpired: the file is gone.
+        CorruptFile: it is not what it should be.
+        StorageError: the store failed.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise SnapshotExpired(f"{path} is gone: a clean removed it after this snapshot was taken; read again") from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, UnicodeDecodeError) as error:
+        raise CorruptFile(f"{path} cannot be read: {error}") from error
+    except pa.ArrowException as error:
+        raise CorruptFile(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        # Arrow reports damaged pages and failed decompression as OSError without an error number.
+        if error.errno is None:
+            raise CorruptFile(f"{path} cannot be read: {error}") from error
+        raise StorageError(f"{path} cannot be read: {error}", transient=True) from error
+
+
+class BaseFileReader:
+    """Reads the base files of one table."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._filesystem, self._prefix = store.arrow_filesystem()
+        self._footers: OrderedDict[tuple[str, int], tuple[BaseFileFooter, BloomFilter | None]] = OrderedDict()
+        self._lock = Lock()
+
+    @contextmanager
+    def _open(self, file: BaseFile) -> Iterator[pq.ParquetFile]:
+        with (
+            reading(file.path),
+            self._filesystem.open_input_file(self._prefix + file.path) as source,
+            pq.ParquetFile(source, pre_buffer=False) as parquet,
+        ):
+            yield parquet
+
+    def footer(self, file: BaseFile) -> BaseFileFooter:
+        """Return a file's footer."""
+        return self._cached(file)[0]
+
+    def bloom_filter(self, file: BaseFile) -> BloomFilter | None:
+        """Return a file's key filter; None when it has none. Do not change it: it is shared."""
+        return self._cached(file)[1]
+
+    def _cached(self, file: BaseFile) -> tuple[BaseFileFooter, BloomFilter | None]:
+        key = (file.path, file.size)
+        with self._lock:
+            if key in self._footers:
+                self._footers.move_to_end(key)
+                return self._footers[key]
+        with self._open(file) as parquet:
+            footer = decode_footer(parquet.metadata)
+        found = (footer, footer.bloom_filter())
+        with self._lock:
+            self._footers[key] = found
+            if len(self._footers) > _CACHED_FOOTERS:
+                self._footers.popitem(last=False)
+        return found
+
+    def keys(self, file: BaseFile) -> pa.ChunkedArray:
+        """Return a file's record keys, in file order: one column is read.
+
+        Raises:
+            CorruptFile: the file has no key column.
+        """
+        with self._open(file) as parquet:
+            if RECORD_KEY not in parquet.schema_arrow.names:
+                raise CorruptFile(f"{file.path} has no column {RECORD_KEY}")
+            return parquet.read(columns=[RECORD_KEY]).column(0)
+
+    def rows(self, file: BaseFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a file's rows, all columns or those named that it has."""
+        with self._open(file) as parquet:
+            names = parquet.schema_arrow.names
+            wanted = None if columns is None else [name for name in columns if name in names]
+            return parquet.read(columns=wanted)

@@ -1,0 +1,99 @@
+"""Which files make up the table: names and a timeline in, file slices out (spec 3.9, 4.4, 4.10). Pure.
+
+The same function answers for now and for any moment in the past: the timeline that is handed in decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
+from lakefmt.formats.names import parse_base_file, parse_log_file
+from lakefmt.storage.api import ObjectInfo
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import FileId, InstantTime, PartitionPath
+
+__all__ = ["all_slices", "build_slices", "parse_files"]
+
+Replaced = Mapping[tuple[str, str], InstantTime]
+
+
+def parse_files(partition: PartitionPath, objects: Iterable[ObjectInfo]) -> tuple[list[BaseFile], list[LogFile]]:
+    """Return the base and log files among a partition's objects; every other name is ignored.
+
+    Example:
+        >>> parse_files("", [ObjectInfo("f-0_1-0-0_20260101000000000.parquet", 9)])[0][0].size
+        9
+    """
+    bases: list[BaseFile] = []
+    logs: list[LogFile] = []
+    for item in objects:
+        name = item.name.rpartition("/")[2]
+        base = parse_base_file(name)
+        if base is not None:
+            bases.append(BaseFile(partition, name, base.file_id, base.write_token, base.instant, item.size))
+            continue
+        log = parse_log_file(name)
+        if log is not None and not log.is_cdc:
+            logs.append(LogFile(partition, name, log.file_id, log.instant, log.version, item.size))
+    return bases, logs
+
+
+def all_slices(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Timeline) -> list[FileSlice]:
+    """Return every committed slice of every group, oldest first within a group."""
+    groups: dict[tuple[PartitionPath, FileId], dict[InstantTime, BaseFile]] = {}
+    for base in bases:
+        if timeline.is_committed(base.instant):
+            known = groups.setdefault((base.partition, base.file_id), {})
+            previous = known.get(base.instant)
+            # Two attempts of one task would share group and instant; the larger token is the later attempt.
+            if previous is None or base.write_token > previous.write_token:
+                known[base.instant] = base
+    hanging = _attach(groups, logs, timeline)
+    slices = []
+    for (partition, file_id), by_instant in groups.items():
+        for instant in sorted(by_instant):
+            attached = hanging.pop((partition, file_id, instant), ())
+            slices.append(FileSlice(partition, file_id, instant, by_instant[instant], tuple(attached)))
+    for (partition, file_id, instant), attached in hanging.items():
+        slices.append(FileSlice(partition, file_id, instant, None, tuple(attached)))
+    return slices
+
+
+def _attach(
+    groups: Mapping[tuple[PartitionPath, FileId], Mapping[InstantTime, BaseFile]],
+    logs: Iterable[LogFile],
+    timeline: Timeline,
+) -> dict[tuple[PartitionPath, FileId, InstantTime], list[LogFile]]:
+    attached: dict[tuple[PartitionPath, FileId, InstantTime], list[LogFile]] = {}
+    first_log: dict[tuple[PartitionPath, FileId], InstantTime] = {}
+    for log in sorted(logs, key=lambda f: (f.instant, f.version, f.name)):
+        group = (log.partition, log.file_id)
+        if timeline.layout == 1:
+            instant = log.instant
+        elif not timeline.is_committed(log.instant):
+            continue
+        else:
+            done = timeline.completion_of(log.instant)
+            earlier = [i for i in groups.get(group, ()) if i <= done]
+            instant = max(earlier) if earlier else first_log.setdefault(group, log.instant)
+        attached.setdefault((*group, instant), []).append(log)
+    return attached
+
+
+def build_slices(
+    bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Timeline, replaced: Replaced
+) -> list[FileSlice]:
+    """Return the latest committed slice of every group that no replacecommit of `timeline` has replaced.
+
+    Args:
+        replaced: (partition, file id) → requested time of the replacecommit that hid the group.
+    """
+    latest: dict[tuple[PartitionPath, FileId], FileSlice] = {}
+    for piece in all_slices(bases, logs, timeline):
+        key = (piece.partition, piece.file_id)
+        known = latest.get(key)
+        if known is None or piece.instant > known.instant:
+            latest[key] = piece
+    kept = [piece for key, piece in latest.items() if key not in replaced]
+    return sorted(kept, key=lambda s: (s.partition, s.file_id))

@@ -1,0 +1,202 @@
+"""Base files in Parquet: the writer with Hudi's footers, and the footer as a value (spec 5).
+
+Traps that this module closes:
+
+* ``store_schema=False`` silently drops key-value metadata that travels in the Arrow schema, so footers are added to
+  the writer itself, and :func:`decode_footer` reads them back in the tests of every file kind.
+* Decimals stay FIXED_LEN_BYTE_ARRAY, lists are the three-level form; Java understands nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakefmt.errors import CorruptFile, StorageError
+from lakefmt.formats.bloom import BloomFilter, decode_bloom_filter
+from lakefmt.values import COMMIT_SEQNO, RECORD_KEY
+
+__all__ = [
+    "BaseFileFooter",
+    "BaseFileWriter",
+    "KeySummary",
+    "decode_footer",
+    "key_footers",
+    "key_range",
+]
+
+BLOOM_KEY = "org.apache.hudi.bloomfilter"
+LEGACY_BLOOM_KEY = "com.uber.hoodie.bloomfilter"
+BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
+MIN_KEY = "hoodie_min_record_key"
+MAX_KEY = "hoodie_max_record_key"
+AVRO_SCHEMA_KEY = "parquet.avro.schema"
+
+# Unique in every row: a dictionary would be built, found too large and thrown away.
+_NO_DICTIONARY = frozenset({RECORD_KEY, COMMIT_SEQNO})
+
+# UTF-8 order differs from Java's UTF-16 order only between U+E000..U+FFFF (lead bytes EE, EF) and the astral planes
+# (F0..F4). Moving EE and EF above F4 turns one order into the other; continuation bytes never have these values.
+_TO_UTF16_ORDER = bytes.maketrans(b"\xee\xef", b"\xfe\xff")
+_FROM_UTF16_ORDER = bytes.maketrans(b"\xfe\xff", b"\xee\xef")
+
+
+class BaseFileWriter:
+    """Writes one base file, batch by batch, into an open binary file."""
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema, codec: str = "zstd", level: int | None = 1) -> None:
+        dictionary = [f.name for f in schema if f.name not in _NO_DICTIONARY and not pa.types.is_nested(f.type)]
+        self._writer = pq.ParquetWriter(
+            sink,
+            schema,
+            compression=codec,
+            compression_level=level if codec in ("zstd", "gzip", "brotli") else None,
+            use_dictionary=dictionary or False,
+            store_schema=False,
+            use_compliant_nested_type=True,
+            version="2.6",
+        )
+        self.num_rows = 0
+
+    def write(self, table: pa.Table, row_group_rows: int = 1 << 20) -> None:
+        """Append rows; their columns are the file's, in its order.
+
+        Raises:
+            StorageError: the file could not take them (disk full …).
+        """
+        try:
+            self._writer.write_table(table, row_group_size=row_group_rows)
+        except OSError as error:
+            raise StorageError(f"writing a base file failed: {error}") from error
+        self.num_rows += table.num_rows
+
+    def close(self, footers: Mapping[str, str]) -> None:
+        """Add the footers and finish the file.
+
+        Raises:
+            StorageError: the file could not take them.
+        """
+        try:
+            self._writer.add_key_value_metadata(dict(footers))
+            self._writer.close()
+        except OSError as error:
+            raise StorageError(f"finishing a base file failed: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class KeySummary:
+    """What a file's footer says about its keys: the range and the filter."""
+
+    minimum: str | None
+    maximum: str | None
+    bloom: BloomFilter | None
+
+
+def key_footers(summary: KeySummary, avro_schema: str) -> dict[str, str]:
+    """Return the footers of a base file (spec 5.1).
+
+    Example:
+        >>> sorted(key_footers(KeySummary("a", "b", None), "{}"))
+        ['hoodie_max_record_key', 'hoodie_min_record_key', 'parquet.avro.schema']
+    """
+    footers = {AVRO_SCHEMA_KEY: avro_schema}
+    if summary.minimum is not None and summary.maximum is not None:
+        footers[MIN_KEY] = summary.minimum
+        footers[MAX_KEY] = summary.maximum
+    if summary.bloom is not None:
+        footers[BLOOM_KEY] = summary.bloom.encode()
+        footers[BLOOM_TYPE_KEY] = summary.bloom.type_code
+    return footers
+
+
+def key_range(keys: pa.ChunkedArray) -> tuple[str | None, str | None]:
+    """Return the smallest and the largest key in Java's string order (UTF-16), None for no keys.
+
+    Example:
+        >>> key_range(pa.chunked_array([["b", "a", "c"]]))
+        ('a', 'c')
+    """
+    found = [_chunk_range(chunk) for chunk in keys.chunks if len(chunk)]
+    if not found:
+        return None, None
+    low = min(pair[0] for pair in found)
+    high = max(pair[1] for pair in found)
+    return low.translate(_FROM_UTF16_ORDER).decode(), high.translate(_FROM_UTF16_ORDER).decode()
+
+
+def _chunk_range(keys: pa.StringArray) -> tuple[bytes, bytes]:
+    # Two scalars per file, not rows.
+    found = pc.min_max(in_java_order(keys))
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def in_java_order(keys: pa.StringArray) -> pa.BinaryArray:
+    """Return keys as bytes that sort the way Java's strings do (UTF-16 code units)."""
+    binary = keys.cast(pa.binary())
+    offsets, data = binary.buffers()[1], binary.buffers()[2]
+    if data is None:
+        return binary
+    return pa.Array.from_buffers(
+        pa.binary(),
+        len(binary),
+        [None, offsets, pa.py_buffer(data.to_pybytes().translate(_TO_UTF16_ORDER))],
+        null_count=0,
+        offset=binary.offset,
+    ) if _has_upper_lead_bytes(data) else binary
+
+
+def _has_upper_lead_bytes(data: pa.Buffer) -> bool:
+    raw = data.to_pybytes()
+    return b"\xee" in raw or b"\xef" in raw
+
+
+def java_order_key(text: str) -> bytes:
+    """Return one key as bytes that sort the way Java's strings do."""
+    return text.encode().translate(_TO_UTF16_ORDER)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileFooter:
+    """A base file's footer: rows, schema and Hudi's entries."""
+
+    num_rows: int
+    schema: pa.Schema
+    entries: Mapping[str, str]
+
+    @property
+    def min_key(self) -> str | None:
+        """The smallest record key, when the file says so."""
+        return self.entries.get(MIN_KEY)
+
+    @property
+    def max_key(self) -> str | None:
+        """The largest record key, when the file says so."""
+        return self.entries.get(MAX_KEY)
+
+    def bloom_filter(self) -> BloomFilter | None:
+        """Decode the file's filter; None when it has none.
+
+        Raises:
+            CorruptFile: the entry is damaged.
+        """
+        text = self.entries.get(BLOOM_KEY) or self.entries.get(LEGACY_BLOOM_KEY)
+        return None if text is None else decode_bloom_filter(text, self.entries.get(BLOOM_TYPE_KEY))
+
+
+def decode_footer(metadata: pq.FileMetaData) -> BaseFileFooter:
+    """Return a Parquet footer as Hudi sees it.
+
+    Raises:
+        CorruptFile: an entry is not text.
+    """
+    raw = metadata.metadata or {}
+    try:
+        entries = {key.decode(): value.decode() for key, value in raw.items() if key != b"ARROW:schema"}
+    except UnicodeDecodeError:
+        raise CorruptFile("a footer entry of a base file is not UTF-8") from None
+    return BaseFileFooter(metadata.num_rows, metadata.schema.to_arrow_schema(), entries)

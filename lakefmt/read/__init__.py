@@ -1,0 +1,1 @@
+"""The reading road: snapshot, time travel, increments."""

@@ -1,0 +1,144 @@
+"""A pinned view of a table, and the increment between two moments (effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.read.filters import Filter
+from lakefmt.read.incremental import plan_increment
+from lakefmt.read.scan import Query, base_files, plan_query, prune_partitions, scan_batches, scan_table
+from lakefmt.table_config import TableConfig
+from lakefmt.timeline.instant import format_instant_time
+from lakefmt.values import COMMIT_TIME, PartitionPath
+
+__all__ = ["NEXT_START", "Snapshot", "read_increment", "resolve_bound"]
+
+#: The schema metadata key of an increment that says where the next pull begins.
+NEXT_START = b"lakefmt.next_start"
+
+
+def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
+    """Return a bound as an instant time in the table's zone.
+
+    Args:
+        bound: digits of an instant time (any prefix sorts), an aware datetime, or ISO text.
+        config: the table's properties.
+
+    Raises:
+        InvalidInputError: it is neither, or a datetime without a zone.
+
+    Example:
+        >>> from lakefmt.table_config import parse_table_config
+        >>> utc = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "6", "hoodie.table.timeline.timezone": "UTC"})
+        >>> resolve_bound("2026-01-02T03:04:05+00:00", utc)
+        '20260102030405000'
+    """
+    if isinstance(bound, str):
+        if bound.isascii() and bound.isdigit():
+            return bound
+        try:
+            bound = datetime.fromisoformat(bound)
+        except ValueError:
+            raise InvalidInputError(f"{bound!r} is neither an instant time nor an ISO date and time") from None
+    if bound.tzinfo is None:
+        raise InvalidInputError(f"{bound.isoformat()} has no time zone: write +00:00 or another offset behind it")
+    return format_instant_time(bound, config.zone or datetime.now(UTC).astimezone().tzinfo or UTC)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table as it was when this was taken; every read of it sees the same rows."""
+
+    access: TableAccess
+    state: TableState
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, without the meta columns."""
+        return self.access.schema(self.state)
+
+    @property
+    def instant(self) -> str | None:
+        """The requested time of the newest commit in it, None for an empty table."""
+        latest = self.state.timeline.latest_commit
+        return None if latest is None else latest.time
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+        query: str = "snapshot",
+        *,
+        meta_columns: bool = False,
+    ) -> pa.Table:
+        """Read rows; arguments as for ``Table.read``."""
+        plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
+        return scan_table(self.access, self._files(plan, query), plan)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+        query: str = "snapshot",
+        *,
+        meta_columns: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Stream rows in bounded memory; arguments as for ``Table.read``."""
+        plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
+        files = self._files(plan, query)
+        schema = plan.result_schema
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in scan_batches(self.access, files, plan):
+                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def file_slices(self, partitions: Sequence[PartitionPath] | None = None) -> list[FileSlice]:
+        """Return the latest slices of this snapshot."""
+        return self.access.slices(self.state, partitions)
+
+    def _files(self, plan: Query, query: str) -> list[BaseFile]:
+        if query not in ("snapshot", "read_optimized"):
+            raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
+        config = self.state.config
+        if config.drop_partition_columns:
+            raise UnsupportedFeature("tables that drop partition columns from their files are not read yet")
+        partitions = self.access.listing().partitions()
+        kept = prune_partitions(self.access, self.state, partitions, plan)
+        slices = self.access.slices(self.state, kept)
+        if query == "read_optimized":
+            return [piece.base for piece in slices if piece.base is not None]
+        return base_files(slices)
+
+
+def read_increment(
+    access: TableAccess,
+    state: TableState,
+    start: str | datetime,
+    end: str | datetime | None,
+    columns: Sequence[str] | None,
+    filter: Filter,
+    *,
+    meta_columns: bool,
+) -> pa.Table:
+    """Return the rows written after `start` up to `end`; see ``Table.incremental``."""
+    if not state.config.populate_meta_fields:
+        raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
+    first = resolve_bound(start, state.config)
+    last = None if end is None else resolve_bound(end, state.config)
+    increment = plan_increment(state.timeline, first, last, lambda i: access.commit_metadata(state, i))
+    plan = plan_query(access.schema(state), columns, filter, meta_columns=meta_columns)
+    written = pc.field(COMMIT_TIME).isin(pa.array(increment.commits, pa.string()))
+    expression = written if plan.expression is None else written & plan.expression
+    rows = scan_table(access, increment.files, Query(plan.columns, expression, plan.schema))
+    return rows.replace_schema_metadata({NEXT_START: increment.next_start.encode()})

@@ -1,0 +1,24 @@
+"""Objects by name: what a store is, and the stores there are.
+
+The only part that knows operating systems and fsspec. Start with :func:`open_store`; the words are in
+:mod:`lakefmt.storage.api`.
+"""
+
+from lakefmt.storage.api import Capabilities, ObjectInfo, ObjectStore, PutOutcome, Sink, check_name
+from lakefmt.storage.local import LocalStore
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.storage.opening import open_store
+from lakefmt.storage.remote import RemoteStore
+
+__all__ = [
+    "Capabilities",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectInfo",
+    "ObjectStore",
+    "PutOutcome",
+    "RemoteStore",
+    "Sink",
+    "check_name",
+    "open_store",
+]

@@ -1,0 +1,68 @@
+"""From what the operating system or a client library raised to one StorageError with a sentence that helps."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from lakefmt.errors import StorageError
+
+__all__ = ["is_transient_code", "os_failure"]
+
+_TRANSIENT = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTUNREACH,
+        errno.EINTR,
+        errno.EMFILE,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENFILE,
+        errno.ENOBUFS,
+        errno.EPIPE,
+        errno.ETIMEDOUT,
+        getattr(errno, "ESTALE", errno.EAGAIN),
+        getattr(errno, "EREMOTEIO", errno.EAGAIN),
+    }
+)
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full",
+    getattr(errno, "EDQUOT", errno.ENOSPC): "the disk quota is used up",
+    errno.EACCES: "permission denied; check who owns the table's directory",
+    errno.EPERM: "the file system does not permit it",
+    errno.EROFS: "the file system is read-only",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+    errno.ENOTDIR: "a part of the path is a file, not a directory",
+    errno.EISDIR: "a directory has that name",
+    errno.ENOTEMPTY: "something was added meanwhile",
+    errno.ESTALE: "the network file system lost the file",
+}
+
+
+def is_transient_code(code: int | None) -> bool:
+    """Return whether an errno may go away by waiting.
+
+    Example:
+        >>> is_transient_code(errno.ETIMEDOUT), is_transient_code(errno.ENOSPC)
+        (True, False)
+    """
+    return code in _TRANSIENT
+
+
+def os_failure(error: OSError, doing: str, name: str, base: str) -> StorageError:
+    """Return the StorageError that says what failed for which object, and why.
+
+    Example:
+        >>> print(os_failure(OSError(errno.ENOSPC, "x"), "write", "a.parquet", "/data/trips"))
+        cannot write 'a.parquet' in /data/trips: the disk is full
+    """
+    code = error.errno
+    why = _ADVICE.get(code) if code is not None else None
+    why = why or (os.strerror(code) if code is not None else str(error) or type(error).__name__)
+    what = repr(name) if name else "the base directory"
+    return StorageError(f"cannot {doing} {what} in {base}: {why}", transient=is_transient_code(code))

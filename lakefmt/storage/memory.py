@@ -1,0 +1,246 @@
+"""A store in this process's memory, for tests and small work; by name it is shared within the process.
+
+It behaves as an object store does: no directories, no durability, and put-if-absent under a lock.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import BinaryIO, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from lakefmt.errors import CorruptFile, ObjectNotFound, StateError
+from lakefmt.storage.addresses import (
+    TEMPORARY_PREFIX,
+    as_bytes,
+    directory_name,
+    is_temporary,
+    object_name,
+    object_names,
+)
+from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome
+from lakefmt.storage.arrow_bridge import arrow_view
+
+__all__ = ["MemoryStore"]
+
+
+class _Space:
+    """The objects that stores with one name share: full name → bytes and modification time."""
+
+    def __init__(self) -> None:
+        self.lock: Final = threading.Lock()
+        self.objects: Final[dict[str, tuple[bytes, float]]] = {}
+        self.numbers: Final = itertools.count()
+
+
+_spaces: dict[str, _Space] = {}
+_spaces_lock = threading.Lock()
+_anonymous = itertools.count(1)
+
+
+class MemoryStore:
+    """Objects in memory.
+
+    Without a `name` the store is its own; with one (``"bucket/some/table"``) it is the same for everybody in this
+    process: the part before the first slash names the space, the rest a directory in it. `now` gives modification
+    times in epoch seconds.
+
+    Example:
+        >>> MemoryStore("demo/trips").put("a", b"x")
+        >>> MemoryStore("demo").read("trips/a")
+        b'x'
+    """
+
+    def __init__(self, name: str | None = None, *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        if name is None:
+            self._space, self._base, self._url = _Space(), "", f"memory://#{next(_anonymous)}"
+            return
+        space, _, below = object_name(name.strip("/")).partition("/")
+        with _spaces_lock:
+            self._space = _spaces.setdefault(space, _Space())
+        self._base = f"{below}/" if below else ""
+        self._url = f"memory://{name.strip('/')}"
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({self._url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a store is not pickled: reopen it with open_store (a memory store is another one elsewhere)")
+
+    @property
+    def url(self) -> str:
+        """``memory://`` and the name; of a store without a name, a number that no other has."""
+        return self._url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Atomic, without directories, gone when the process ends."""
+        return Capabilities(put_if_absent=True, directories=False, durable=False)
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
+        """Return a whole object of at most `max_bytes` bytes.
+
+        Raises:
+            ObjectNotFound: there is none.
+            CorruptFile: it is larger than `max_bytes`.
+        """
+        found = self._space.objects.get(self._base + object_name(name))
+        if found is None:
+            raise ObjectNotFound(f"there is no object {name!r} in {self.url}")
+        data = found[0]
+        if max_bytes is not None and len(data) > max_bytes:
+            raise CorruptFile(f"{name!r} in {self.url} has {len(data):,} bytes, at most {max_bytes:,} are expected")
+        return data
+
+    def info(self, name: str) -> ObjectInfo | None:
+        """Return an object's size and time, or None when there is none."""
+        found = self._space.objects.get(self._base + object_name(name))
+        return None if found is None else ObjectInfo(name, len(found[0]), found[1])
+
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
+        """Yield the objects below the directory `prefix`, as they are at the first step, in no order."""
+        return self._list(directory_name(prefix), recursive)
+
+    def _list(self, prefix: str, recursive: bool) -> Iterator[ObjectInfo]:
+        start = f"{prefix}/" if prefix else ""
+        for name, (data, modified) in self._below(start):
+            if not is_temporary(name) and (recursive or "/" not in name[len(start) :]):
+                yield ObjectInfo(name, len(data), modified)
+
+    def _below(self, start: str) -> builtins.list[tuple[str, tuple[bytes, float]]]:
+        whole, cut = self._base + start, len(self._base)
+        with self._space.lock:
+            return [(name[cut:], found) for name, found in self._space.objects.items() if name.startswith(whole)]
+
+    def list_directories(self, prefix: str = "") -> builtins.list[str]:
+        """Return the names of the directories directly inside `prefix` that hold an object."""
+        start = f"{directory_name(prefix)}/" if prefix else ""
+        inside = (name[len(start) :].partition("/") for name, _ in self._below(start))
+        return sorted({start + first for first, slash, _ in inside if slash})
+
+    def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
+        """Return an Arrow file system over the stored bytes (nothing is copied) and an empty prefix."""
+        return arrow_view(self, lambda name: pa.BufferReader(self.read(name))), ""
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    def put_if_absent(self, name: str, data: Buffer, *, durable: bool = False) -> PutOutcome:
+        """Create an object whole, unless the name is taken."""
+        key, value = self._base + object_name(name), (as_bytes(data), self._now())
+        with self._space.lock:
+            return PutOutcome.DONE if self._space.objects.setdefault(key, value) is value else PutOutcome.REFUSED
+
+    def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
+        """Create or replace an object whole."""
+        key, value = self._base + object_name(name), (as_bytes(data), self._now())
+        with self._space.lock:
+            self._space.objects[key] = value
+
+    def create(self, name: str, *, durable: bool = False) -> MemorySink:
+        """Open a sink for a large object that appears by put-if-absent."""
+        return MemorySink(self, object_name(name))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects; those that are not there are ignored."""
+        checked = object_names(names)
+        with self._space.lock:
+            for name in checked:
+                self._space.objects.pop(self._base + name, None)
+
+    def delete_tree(self, prefix: str) -> None:
+        """Remove everything below the directory `prefix`."""
+        start = self._base + (f"{directory_name(prefix)}/" if prefix else "")
+        with self._space.lock:
+            for name in [name for name in self._space.objects if name.startswith(start)]:
+                del self._space.objects[name]
+
+    def make_directories(self, names: Iterable[str]) -> None:
+        """Do nothing but check the names: there are no directories here."""
+        for name in names:
+            directory_name(name)
+
+    def remove_leftovers(self, older_than_epoch: float) -> int:
+        """Remove temporary objects last written before `older_than_epoch` (epoch seconds); return how many."""
+        old = [name for name, (_, modified) in self._below("") if is_temporary(name) and modified < older_than_epoch]
+        with self._space.lock:
+            return sum(self._space.objects.pop(self._base + name, None) is not None for name in old)
+
+    def leave_temporary(self, name: str, data: Buffer) -> None:
+        """Leave an object that a put of `name` leaves behind when its process dies half-way (for crash tests)."""
+        directory, slash, _ = object_name(name).rpartition("/")
+        key = f"{self._base}{directory}{slash}{TEMPORARY_PREFIX}{next(self._space.numbers)}"
+        value = (as_bytes(data), self._now())
+        with self._space.lock:
+            self._space.objects[key] = value
+
+
+class MemorySink:
+    """A large object of a :class:`MemoryStore` in the making; see :class:`lakefmt.storage.api.Sink`."""
+
+    def __init__(self, store: MemoryStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._file: _KeptBytes | None = None
+        self._finished = False
+
+    @property
+    def file(self) -> BinaryIO:
+        """The writable binary file that takes the bytes."""
+        if self._file is None:
+            raise StateError("a sink is written to inside its with block")
+        return self._file
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return 0 if self._file is None else self._file.size
+
+    def put_if_absent(self) -> PutOutcome:
+        """Give the finished object its name, whole, unless the name is taken.
+
+        Raises:
+            StateError: it was called before, or outside the with block.
+        """
+        if self._file is None or self._finished:
+            raise StateError(f"the sink of {self._name!r} is finished already, or was not entered")
+        self._finished = True
+        return self._store.put_if_absent(self._name, self._file.kept())
+
+    def __enter__(self) -> MemorySink:
+        self._file = _KeptBytes()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class _KeptBytes(io.BytesIO):
+    """A BytesIO whose bytes outlive its close: some writers close the file they were given."""
+
+    _closed_bytes: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        return self.getbuffer().nbytes if self._closed_bytes is None else len(self._closed_bytes)
+
+    def kept(self) -> bytes:
+        return self.getvalue() if self._closed_bytes is None else self._closed_bytes
+
+    def close(self) -> None:
+        if self._closed_bytes is None:
+            self._closed_bytes = self.getvalue()
+        super().close()

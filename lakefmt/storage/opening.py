@@ -1,0 +1,119 @@
+"""From a path or URL to a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
+from lakefmt.storage.answers import describe, is_transient
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.local import LocalStore
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.storage.redaction import Redactor, has_password, printable_url
+from lakefmt.storage.remote import RemoteStore
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+__all__ = ["open_store"]
+
+#: Which package brings a protocol, for the hint when it is missing.
+_PACKAGES: Final = {
+    "s3": "lakefmt[s3]",
+    "s3a": "lakefmt[s3]",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "abfs": "adlfs",
+    "az": "adlfs",
+}
+#: Nothing may be answered from memory, and no other user of fsspec may share our instance and its settings.
+_UNCACHED: Final = {"use_listings_cache": False, "skip_instance_cache": True}
+
+
+def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> ObjectStore:
+    """Return the store whose base is a path or URL.
+
+    `url_or_path` is a local path, ``file:///path``, ``memory://name`` or a URL of any protocol that fsspec knows;
+    `storage_options` go to fsspec's file system as they are (for local paths and memory they mean nothing). Nothing is
+    read or written; the values of the options are never shown.
+
+    Raises:
+        InvalidInputError: the URL is unknown to fsspec, names no place, or carries a password.
+        UnsupportedFeature: the package that brings the protocol is not installed.
+        StorageError: the file system cannot be set up with these options.
+
+    Example:
+        >>> open_store("/data/trips"), open_store("memory://trips").url
+        (LocalStore('/data/trips'), 'memory://trips')
+    """
+    text = os.fspath(url_or_path)
+    if not text:
+        raise InvalidInputError("an empty path names no table")
+    protocol, found, rest = text.partition("://")
+    protocol = protocol.lower()
+    if text.startswith("file:") or protocol == "local":
+        return LocalStore(_local_path(text))
+    if not found:
+        return LocalStore(os.path.expanduser(text))
+    if protocol == "memory":
+        if not rest.strip("/"):
+            raise InvalidInputError("memory:// needs a name: memory://name")
+        return MemoryStore(rest)
+    return _open_remote(f"{protocol}://{rest}", protocol, storage_options or {})
+
+
+def _local_path(url: str) -> str:
+    """Return the path of ``file:/path``, ``file:///path``, ``file://localhost/path`` or ``local://path``."""
+    if url.startswith("local://"):
+        return url.removeprefix("local://")
+    path = url.removeprefix("file:")
+    if path.startswith("//"):
+        host, slash, below = path[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise InvalidInputError(f"{url!r} names the host {host!r}: a file URL begins with file:///")
+        path = slash + below
+    if not path.strip("/"):
+        raise InvalidInputError(f"{url!r} names no directory")
+    return path
+
+
+def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object]) -> RemoteStore:
+    shown = printable_url(url)
+    if "::" in url:
+        raise InvalidInputError(
+            f"chained URLs such as {shown.partition('::')[0]}:: answer from caches: give the last one"
+        )
+    if has_password(url):
+        raise InvalidInputError(f"{shown} was given with a password: passwords belong into storage_options")
+    options = {**storage_options, **_UNCACHED}
+    made = _make(url, protocol, shown, options)
+    if isinstance(made, LakefmtError):
+        # Raised out here, so that the driver's error, whose text may hold secrets, is not chained to it.
+        raise made
+    fs, root = made
+    if not root.strip("/"):
+        raise InvalidInputError(f"{shown} names no bucket or directory")
+    return RemoteStore(fs, root, url=shown)
+
+
+def _make(
+    url: str, protocol: str, shown: str, options: Mapping[str, object]
+) -> tuple[AbstractFileSystem, str] | LakefmtError:
+    # Imported here: whoever stays on local disks need not wait for fsspec.
+    import fsspec.core
+
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ValueError:
+        return InvalidInputError(f"fsspec knows no protocol {protocol!r}")
+    except ImportError:
+        package = _PACKAGES.get(protocol, f"an fsspec driver for {protocol}")
+        return UnsupportedFeature(f"{shown} needs {package}: install it with pip")
+    try:
+        fs, root = fsspec.core.url_to_fs(url, **options)
+    except Exception as error:  # noqa: BLE001 - drivers raise what they like while being set up
+        why = Redactor(options)(describe(error))
+        return StorageError(f"cannot open {shown}: {why}", transient=is_transient(error))
+    return fs, str(root)

@@ -1,0 +1,87 @@
+"""Locks that the operating system frees when a process dies: the only honest sign of life on one machine.
+
+A local store offers them; object stores do not, and there leases by time take their place.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, runtime_checkable
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not a POSIX system: leases by time are used there
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["HeldLock", "SupportsProcessLocks", "hold_file", "is_held"]
+
+
+class HeldLock:
+    """A lock that this process holds until :meth:`release`, or until it dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Let go; twice is fine."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> HeldLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+@runtime_checkable
+class SupportsProcessLocks(Protocol):
+    """A store on this machine's disk whose objects can be locked by processes."""
+
+    def hold(self, name: str) -> HeldLock | None:
+        """Lock the object `name` (created empty if need be); None when another handle holds it."""
+        ...
+
+    def is_held(self, name: str) -> bool:
+        """Return whether some living process holds the object `name`."""
+        ...
+
+    def touch(self, name: str) -> None:
+        """Set the modification time of `name` to now; an object that is gone stays gone."""
+        ...
+
+
+def hold_file(path: Path) -> HeldLock | None:
+    """Lock a file without waiting; None when it is held or the system has no such locks."""
+    if fcntl is None:  # pragma: no cover
+        return None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return HeldLock(descriptor)
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a living process holds the file; a file that is not there is not held."""
+    if fcntl is None:  # pragma: no cover
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

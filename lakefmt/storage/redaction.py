@@ -1,0 +1,91 @@
+"""What may be printed of a store: no value of its options, no user information, no query of its address.
+
+Rules of residence: pure functions over text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+__all__ = ["Redactor", "has_password", "printable_url"]
+
+_USER: Final = re.compile(r"(?<=://)[^/\s@]+@")
+_QUERY: Final = re.compile(r"(?<=\S)\?[^\s'\"<>)\]]+")
+_PASSWORD: Final = re.compile(r"^[A-Za-z][\w+.-]*://[^/@]*:[^/]*@")
+#: These write ``container@account`` where others write a user.
+_AT_IS_ADDRESS: Final = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
+_HIDDEN: Final = "***"
+_MAX_DEPTH: Final = 8
+# A shorter value is replaced only where it stands alone, or every "s3" and "1" of a message would go.
+_SHORT: Final = 6
+
+
+def has_password(url: str) -> bool:
+    """Return whether a URL carries ``user:password@``.
+
+    Example:
+        >>> has_password("s3://KEY:SECRET@bucket/t"), has_password("abfs://box@account/t")
+        (True, False)
+    """
+    return _PASSWORD.match(url) is not None
+
+
+def printable_url(url: str) -> str:
+    """Return a URL without user information and query.
+
+    Example:
+        >>> printable_url("https://me:secret@host/t?sig=abc")
+        'https://host/t'
+    """
+    protocol, found, rest = url.partition("://")
+    if not found:
+        return url
+    keeps_user = protocol.lower() in _AT_IS_ADDRESS and not has_password(url)
+    without_query = rest.partition("?")[0]
+    return f"{protocol}://{without_query}" if keeps_user else _USER.sub("", f"{protocol}://{without_query}")
+
+
+class Redactor:
+    """Takes the values of `options`, however deep, and everything that looks like credentials out of a text.
+
+    Example:
+        >>> Redactor({"secret": "hunter22"})("bad key hunter22 at https://host/x?sig=1")
+        'bad key *** at https://host/x?***'
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        values = {text for text in _texts(options, 0) if text}
+        # Long ones first: one value may be part of another.
+        patterns = [_pattern(value) for value in sorted(values, key=len, reverse=True)]
+        self._values = re.compile("|".join(patterns)) if patterns else None
+
+    def __call__(self, text: str) -> str:
+        """Return `text` with stars in the place of secrets."""
+        if self._values is not None:
+            text = self._values.sub(_HIDDEN, text)
+        return _QUERY.sub(f"?{_HIDDEN}", _USER.sub("", text))
+
+    def __repr__(self) -> str:
+        return "Redactor()"
+
+
+def _pattern(value: str) -> str:
+    exact = re.escape(value)
+    return rf"(?<!\w){exact}(?!\w)" if len(value) < _SHORT else exact
+
+
+def _texts(value: object, depth: int) -> Iterator[str]:
+    if value is None or isinstance(value, bool) or depth > _MAX_DEPTH:
+        return
+    if isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif isinstance(value, str | int | float):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner, depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from _texts(inner, depth + 1)

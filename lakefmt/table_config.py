@@ -1,0 +1,198 @@
+"""What ``hoodie.properties`` says, as a checked value (spec 1.6, 10.0). Pure.
+
+Two gates: :func:`check_readable` and :func:`check_writable` refuse tables that lakefmt would read wrongly or whose
+promises it could not keep. They run on the properties as they are *now*: another engine may have changed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from typing import Final
+
+from lakefmt.errors import CorruptFile, MetadataTablePresent, UnsupportedFeature, UnsupportedVersion
+from lakefmt.values import MergeMode, TableType, TableVersion
+
+__all__ = ["PAYLOADS", "STRATEGY_IDS", "TableConfig", "check_readable", "check_writable", "parse_table_config"]
+
+STRATEGY_IDS: Final[dict[MergeMode, str]] = {
+    MergeMode.COMMIT_TIME_ORDERING: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    MergeMode.EVENT_TIME_ORDERING: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+}
+
+_MODEL = "org.apache.hudi.common.model."
+PAYLOADS: Final[dict[MergeMode, str]] = {
+    MergeMode.COMMIT_TIME_ORDERING: _MODEL + "OverwriteWithLatestAvroPayload",
+    MergeMode.EVENT_TIME_ORDERING: _MODEL + "DefaultHoodieRecordPayload",
+}
+_MODE_OF_PAYLOAD: Final[dict[str, MergeMode]] = {
+    "OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME_ORDERING,
+    "DefaultHoodieRecordPayload": MergeMode.EVENT_TIME_ORDERING,
+    "EventTimeAvroPayload": MergeMode.EVENT_TIME_ORDERING,
+}
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """A table's properties, typed.
+
+    Attributes:
+        ordering_fields: the larger value wins; empty when the later write does.
+        metadata_partitions: partitions of the metadata table that other readers rely on (also those being built).
+        properties: everything in the file, as text.
+    """
+
+    name: str
+    database: str | None
+    table_type: TableType
+    version: TableVersion
+    record_key_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...]
+    ordering_fields: tuple[str, ...]
+    merge_mode: MergeMode
+    create_schema: str | None
+    metadata_partitions: tuple[str, ...]
+    utc_timeline: bool
+    populate_meta_fields: bool
+    drop_partition_columns: bool
+    properties: Mapping[str, str]
+
+    @property
+    def timeline_directory(self) -> str:
+        """Where the active timeline lives, relative to the table."""
+        if self.version.layout == 1:
+            return ".hoodie"
+        return f".hoodie/{self.properties.get('hoodie.timeline.path') or 'timeline'}"
+
+    @property
+    def history_directory(self) -> str:
+        """Where the archived timeline lives, relative to the table."""
+        if self.version.layout == 1:
+            return f".hoodie/{self.properties.get('hoodie.archivelog.folder') or 'archived'}"
+        # Absent after an upgrade from version 6 (spec 1.10).
+        return f"{self.timeline_directory}/{self.properties.get('hoodie.timeline.history.path') or 'history'}"
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The zone of instant times: UTC, or None for the machine's local zone."""
+        return UTC if self.utc_timeline else None
+
+    @property
+    def is_partitioned(self) -> bool:
+        """True when rows are spread over partition paths."""
+        return bool(self.partition_fields)
+
+
+def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
+    """Return the typed properties.
+
+    Raises:
+        CorruptFile: the name or type is missing or wrong.
+        UnsupportedVersion: the version is not 6, 8 or 9, or the timeline layout does not match it.
+
+    Example:
+        >>> parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "8", "hoodie.timeline.layout.version": "2"}).timeline_directory
+        '.hoodie/timeline'
+    """
+    name, kind = properties.get("hoodie.table.name"), properties.get("hoodie.table.type")
+    if not name or kind not in TableType.__members__:
+        raise CorruptFile("hoodie.properties lacks hoodie.table.name or a valid hoodie.table.type")
+    version = TableVersion.parse(properties.get("hoodie.table.version", "0"))
+    layout = properties.get("hoodie.timeline.layout.version", "1")
+    if layout != str(version.layout):
+        raise UnsupportedVersion(f"table version {version.value} with timeline layout {layout} is not supported")
+    ordering = _fields(properties, "hoodie.table.ordering.fields") or _fields(
+        properties, "hoodie.table.precombine.field"
+    )
+    return TableConfig(
+        name=name,
+        database=properties.get("hoodie.database.name"),
+        table_type=TableType(kind),
+        version=version,
+        record_key_fields=_fields(properties, "hoodie.table.recordkey.fields"),
+        partition_fields=_fields(properties, "hoodie.table.partition.fields"),
+        ordering_fields=ordering,
+        merge_mode=_merge_mode(properties, ordering),
+        create_schema=properties.get("hoodie.table.create.schema") or None,
+        metadata_partitions=_metadata_partitions(properties),
+        utc_timeline=properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC",
+        populate_meta_fields=_flag(properties, "hoodie.populate.meta.fields", True),
+        drop_partition_columns=_flag(properties, "hoodie.datasource.write.drop.partition.columns", False),
+        properties=dict(properties),
+    )
+
+
+def _fields(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in properties.get(key, "").split(",") if part.strip())
+
+
+def _flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    text = properties.get(key, "")
+    return text.lower() == "true" if text else default
+
+
+def _metadata_partitions(properties: Mapping[str, str]) -> tuple[str, ...]:
+    # An empty value means absent: a JVM write with the metadata table off leaves the key behind (spec A.9).
+    ready = _fields(properties, "hoodie.table.metadata.partitions")
+    building = _fields(properties, "hoodie.table.metadata.partitions.inflight")
+    return tuple(dict.fromkeys((*ready, *building)))
+
+
+def _merge_mode(properties: Mapping[str, str], ordering: tuple[str, ...]) -> MergeMode:
+    stated = properties.get("hoodie.record.merge.mode", "").upper()
+    if stated in MergeMode.__members__:
+        return MergeMode(stated)
+    payload = properties.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
+    if payload and payload not in _MODE_OF_PAYLOAD:
+        return MergeMode.CUSTOM
+    mode = _MODE_OF_PAYLOAD.get(payload, MergeMode.EVENT_TIME_ORDERING)
+    return mode if ordering else MergeMode.COMMIT_TIME_ORDERING
+
+
+def check_readable(config: TableConfig) -> None:
+    """Raise when lakefmt would read this table wrongly.
+
+    Raises:
+        UnsupportedFeature: base files of another format, native logs, or a bootstrap table.
+    """
+    properties = config.properties
+    base_format = properties.get("hoodie.table.base.file.format", "PARQUET").upper()
+    if base_format != "PARQUET":
+        raise UnsupportedFeature(f"base files of format {base_format} are not supported, only PARQUET")
+    if properties.get("hoodie.bootstrap.base.path"):
+        raise UnsupportedFeature("bootstrap tables are not supported: rewrite the table with Hudi's full bootstrap")
+    if properties.get("hoodie.table.storage.layout"):
+        raise UnsupportedFeature("hoodie.table.storage.layout belongs to table version 10, which is not supported")
+    if _flag(properties, "hoodie.table.multiple.base.file.formats.enable", False):
+        raise UnsupportedFeature("tables with several base file formats are not supported")
+
+
+def check_writable(config: TableConfig) -> None:
+    """Raise when a write could break a promise that this table makes to other readers.
+
+    Raises:
+        MetadataTablePresent: the table advertises a metadata table or index that lakefmt cannot keep.
+        UnsupportedFeature: another feature that lakefmt does not write yet.
+    """
+    check_readable(config)
+    properties = config.properties
+    if config.metadata_partitions:
+        raise MetadataTablePresent(
+            f"the table advertises a metadata table ({', '.join(config.metadata_partitions)}); rows written past it "
+            "would be invisible to Spark. Write with options={'hoodie.metadata.enable': 'false'} to drop it first, "
+            "as Hudi itself does; its next write with defaults rebuilds it"
+        )
+    if config.table_type is TableType.MERGE_ON_READ:
+        raise UnsupportedFeature("writing merge-on-read tables is not supported yet")
+    if config.merge_mode is MergeMode.CUSTOM:
+        raise UnsupportedFeature("the table merges records by a custom rule that lakefmt does not know")
+    if properties.get("hoodie.table.partial.update.mode"):
+        raise UnsupportedFeature("tables with hoodie.table.partial.update.mode are not written yet")
+    if config.drop_partition_columns:
+        raise UnsupportedFeature("tables that drop partition columns from their files are not written")
+    if not config.populate_meta_fields:
+        raise UnsupportedFeature("tables with hoodie.populate.meta.fields=false are read, not written")
+    if _flag(properties, "hoodie.table.cdc.enabled", False):
+        raise UnsupportedFeature("hoodie.table.cdc.enabled=true: change data capture files are not written yet")

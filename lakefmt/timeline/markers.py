@@ -1,0 +1,65 @@
+"""Markers: a note for every data file, written before the file (spec 8.1; effects).
+
+They let whoever undoes a dead write find its files without listing the table, Hudi's own rollback included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lakefmt.errors import CorruptFile
+from lakefmt.formats.names import MarkerType, marker_name, parse_marker
+from lakefmt.storage.api import ObjectStore, check_name
+from lakefmt.values import InstantTime
+
+__all__ = ["announce", "list_marked", "marker_directory", "remove_markers"]
+
+_MAX_MARKER_FILE = 64 * 1024 * 1024
+
+
+def marker_directory(time: InstantTime) -> str:
+    """Return the directory of an instant's markers, relative to the table."""
+    return f".hoodie/.temp/{time}"
+
+
+def announce(store: ObjectStore, time: InstantTime, path: str, marker: MarkerType) -> None:
+    """Note that the data file `path` may exist from now on; a note that is there already is fine."""
+    store.put_if_absent(f"{marker_directory(time)}/{marker_name(path, marker)}", b"")
+
+
+def list_marked(store: ObjectStore, time: InstantTime) -> list[str] | None:
+    """Return the data files noted for an instant, DIRECT or through a timeline server; None without any note."""
+    directory = marker_directory(time)
+    found: set[str] = set()
+    any_note = False
+    for item in store.list(directory):
+        any_note = True
+        relative = item.name[len(directory) + 1 :]
+        found.update(_paths(store, item.name, relative))
+    return sorted(found) if any_note else None
+
+
+def _paths(store: ObjectStore, name: str, relative: str) -> Iterator[str]:
+    if relative.startswith("MARKERS"):
+        if relative != "MARKERS.type":
+            yield from _server_based(store, name)
+        return
+    parsed = parse_marker(relative)
+    if parsed is not None:
+        yield check_name(parsed[0])
+
+
+def _server_based(store: ObjectStore, name: str) -> Iterator[str]:
+    try:
+        lines = store.read(name, _MAX_MARKER_FILE).decode().splitlines()
+    except UnicodeDecodeError:
+        raise CorruptFile(f"{name} is not text") from None
+    for line in lines:
+        parsed = parse_marker(line.strip())
+        if parsed is not None:
+            yield check_name(parsed[0])
+
+
+def remove_markers(store: ObjectStore, time: InstantTime) -> None:
+    """Remove an instant's notes: its commit is complete, or its files are gone."""
+    store.delete_tree(marker_directory(time))

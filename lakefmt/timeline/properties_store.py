@@ -1,0 +1,108 @@
+"""``hoodie.properties`` on a store: read with its backup, update by Hudi's protocol (spec 1.9; effects).
+
+Properties are read before every write and never cached: another engine may have changed them meanwhile.
+An update runs under the table lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, TableExists, TableNotFound
+from lakefmt.formats.properties import (
+    check_table_checksum,
+    decode_properties,
+    encode_properties,
+    properties_comment_date,
+    table_checksum,
+)
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.api import PutOutcome
+from lakefmt.timeline.store import settle_put
+
+__all__ = ["PROPERTIES", "create_properties", "load_properties", "update_properties"]
+
+PROPERTIES = ".hoodie/hoodie.properties"
+BACKUP = ".hoodie/hoodie.properties.backup"
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+def load_properties(store: ObjectStore) -> dict[str, str]:
+    """Return the table's properties: the original, or its backup when an update died half-way.
+
+    Raises:
+        TableNotFound: there is neither.
+        CorruptFile: neither can be read.
+    """
+    failures = []
+    for name in (PROPERTIES, BACKUP):
+        try:
+            return _read_valid(store, name)
+        except ObjectNotFound:
+            continue
+        except CorruptFile as error:
+            failures.append(str(error))
+    if failures:
+        raise CorruptFile("; ".join(failures))
+    raise TableNotFound(f"no table at {store.url}: {PROPERTIES} is missing")
+
+
+def _read_valid(store: ObjectStore, name: str) -> dict[str, str]:
+    properties = decode_properties(store.read(name, _MAX_BYTES))
+    if not properties:
+        raise CorruptFile(f"{name} is empty")
+    if not check_table_checksum(properties):
+        raise CorruptFile(f"{name} is incomplete: its checksum does not match the table's name")
+    return properties
+
+
+def create_properties(store: ObjectStore, properties: Mapping[str, str], now: datetime, *, durable: bool) -> None:
+    """Write the properties of a new table: the act by which it exists.
+
+    Raises:
+        TableExists: another table is already there.
+    """
+    data = _render(properties, now, "Properties saved on")
+    if settle_put(store, PROPERTIES, data, durable=durable) is PutOutcome.REFUSED:
+        raise TableExists(f"there is a table at {store.url} already")
+
+
+def update_properties(
+    store: ObjectStore, changes: Mapping[str, str | None], now: datetime, *, durable: bool
+) -> dict[str, str]:
+    """Change properties (None removes one); call it under the table lock. Returns the new content.
+
+    Raises:
+        StorageError: the new file did not read back as written; the backup keeps the old one.
+    """
+    old = recover_properties(store, durable=durable)
+    new = {key: value for key, value in {**old, **changes}.items() if value is not None}
+    if new == old:
+        return old
+    store.put(BACKUP, store.read(PROPERTIES, _MAX_BYTES), durable=durable)
+    store.put(PROPERTIES, _render(new, now, "Updated at"), durable=durable)
+    written = _read_valid(store, PROPERTIES)
+    if len(written) < len(new):
+        store.delete([PROPERTIES])
+        raise StorageError(f"{PROPERTIES} did not read back as written; the backup holds the old content")
+    store.delete([BACKUP])
+    return written
+
+
+def recover_properties(store: ObjectStore, *, durable: bool) -> dict[str, str]:
+    """Finish or undo an update that died: afterwards the original is whole and there is no backup."""
+    properties = load_properties(store)
+    if store.info(BACKUP) is not None:
+        try:
+            _read_valid(store, PROPERTIES)
+        except (ObjectNotFound, CorruptFile):
+            store.put(PROPERTIES, store.read(BACKUP, _MAX_BYTES), durable=durable)
+        store.delete([BACKUP])
+    return properties
+
+
+def _render(properties: Mapping[str, str], now: datetime, verb: str) -> bytes:
+    checksum = table_checksum(properties.get("hoodie.database.name"), properties["hoodie.table.name"])
+    content = {**properties, "hoodie.table.checksum": checksum}
+    return encode_properties(content, [f"{verb} {now:%Y-%m-%dT%H:%M:%S.%f}Z", properties_comment_date(now)])

@@ -1,0 +1,164 @@
+"""The timeline on a store: list it, read a body, move an instant (effects).
+
+Rules of residence: the only module that creates or removes timeline files. Moves are checked against the table in
+``machine`` first. Answers may be lost: :func:`settle_put` turns *unknown* into *done* or *refused* by reading back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+
+from lakefmt.errors import CorruptFile, InstantNotPending, StateError, StorageError
+from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.timeline.instant import (
+    Action,
+    Instant,
+    State,
+    comparable_action,
+    instant_file_name,
+    parse_instant_file,
+)
+from lakefmt.timeline.machine import check_transition
+from lakefmt.timeline.view import Timeline, build_timeline
+from lakefmt.values import InstantTime
+
+__all__ = ["TimelineStore", "settle_put"]
+
+#: No body of a timeline file is larger than this; a larger one is refused before it is read.
+MAX_BODY_BYTES = 512 * 1024 * 1024
+_CACHE_BYTES = 64 * 1024 * 1024
+_ATTEMPTS = 3
+
+
+def settle_put(store: ObjectStore, name: str, data: bytes, *, durable: bool) -> PutOutcome:
+    """Put if absent and find out what happened when the answer is lost: done or refused, never unknown.
+
+    `data` must be distinguishable from what any other writer would put under that name: then equal bytes that are
+    found afterwards are ours.
+
+    Raises:
+        StorageError: the store kept silent.
+    """
+    for _ in range(_ATTEMPTS):
+        outcome = store.put_if_absent(name, data, durable=durable)
+        if outcome is not PutOutcome.UNKNOWN:
+            return outcome
+        if store.info(name) is not None:
+            return PutOutcome.DONE if store.read(name, MAX_BODY_BYTES) == data else PutOutcome.REFUSED
+    raise StorageError(f"the store does not say whether {name} was written; nothing was completed", transient=True)
+
+
+class TimelineStore:
+    """The timeline directory of one table."""
+
+    def __init__(self, store: ObjectStore, directory: str, layout: int, *, durable: bool) -> None:
+        self._store = store
+        self._directory = directory
+        self._layout = layout
+        self._durable = durable
+        self._bodies: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._cached_bytes = 0
+        self._cache_lock = Lock()
+
+    @property
+    def layout(self) -> int:
+        """The timeline layout, 1 or 2."""
+        return self._layout
+
+    @property
+    def directory(self) -> str:
+        """Where the active timeline lives, relative to the table."""
+        return self._directory
+
+    def load(self) -> Timeline:
+        """Return the timeline as it is now (one listing, never from a cache)."""
+        skip = len(self._directory) + 1
+        found = (
+            parse_instant_file(o.name[skip:], self._layout, o.size, o.modified)
+            for o in self._store.list(self._directory, recursive=False)
+        )
+        return build_timeline((i for i in found if i is not None), self._layout)
+
+    def read_body(self, instant: Instant) -> bytes:
+        """Return the bytes of an instant's file; completed ones never change and are cached.
+
+        Raises:
+            ObjectNotFound: the file is gone.
+            CorruptFile: the file is larger than a body may be.
+        """
+        key = (instant.file_name, instant.size)
+        with self._cache_lock:
+            if key in self._bodies:
+                self._bodies.move_to_end(key)
+                return self._bodies[key]
+        data = self._store.read(f"{self._directory}/{instant.file_name}", MAX_BODY_BYTES)
+        if instant.is_completed:
+            if not data and instant.action is not Action.CLEAN:
+                raise CorruptFile(f"{instant.file_name} is empty: a completed instant must have a body")
+            self._remember(key, data)
+        return data
+
+    def _remember(self, key: tuple[str, int], data: bytes) -> None:
+        with self._cache_lock:
+            if key in self._bodies:
+                return
+            self._bodies[key] = data
+            self._cached_bytes += len(data)
+            while self._cached_bytes > _CACHE_BYTES and len(self._bodies) > 1:
+                self._cached_bytes -= len(self._bodies.popitem(last=False)[1])
+
+    def request(self, time: InstantTime, action: Action, body: bytes = b"") -> PutOutcome:
+        """Create the requested file; *refused* when another instant has that time."""
+        check_transition(action, None, State.REQUESTED)
+        return self._put(time, action, State.REQUESTED, body)
+
+    def start(self, time: InstantTime, action: Action, body: bytes = b"") -> None:
+        """Move a requested instant to inflight; already there is fine.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        before = None if action is Action.SAVEPOINT else State.REQUESTED
+        check_transition(action, before, State.INFLIGHT)
+        self._put(time, action, State.INFLIGHT, body)
+
+    def complete(self, time: InstantTime, action: Action, completion: InstantTime, body: bytes) -> Instant:
+        """Make an inflight instant visible, atomically and at most once.
+
+        Raises:
+            StateError: the instant was completed before, with other content.
+            StorageError: the store does not say whether it is visible.
+        """
+        check_transition(action, State.INFLIGHT, State.COMPLETED)
+        done = completion if self._layout == 2 else None
+        name = instant_file_name(time, action, State.COMPLETED, self._layout, done)
+        if settle_put(self._store, f"{self._directory}/{name}", body, durable=self._durable) is PutOutcome.REFUSED:
+            raise StateError(f"instant {time} is completed already: {name} exists")
+        return Instant(time, comparable_action(action), State.COMPLETED, done, name, len(body))
+
+    def _put(self, time: InstantTime, action: Action, state: State, body: bytes) -> PutOutcome:
+        name = instant_file_name(time, action, state, self._layout)
+        return settle_put(self._store, f"{self._directory}/{name}", body, durable=False)
+
+    def check_pending(self, time: InstantTime, action: Action) -> None:
+        """Raise unless the instant is inflight in the store right now.
+
+        Raises:
+            InstantNotPending: its inflight file is gone: it was rolled back, or never begun.
+        """
+        name = instant_file_name(time, action, State.INFLIGHT, self._layout)
+        if self._store.info(f"{self._directory}/{name}") is None:
+            raise InstantNotPending(f"instant {time} is no longer pending: another writer rolled it back")
+
+    def reopen(self, instant: Instant) -> None:
+        """Take a completed instant back to inflight (the first step of undoing it): it is invisible from here on."""
+        check_transition(instant.action, State.COMPLETED, State.INFLIGHT)
+        self.start(instant.time, instant.action)
+        self._store.delete([f"{self._directory}/{instant.file_name}"])
+
+    def remove_pending(self, time: InstantTime, action: Action) -> None:
+        """Remove the inflight, then the requested file of an instant (the end of a rollback)."""
+        for state in (State.INFLIGHT, State.REQUESTED):
+            name = instant_file_name(time, action, state, self._layout)
+            self._store.delete([f"{self._directory}/{name}"])

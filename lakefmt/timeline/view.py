@@ -1,0 +1,144 @@
+"""A timeline as a value: what happened, what is pending, what counts as committed (spec 3.7–3.10). Pure.
+
+A :class:`Timeline` never changes; loading it again gives a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from lakefmt.errors import InstantNotFound
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, comparable_action
+from lakefmt.values import InstantTime
+
+__all__ = ["Timeline", "build_timeline"]
+
+
+def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
+    """Return the timeline of the files listed: the highest state of every deed, ordered by time.
+
+    Example:
+        >>> build_timeline([], 2).instants
+        ()
+    """
+    best: dict[tuple[InstantTime, Action], Instant] = {}
+    files: dict[tuple[InstantTime, Action], list[Instant]] = {}
+    for instant in instants:
+        key = (instant.time, comparable_action(instant.action))
+        files.setdefault(key, []).append(instant)
+        known = best.get(key)
+        if known is None or instant.state.rank > known.state.rank:
+            best[key] = instant
+    ordered = tuple(sorted(best.values(), key=lambda i: (i.time, i.action.value)))
+    return Timeline(layout, ordered, {key: tuple(group) for key, group in files.items()})
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The active timeline of a table at one moment.
+
+    Attributes:
+        layout: 1 or 2.
+        instants: one per deed, in its highest state, ordered by requested time.
+        files: every timeline file of a deed (pending ones stay beside the completed one).
+        bound: commits requested after this time do not count; None counts all.
+    """
+
+    layout: int
+    instants: tuple[Instant, ...]
+    files: dict[tuple[InstantTime, Action], tuple[Instant, ...]] = field(default_factory=dict, repr=False)
+    bound: str | None = None
+
+    def __iter__(self) -> Iterator[Instant]:
+        return iter(self.instants)
+
+    def __len__(self) -> int:
+        return len(self.instants)
+
+    @cached_property
+    def completed(self) -> tuple[Instant, ...]:
+        """Completed instants of every action, by requested time."""
+        return tuple(i for i in self.instants if i.state is State.COMPLETED)
+
+    @cached_property
+    def pending(self) -> tuple[Instant, ...]:
+        """Requested and inflight instants, by requested time."""
+        return tuple(i for i in self.instants if i.state is not State.COMPLETED)
+
+    @cached_property
+    def commits(self) -> tuple[Instant, ...]:
+        """Completed commits, deltacommits and replacecommits, by requested time."""
+        return tuple(i for i in self.completed if i.action in COMMIT_ACTIONS and self._is_within(i.time))
+
+    @cached_property
+    def commits_by_completion(self) -> tuple[Instant, ...]:
+        """The same in the order in which they became visible."""
+        return tuple(sorted(self.commits, key=lambda i: (i.order_time, i.time)))
+
+    @cached_property
+    def _commit_by_time(self) -> dict[InstantTime, Instant]:
+        return {i.time: i for i in self.commits}
+
+    @cached_property
+    def _pending_times(self) -> frozenset[InstantTime]:
+        return frozenset(i.time for i in self.pending)
+
+    @cached_property
+    def _first_active(self) -> InstantTime | None:
+        # A savepoint may be older than everything else that is active, so it does not mark the start (spec 3.9).
+        return min((i.time for i in self.completed if i.action in COMMIT_ACTIONS), default=None)
+
+    def _is_within(self, time: str) -> bool:
+        return self.bound is None or time <= self.bound
+
+    @property
+    def latest_commit(self) -> Instant | None:
+        """The commit that became visible last, or None."""
+        return self.commits_by_completion[-1] if self.commits else None
+
+    @cached_property
+    def highest_time(self) -> InstantTime | None:
+        """The largest requested or completion time on the timeline: every new instant is above it."""
+        return max((max(i.time, i.completion or i.time) for i in self.instants), default=None)
+
+    def is_committed(self, time: InstantTime) -> bool:
+        """Return whether data files of instant `time` are committed.
+
+        They are when the instant completed, or when it is older than the first active commit and thus archived;
+        a pending instant never is, however old (spec 3.9).
+        """
+        if time in self._commit_by_time:
+            return True
+        first = self._first_active
+        archived = first is not None and time < first and time not in self._pending_times
+        return archived and self._is_within(time)
+
+    def completion_of(self, time: InstantTime) -> InstantTime:
+        """Return when commit `time` became visible; archived ones count with their requested time."""
+        found = self._commit_by_time.get(time)
+        return time if found is None else found.order_time
+
+    def find(self, time: str) -> Instant:
+        """Return the commit (else any instant) with requested or completion time `time`.
+
+        Raises:
+            InstantNotFound: there is none on the active timeline.
+        """
+        matching = [i for i in self.instants if time in (i.time, i.completion)]
+        if not matching:
+            raise InstantNotFound(f"no instant {time} on the active timeline")
+        return min(matching, key=lambda i: i.action not in COMMIT_ACTIONS)
+
+    def files_of(self, instant: Instant) -> tuple[Instant, ...]:
+        """Return every timeline file of the instant's deed."""
+        return self.files.get((instant.time, comparable_action(instant.action)), (instant,))
+
+    def as_of(self, bound: str) -> Timeline:
+        """Return the timeline whose commits were requested at or before `bound`.
+
+        Requested and completion times both work as bounds, because a commit completes before the next one of the
+        same writer is requested; this is what Hudi does too (spec 3.10).
+        """
+        return Timeline(self.layout, self.instants, self.files, bound)

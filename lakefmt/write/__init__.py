@@ -1,0 +1,1 @@
+"""The writing road: from a batch to a completed instant."""

@@ -1,0 +1,339 @@
+"""The commit conversation: begin (claim, requested, inflight), commit (check, completed), abort (effects).
+
+One place, one lock. What is decided is pure and lives below: transitions, conflicts, rollback plans. Here the effects
+are put in order, so that dying between any two of them leaves the state before or the state after:
+
+1. claim the instant time by its heartbeat, 2. requested, 3. inflight, … files with markers …, 4. completed: the only
+moment at which anything becomes visible, 5. markers and heartbeat go; what is left of them after a death here is swept
+by the next writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakefmt.config import Settings, resolve_settings
+from lakefmt.errors import CommitConflict, InternalError, StateError, UnsupportedFeature, WriterActive
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.schema import arrow_to_avro
+from lakefmt.table_config import TableConfig, check_writable
+from lakefmt.timeline.commit import CommitMetadata, encode_commit
+from lakefmt.timeline.conflict import find_conflict
+from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
+from lakefmt.timeline.heartbeat import Heartbeat, is_alive
+from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.lock import Lease, TableLock, open_lock
+from lakefmt.timeline.markers import list_marked, marker_directory, remove_markers
+from lakefmt.timeline.properties_store import recover_properties, update_properties
+from lakefmt.timeline.rollback import finish_rollback, list_files_of_instant, plan_rollback, run_rollback
+from lakefmt.timeline.store import PutOutcome, TimelineStore
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import CommitResult, InstantTime, WriteOperation
+from lakefmt.write.values import WriteContext, WriteStatus
+
+__all__ = ["LiveWrite", "WriteServices", "abort_write", "begin_write", "commit_write", "table_lock"]
+
+_METADATA_KEYS = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")
+_METADATA_DIRECTORY = ".hoodie/metadata"
+_CLAIMS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class WriteServices:
+    """What a conversation needs: the table, the settings of the call, the lock."""
+
+    access: TableAccess
+    settings: Settings
+    lock: TableLock
+
+    @property
+    def durable(self) -> bool:
+        """True when a commit must reach the disk before it returns."""
+        return self.settings.text("lakefmt.durability") == "fsync"
+
+    @property
+    def expiry_seconds(self) -> float:
+        """The age of a last sign of life at which a writer is dead."""
+        interval = self.settings.integer("hoodie.client.heartbeat.interval_in_ms")
+        return interval * self.settings.integer("hoodie.client.heartbeat.tolerable.misses") / 1000
+
+    def timeline(self, config: TableConfig) -> TimelineStore:
+        """Return the timeline directory with this call's durability."""
+        return self.access.timeline_store(config, durable=self.durable)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWrite:
+    """A write that this process began: its context, and the heartbeat that says it lives."""
+
+    context: WriteContext
+    heartbeat: Heartbeat
+    state: TableState
+
+
+def table_lock(access: TableAccess, settings: Settings, owner: str) -> TableLock:
+    """Return the lock that excludes every other writer of the table."""
+    wait = settings.integer("hoodie.write.lock.wait_time_ms") / 1000
+    return open_lock(access.store, settings.text("hoodie.write.lock.provider"), owner, wait)
+
+
+def begin_write(
+    access: TableAccess,
+    operation: WriteOperation,
+    options: Mapping[str, object],
+    schema: pa.Schema | None = None,
+    commit_metadata: Mapping[str, str] | None = None,
+    action: Action = Action.COMMIT,
+) -> LiveWrite:
+    """Begin a write: undo what the dead left, choose the instant, make it inflight.
+
+    Raises:
+        MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
+        UnsupportedFeature: the table has a feature that lakefmt does not write.
+        WriterActive: another writer's instant is pending and alive.
+        LockUnavailable: the table lock could not be had in time.
+    """
+    merged = {**access.options, **options}
+    owner = access.ids.new_uuid()
+    settings = resolve_settings(merged, None, access.load_config().properties)
+    services = WriteServices(access, settings, table_lock(access, settings, owner))
+    with services.lock.hold() as lease:
+        config = _open_for_writing(services)
+        timeline = undo_dead_writes(services, config)
+        schema = access.schema(TableState(config, timeline)) if schema is None else schema
+        heartbeat, instant = _claim(services, config, timeline, owner)
+        lease.check()
+        services.timeline(config).start(instant, action)
+    context = WriteContext(
+        url=access.store.url,
+        owner=owner,
+        instant=instant,
+        action=action.value,
+        operation=operation,
+        schema_text=arrow_to_avro(schema, config.name),
+        file_schema_text=arrow_to_avro(schema, config.name, with_meta=True),
+        properties=dict(config.properties),
+        options=merged,
+        commit_metadata=dict(commit_metadata or {}),
+    )
+    return LiveWrite(context, heartbeat, TableState(config, timeline))
+
+
+def _open_for_writing(services: WriteServices) -> TableConfig:
+    store = services.access.store
+    recover_properties(store, durable=services.durable)
+    config = services.access.load_config()
+    if services.settings.values["hoodie.metadata.enable"] is True:
+        raise UnsupportedFeature("hoodie.metadata.enable=true: lakefmt does not keep a metadata table yet")
+    if config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False:
+        config = _drop_metadata_table(services)
+    check_writable(config)
+    return config
+
+
+def _drop_metadata_table(services: WriteServices) -> TableConfig:
+    # First the property, then the directory (spec A.8): in between readers list the store, which is right.
+    access = services.access
+    changes = dict.fromkeys(_METADATA_KEYS)
+    update_properties(access.store, changes, access.clock.now(), durable=services.durable)
+    access.store.delete_tree(_METADATA_DIRECTORY)
+    return access.load_config()
+
+
+def undo_dead_writes(services: WriteServices, config: TableConfig) -> Timeline:
+    """Roll back the pending instants of dead writers and sweep what completed ones left; call under the lock.
+
+    Raises:
+        WriterActive: a pending instant's writer may be alive.
+    """
+    store = services.access.store
+    timeline_store = services.timeline(config)
+    timeline = timeline_store.load()
+    next_time = _next_time(services, config, timeline)
+    changed = False
+    for pending in sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK):
+        if pending.action in (Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION):
+            raise UnsupportedFeature(
+                f"{pending} is pending: lakefmt cannot write beside it yet; run or withdraw it with the engine that made it"
+            )
+        if pending.action in (Action.SAVEPOINT, Action.INDEXING):
+            continue
+        life = is_alive(store, timeline, pending, services.access.clock.now, services.expiry_seconds)
+        if life.alive:
+            raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
+        changed = True
+        if pending.action is Action.ROLLBACK:
+            finish_rollback(store, timeline_store, timeline, pending, next_time)
+        elif pending.action is not Action.CLEAN:
+            plan = plan_rollback(pending, list_files_of_instant(store, pending.time))
+            run_rollback(store, timeline_store, plan, next_time)
+        else:
+            raise UnsupportedFeature(f"{pending} is pending and its engine is gone; finish it with Spark first")
+    if changed:
+        timeline = timeline_store.load()
+    _sweep(services, timeline)
+    return timeline
+
+
+def _sweep(services: WriteServices, timeline: Timeline) -> None:
+    """Remove claims and markers whose instant is completed, or died before it was requested."""
+    store = services.access.store
+    pending = {i.time for i in timeline.pending}
+    for item in list(store.list(HEARTBEATS, recursive=False)):
+        time = InstantTime(item.name.rpartition("/")[2])
+        if time not in pending:
+            store.delete([item.name])
+    for directory in store.list_directories(".hoodie/.temp"):
+        time = InstantTime(directory.rpartition("/")[2])
+        if time.isdigit() and time not in pending:
+            remove_markers(store, time)
+
+
+def _next_time(services: WriteServices, config: TableConfig, timeline: Timeline) -> "_NextTime":
+    return _NextTime(services, config, timeline.highest_time)
+
+
+class _NextTime:
+    """New instant times above everything on a timeline."""
+
+    def __init__(self, services: WriteServices, config: TableConfig, floor: InstantTime | None) -> None:
+        self._clock = services.access.instant_clock(config)
+        self._floor = floor
+
+    def __call__(self) -> InstantTime:
+        return self._clock.next(self._floor)
+
+
+def _claim(
+    services: WriteServices, config: TableConfig, timeline: Timeline, owner: str
+) -> tuple[Heartbeat, InstantTime]:
+    next_time = _next_time(services, config, timeline)
+    interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
+    for _ in range(_CLAIMS):
+        time = next_time()
+        heartbeat = Heartbeat(services.access.store, time, owner, interval)
+        if not heartbeat.claim():
+            continue
+        if services.timeline(config).request(time, Action.COMMIT) is PutOutcome.DONE:
+            return heartbeat, time
+        heartbeat.stop()
+    raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
+
+
+def commit_write(services: WriteServices, live: LiveWrite, statuses: Sequence[WriteStatus]) -> CommitResult:
+    """Make a write visible, or refuse and leave everything as it was before.
+
+    Raises:
+        CommitConflict: a commit that completed meanwhile touched the same file groups.
+        InstantNotPending: another writer declared this one dead and rolled it back.
+        LeaseLost: the table lock was lost; nothing was completed.
+    """
+    context = live.context
+    action = Action(context.action)
+    stats = _distinct(context, statuses)
+    metadata = CommitMetadata(
+        operation=context.operation,
+        stats=tuple(s.stat for s in stats),
+        replaced_file_ids={},
+        extra_metadata={**context.commit_metadata, "schema": context.schema_text},
+        compacted=False,
+    )
+    with services.lock.hold() as lease:
+        config = services.access.load_config()
+        check_writable(config)
+        timeline_store = services.timeline(config)
+        timeline_store.check_pending(context.instant, action)
+        timeline = timeline_store.load()
+        _check_conflicts(services, live, metadata, TableState(config, timeline))
+        _remove_strays(services, context, metadata)
+        completed = _complete(services, config, timeline, context, metadata, lease)
+    remove_markers(services.access.store, context.instant)
+    live.heartbeat.stop()
+    return _result(context, completed, stats)
+
+
+def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[WriteStatus]:
+    by_path: dict[str, WriteStatus] = {}
+    for status in statuses:
+        if status.instant != context.instant:
+            raise StateError(f"a status of instant {status.instant} does not belong to the write {context.instant}")
+        known = by_path.setdefault(status.stat.path, status)
+        if known.stat != status.stat:
+            raise InternalError(f"two attempts at {status.stat.path} tell different things; nothing is committed")
+    return list(by_path.values())
+
+
+def _check_conflicts(
+    services: WriteServices, live: LiveWrite, metadata: CommitMetadata, now: TableState
+) -> None:
+    seen = {(i.time, i.action) for i in live.state.timeline.commits}
+    access = services.access
+    rivals = [
+        (i, access.commit_metadata(now, i)) for i in now.timeline.commits if (i.time, i.action) not in seen
+    ]
+    unique = live.context.operation in (WriteOperation.UPSERT, WriteOperation.DELETE)
+    conflict = find_conflict(metadata, rivals, keys_are_unique=unique)
+    if conflict is not None:
+        raise CommitConflict(f"instant {live.context.instant} cannot be committed: {conflict}. Write it again")
+
+
+def _remove_strays(services: WriteServices, context: WriteContext, metadata: CommitMetadata) -> None:
+    """Delete files of this instant that are announced but not in the commit (attempts that lost)."""
+    wanted = {stat.path for stat in metadata.stats}
+    strays = [path for path in list_marked(services.access.store, context.instant) or () if path not in wanted]
+    services.access.store.delete(strays)
+
+
+def _complete(
+    services: WriteServices,
+    config: TableConfig,
+    timeline: Timeline,
+    context: WriteContext,
+    metadata: CommitMetadata,
+    lease: Lease,
+) -> Instant:
+    action = Action(context.action)
+    body = encode_commit(metadata, config.version, replace=action is Action.REPLACE_COMMIT)
+    completion = _next_time(services, config, timeline)()
+    lease.check()
+    return services.timeline(config).complete(context.instant, action, completion, body)
+
+
+def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteStatus]) -> CommitResult:
+    stats = tuple(s.stat for s in statuses)
+    return CommitResult(
+        instant=context.instant,
+        completion_time=completed.completion,
+        action=context.action,
+        operation=context.operation,
+        num_inserts=sum(s.num_inserts for s in stats),
+        num_updates=sum(s.num_update_writes for s in stats),
+        num_deletes=sum(s.num_deletes for s in stats),
+        files=stats,
+        bytes_written=sum(s.file_size_in_bytes for s in stats),
+    )
+
+
+def abort_write(services: WriteServices, context: WriteContext, heartbeat: Heartbeat | None) -> None:
+    """Undo a write that began: its files go, its instant leaves the timeline; twice is fine."""
+    access = services.access
+    with services.lock.hold():
+        config = access.load_config()
+        timeline_store = services.timeline(config)
+        timeline = timeline_store.load()
+        pending = [i for i in timeline.pending if i.time == context.instant and i.action.value == context.action]
+        files = list_marked(access.store, context.instant)
+        for instant in pending:
+            if files is None:
+                # No marker, so no file: the instant can leave without a rollback of its own.
+                timeline_store.remove_pending(instant.time, instant.action)
+                continue
+            plan = plan_rollback(instant, files)
+            run_rollback(access.store, timeline_store, plan, _next_time(services, config, timeline))
+    if not access.store.list_directories(marker_directory(context.instant)):
+        remove_markers(access.store, context.instant)
+    if heartbeat is not None:
+        heartbeat.stop()

@@ -1,0 +1,162 @@
+"""Making a table: what its properties say (pure), and the act of writing them (effects)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
+from lakefmt.filegroups.access import NOTES, TableAccess
+from lakefmt.index import open_index
+from lakefmt.keys import KeySpec, key_properties, plan_key_spec
+from lakefmt.schema import arrow_to_avro, normalise_schema
+from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, parse_table_config
+from lakefmt.timeline.properties_store import create_properties
+from lakefmt.values import MergeMode, TableType, TableVersion
+
+__all__ = ["plan_properties", "run_creation"]
+
+_COMMON = {
+    "hoodie.table.timeline.timezone": "UTC",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.table.cdc.enabled": "false",
+}
+
+
+def plan_properties(
+    name: str,
+    schema: pa.Schema,
+    spec: KeySpec,
+    *,
+    ordering: Sequence[str],
+    merge: MergeMode,
+    table_type: TableType,
+    version: TableVersion,
+    database: str | None,
+    properties: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the properties of a new table (spec 1.8).
+
+    Raises:
+        SchemaMismatch: a key, partition or ordering column is not in the schema.
+        InvalidInputError: the merge mode and the ordering fields contradict each other.
+    """
+    _check_columns(schema, spec, ordering)
+    if merge is MergeMode.EVENT_TIME_ORDERING and not ordering:
+        raise InvalidInputError("merge='event_time' needs an ordering column")
+    if len(ordering) > 1 and version is not TableVersion.NINE:
+        raise InvalidInputError("several ordering columns need table_version=9")
+    planned = {
+        "hoodie.table.name": name,
+        "hoodie.table.type": table_type.value,
+        "hoodie.table.version": str(version.value),
+        "hoodie.timeline.layout.version": str(version.layout),
+        **_COMMON,
+        **_version_properties(version, merge, ordering),
+        **key_properties(spec, version),
+        "hoodie.table.create.schema": arrow_to_avro(schema, name),
+    }
+    if database is not None:
+        planned["hoodie.database.name"] = database
+    contradicting = [key for key in properties if key in planned and planned[key] != properties[key]]
+    if contradicting:
+        raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
+    return {**planned, **properties}
+
+
+def _version_properties(version: TableVersion, merge: MergeMode, ordering: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if ordering:
+        key = "hoodie.table.ordering.fields" if version is TableVersion.NINE else "hoodie.table.precombine.field"
+        found[key] = ",".join(ordering)
+    if version is TableVersion.SIX:
+        return found | {
+            "hoodie.archivelog.folder": "archived",
+            "hoodie.compaction.payload.class": PAYLOADS[merge],
+            "hoodie.compaction.record.merger.strategy": STRATEGY_IDS[MergeMode.EVENT_TIME_ORDERING],
+        }
+    found |= {
+        "hoodie.table.initial.version": str(version.value),
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.record.merge.mode": merge.value,
+    }
+    if version is TableVersion.NINE:
+        return found | {"hoodie.table.format": "native"}
+    return found | {
+        "hoodie.record.merge.strategy.id": STRATEGY_IDS[merge],
+        "hoodie.compaction.payload.class": PAYLOADS[merge],
+    }
+
+
+def _check_columns(schema: pa.Schema, spec: KeySpec, ordering: Sequence[str]) -> None:
+    named = [
+        *(("record_key", f) for f in spec.record_key_fields),
+        *(("partition_by", f.name) for f in spec.partition_fields),
+        *(("ordering", f) for f in ordering),
+    ]
+    for role, column in named:
+        if column.split(".", 1)[0] not in schema.names:
+            raise SchemaMismatch(f"{role} column {column!r} is not in the schema {schema.names}")
+
+
+def run_creation(
+    access: TableAccess,
+    schema: pa.Schema,
+    *,
+    record_key: str | Sequence[str] | None,
+    partition_by: str | Sequence[str] | None,
+    ordering: str | Sequence[str] | None,
+    table_type: str,
+    table_version: int,
+    index: str,
+    merge: str | None,
+    name: str,
+    database: str | None,
+    properties: Mapping[str, str],
+    durable: bool,
+) -> None:
+    """Create the table's directories, notes and, as the last act, its properties.
+
+    Raises:
+        TableExists: there is one already.
+    """
+    open_index(index)
+    kind = TableType.parse(table_type)
+    if kind is TableType.MERGE_ON_READ:
+        raise UnsupportedFeature("merge-on-read tables are not written yet: use table_type='cow'")
+    if record_key is None:
+        raise UnsupportedFeature("tables with generated keys are not written yet: name a record_key")
+    fields = [ordering] if isinstance(ordering, str) else list(ordering or ())
+    spec = plan_key_spec(record_key, partition_by, properties=properties)
+    planned = plan_properties(
+        name,
+        normalise_schema(schema),
+        spec,
+        ordering=fields,
+        merge=_merge_mode(merge, fields),
+        table_type=kind,
+        version=TableVersion.parse(table_version),
+        database=database,
+        properties=properties,
+    )
+    config = parse_table_config(planned)
+    store = access.store
+    store.make_directories(
+        [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
+    )
+    store.put_if_absent(NOTES, json.dumps({"index": index}).encode())
+    create_properties(store, planned, access.clock.now(), durable=durable)
+
+
+def _merge_mode(merge: str | None, ordering: Sequence[str]) -> MergeMode:
+    if merge is None:
+        return MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
+    names = {"event_time": MergeMode.EVENT_TIME_ORDERING, "commit_time": MergeMode.COMMIT_TIME_ORDERING}
+    if merge not in names:
+        raise InvalidInputError(f"unknown merge {merge!r}: expected 'event_time' or 'commit_time'")
+    return names[merge]

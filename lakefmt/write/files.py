@@ -1,0 +1,298 @@
+"""Writing one assigned file, anywhere, any number of times (effects).
+
+Retried and run twice freely: the name is fixed by the assignment, the file appears by put-if-absent, and whoever comes
+second adopts what is there. It touches nothing but its own marker and its own new file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config import Settings
+from lakefmt.errors import CorruptFile, InternalError, StorageError
+from lakefmt.filegroups.merge import Incoming, Merged, merge_into_base
+from lakefmt.filegroups.model import BaseFile, join_path
+from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.formats.bloom import BloomFilter
+from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key_range
+from lakefmt.formats.properties import encode_properties
+from lakefmt.schema import avro_to_arrow, reconcile
+from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.timeline.markers import announce
+from lakefmt.values import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    FILE_NAME,
+    IS_DELETED,
+    META_COLUMNS,
+    PARTITION_PATH,
+    RECORD_KEY,
+    MergeMode,
+    WriteOperation,
+    WriteStat,
+)
+from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
+
+__all__ = ["FileInProgress", "write_assigned"]
+
+#: Footer entry by which a second attempt learns what the first one counted.
+STAT_KEY = "lakefmt.write_stat"
+_MIN_FILTER_KEYS = 1000
+
+
+def write_assigned(
+    store: ObjectStore, context: WriteContext, assignment: FileAssignment, batches: Iterable[pa.Table]
+) -> WriteStatus:
+    """Write the assigned file from routed rows (each with its record key column), or adopt the one that is there.
+
+    Raises:
+        InternalError: more or fewer rows came than were assigned.
+        StorageError: the store failed; the call may be repeated.
+    """
+    found = adopt(store, context, assignment)
+    if found is not None:
+        return found
+    prepare(store, context, assignment)
+    with ExitStack() as stack:
+        file = FileInProgress(store, context, assignment, stack)
+        if assignment.base is None:
+            for batch in batches:
+                file.append(batch)
+        else:
+            file.rewrite(pa.concat_tables(batches))
+        return file.finish()
+
+
+def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> None:
+    """Announce the file by its marker, and make its partition one."""
+    announce(store, context.instant, assignment.path, "CREATE" if assignment.base is None else "MERGE")
+    if assignment.new_partition:
+        name = join_path(assignment.partition, PARTITION_METADATA)
+        depth = assignment.partition.count("/") + 1 if assignment.partition else 0
+        content = {"commitTime": context.instant, "partitionDepth": str(depth)}
+        store.put_if_absent(name, encode_properties(content, ["partition metadata"]))
+
+
+def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> WriteStatus | None:
+    """Return the status of a file that an earlier attempt wrote, None when there is none."""
+    info = store.info(assignment.path)
+    if info is None:
+        return None
+    written = BaseFile(
+        assignment.partition, assignment.file_name, assignment.file_id, "", context.instant, info.size
+    )
+    entries = BaseFileReader(store).footer(written).entries
+    try:
+        counts = json.loads(entries[STAT_KEY])
+        return _status(context, assignment, {k: int(v) for k, v in counts.items()}, info.size, adopted=True)
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise CorruptFile(f"{assignment.path} exists and was not written by this write") from None
+
+
+class FileInProgress:
+    """A base file that is being written; nothing of it is visible before :meth:`finish`."""
+
+    def __init__(
+        self, store: ObjectStore, context: WriteContext, assignment: FileAssignment, stack: ExitStack
+    ) -> None:
+        self._store = store
+        self._context = context
+        self._assignment = assignment
+        self._settings = context.settings
+        self._schema = avro_to_arrow(context.file_schema_text)
+        self._meta = _MetaColumns(context.instant, assignment)
+        durable = self._settings.text("lakefmt.durability") == "fsync"
+        self._sink = stack.enter_context(store.create(assignment.path, durable=durable))
+        codec = self._settings.text("hoodie.parquet.compression.codec") or "zstd"
+        level = self._settings.integer("lakefmt.parquet.compression.level")
+        self._writer = BaseFileWriter(self._sink.file, self._schema, codec, level)
+        self._keys: list[pa.Array] = []
+        self._rows_in = 0
+        self._counts = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0)
+        self._bloom: BloomFilter | None = None
+        self._key_range: tuple[str | None, str | None] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return self._sink.size
+
+    @property
+    def num_rows(self) -> int:
+        """Rows written so far."""
+        return self._writer.num_rows
+
+    def append(self, rows: pa.Table) -> None:
+        """Write new rows; those that mark themselves deleted are counted and left out."""
+        self._rows_in += rows.num_rows
+        deletes = _deletes(self._context.operation, rows)
+        if deletes.any():
+            self._counts["ignored"] += int(deletes.sum())
+            rows = rows.filter(pa.array(~deletes))
+        self._counts["inserts"] += rows.num_rows
+        self._keys.extend(rows.column(RECORD_KEY).chunks)
+        self._writer.write(self._meta.complete(rows, self._schema))
+
+    def rewrite(self, rows: pa.Table) -> None:
+        """Write the assigned base file's rows with the routed rows merged in."""
+        base_file = self._assignment.base
+        if base_file is None:
+            raise InternalError("there is no base file to rewrite")
+        reader = BaseFileReader(self._store)
+        base = reconcile(reader.rows(base_file), self._schema)
+        self._rows_in += rows.num_rows
+        merged = self._merge(base, rows)
+        self._counts = {
+            "inserts": merged.inserted,
+            "updates": merged.updated,
+            "deletes": merged.deleted,
+            "late": merged.late,
+            "ignored": merged.ignored_deletes,
+        }
+        keys = merged.table.column(RECORD_KEY)
+        self._keys.extend(keys.chunks)
+        self._bloom = self._grown_filter(reader.bloom_filter(base_file), len(keys), merged.inserted_keys)
+        name = pa.repeat(pa.scalar(self._assignment.file_name), merged.table.num_rows)
+        at = merged.table.schema.get_field_index(FILE_NAME)
+        self._writer.write(merged.table.set_column(at, self._schema.field(FILE_NAME), name))
+
+    def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
+        config = self._context.config
+        deletes = _deletes(self._context.operation, rows)
+        complete = self._meta.complete(rows, self._schema)
+        if not self._assignment.match_keys:
+            kept = complete.filter(pa.array(~deletes)) if deletes.any() else complete
+            joined = pa.concat_tables([base, kept])
+            ignored = int(deletes.sum())
+            return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
+        mode = config.merge_mode
+        if self._context.operation is WriteOperation.DELETE:
+            mode = MergeMode.COMMIT_TIME_ORDERING  # a delete by key has no event time: it always removes
+        return merge_into_base(base, Incoming(complete, deletes), config.ordering_fields, mode)
+
+    def _grown_filter(
+        self, old: BloomFilter | None, num_keys: int, new_keys: pa.ChunkedArray
+    ) -> BloomFilter | None:
+        # The old bits stay (a filter may only err towards "present"); past its planned size a fresh one is built.
+        if old is None or old.type_code != "DYNAMIC_V0" or num_keys > old.capacity:
+            return None
+        if len(new_keys):
+            old.add(new_keys)
+        return old
+
+    def finish(self) -> WriteStatus:
+        """Give the file its footers and its name.
+
+        Raises:
+            InternalError: rows were lost or doubled on the way.
+            StorageError: the store does not say whether the file is there.
+        """
+        self._check_counts()
+        keys = pa.chunked_array(self._keys, pa.string())
+        low, high = key_range(keys)
+        footers = key_footers(KeySummary(low, high, self._filter(keys)), self._context.file_schema_text)
+        footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
+        self._writer.close(footers)
+        outcome = self._sink.put_if_absent()
+        if outcome is PutOutcome.DONE:
+            counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
+            return _status(self._context, self._assignment, counts, self._sink.size, adopted=False)
+        found = adopt(self._store, self._context, self._assignment)
+        if found is None:
+            raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
+        return found
+
+    def _filter(self, keys: pa.ChunkedArray) -> BloomFilter | None:
+        if not self._settings.flag("hoodie.parquet.bloom.filter.enabled"):
+            return None
+        if self._bloom is not None:
+            return self._bloom
+        bloom = _new_filter(self._settings, len(keys))
+        bloom.add(keys)
+        return bloom
+
+    def _check_counts(self) -> None:
+        expected = self._assignment.num_rows
+        if expected is not None and self._rows_in != expected:
+            raise InternalError(
+                f"{self._assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
+            )
+
+
+def _new_filter(settings: Settings, num_keys: int) -> BloomFilter:
+    planned = settings.integer("hoodie.index.bloom.num_entries") or max(_MIN_FILTER_KEYS, num_keys)
+    most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
+    return BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
+
+
+def _deletes(operation: WriteOperation, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    if operation is WriteOperation.DELETE:
+        return np.ones(rows.num_rows, dtype=bool)
+    if IS_DELETED not in rows.column_names or operation is WriteOperation.BULK_INSERT:
+        return np.zeros(rows.num_rows, dtype=bool)
+    marked = pc.fill_null(rows.column(IS_DELETED), False).combine_chunks()
+    flags: np.ndarray[tuple[int], np.dtype[np.bool_]] = marked.to_numpy(zero_copy_only=False)
+    return flags
+
+
+class _MetaColumns:
+    """Completes routed rows with the meta columns of one file; sequence numbers count on over batches."""
+
+    def __init__(self, instant: str, assignment: FileAssignment) -> None:
+        self._instant = instant
+        self._assignment = assignment
+        self._next = 0
+
+    def complete(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Return the rows with every column of the file; columns that a delete does not carry are null."""
+        count = rows.num_rows
+        made: Mapping[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
+            COMMIT_TIME: lambda: pa.repeat(pa.scalar(self._instant), count),
+            COMMIT_SEQNO: lambda: self._sequence_numbers(count),
+            RECORD_KEY: lambda: rows.column(RECORD_KEY),
+            PARTITION_PATH: lambda: pa.repeat(pa.scalar(str(self._assignment.partition)), count),
+            FILE_NAME: lambda: pa.repeat(pa.scalar(self._assignment.file_name), count),
+        }
+        present = set(rows.column_names)
+        columns = []
+        for field in schema:
+            if field.name in META_COLUMNS:
+                columns.append(made[field.name]())
+            elif field.name in present:
+                columns.append(rows.column(field.name))
+            else:
+                columns.append(pa.nulls(count, field.type))
+        return pa.table(columns, schema=schema)
+
+    def _sequence_numbers(self, count: int) -> pa.Array:
+        numbers = pa.array(np.arange(self._next, self._next + count))
+        self._next += count
+        prefix = f"{self._instant}_{self._assignment.sequence}_"
+        return pc.binary_join_element_wise(pa.scalar(prefix), numbers.cast(pa.string()), "")
+
+
+def _status(
+    context: WriteContext, assignment: FileAssignment, counts: Mapping[str, int], size: int, *, adopted: bool
+) -> WriteStatus:
+    base = assignment.base
+    stat = WriteStat(
+        file_id=assignment.file_id,
+        partition_path=assignment.partition,
+        path=assignment.path,
+        prev_commit="null" if base is None else base.instant,
+        num_writes=counts["rows"],
+        num_inserts=counts["inserts"],
+        num_update_writes=counts["updates"],
+        num_deletes=counts["deletes"],
+        total_write_bytes=size,
+        file_size_in_bytes=size,
+        prev_base_file=None if base is None else base.name,
+    )
+    return WriteStatus(context.instant, stat, counts["rows_in"], counts["late"], counts["ignored"], adopted)

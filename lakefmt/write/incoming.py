@@ -1,0 +1,126 @@
+"""Reception: anything that holds Arrow data becomes a keyed batch of the table's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from lakefmt.errors import InvalidInputError, SchemaMismatch
+from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
+from lakefmt.schema import conform
+from lakefmt.values import META_COLUMNS
+
+__all__ = ["KeyedBatch", "SupportsArrow", "key_batch", "open_stream", "read_all"]
+
+
+@runtime_checkable
+class SupportsArrow(Protocol):
+    """Anything with Arrow's stream interface: pandas, Polars, DuckDB relations, …"""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the data as an Arrow stream capsule."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBatch:
+    """Rows with their keys and partitions; equal lengths, no nulls among keys."""
+
+    table: pa.Table
+    keys: pa.StringArray
+    partitions: pa.DictionaryArray
+
+    def take(self, rows: pa.Array) -> KeyedBatch:
+        """Return the rows numbered."""
+        return KeyedBatch(self.table.take(rows), self.keys.take(rows), self.partitions.take(rows))
+
+
+def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Return the schema and the tables of anything that holds Arrow data; iterables are not read ahead.
+
+    Meta columns among the data are dropped, so that what was read with them can be written again.
+
+    Raises:
+        InvalidInputError: `data` holds no Arrow data.
+        SchemaMismatch: rows given as dicts do not fit together.
+    """
+    schema, tables = _open(data)
+    extra = [name for name in META_COLUMNS if name in schema.names]
+    if not extra:
+        return schema, tables
+    kept = pa.schema([f for f in schema if f.name not in extra])
+    return kept, (table.select(kept.names) for table in tables)
+
+
+def _open(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    if isinstance(data, pa.Table):
+        return data.schema, iter([data])
+    if isinstance(data, pa.RecordBatch):
+        return data.schema, iter([pa.Table.from_batches([data])])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, (pa.Table.from_batches([batch]) for batch in data)
+    if isinstance(data, ds.Dataset):
+        return data.schema, (pa.Table.from_batches([batch]) for batch in data.to_batches())
+    if isinstance(data, SupportsArrow):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader.schema, (pa.Table.from_batches([batch]) for batch in reader)
+    if hasattr(data, "to_arrow") and callable(data.to_arrow):
+        return _open(data.to_arrow())
+    if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
+        table = _from_dicts(data)
+        return table.schema, iter([table])
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
+        return _from_iterable(iter(data))
+    raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: give a table, a frame, dicts or batches")
+
+
+def _from_dicts(rows: list[Mapping[str, object]]) -> pa.Table:
+    # The caller's rows are Python objects already; only their field names are gathered here.
+    names = dict.fromkeys(chain.from_iterable(rows))
+    try:
+        return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise SchemaMismatch(f"rows given as dicts do not fit together: {error}") from error
+
+
+def _from_iterable(items: Iterator[object]) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    first = next(items, None)
+    if first is None:
+        return pa.schema([]), iter([])
+    schema, tables = _open(first)
+    rest = chain.from_iterable(_open(item)[1] for item in items)
+    return schema, chain(tables, rest)
+
+
+def read_all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
+    """Return a stream as one table.
+
+    Raises:
+        SchemaMismatch: a later batch has other columns than the first.
+    """
+    parts = list(tables)
+    try:
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatch(f"batches of one write must have one schema: {error}") from error
+
+
+def key_batch(spec: KeySpec, table: pa.Table, schema: pa.Schema, *, allow_null_elements: bool = False) -> KeyedBatch:
+    """Return rows in the table's schema with their keys and partition paths.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column.
+        InvalidKey: a key or partition value cannot be used.
+    """
+    conformed = conform(table, schema, allow_null_list_elements=allow_null_elements)
+    partitions = build_partition_paths(spec, conformed)
+    if isinstance(partitions, pa.ChunkedArray):
+        partitions = partitions.unify_dictionaries().combine_chunks()
+    keys = build_record_keys(spec, conformed)
+    flat = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    return KeyedBatch(conformed, flat, partitions)

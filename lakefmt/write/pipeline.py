@@ -1,0 +1,273 @@
+"""The path of a batch, room by room: keys → combine → look-up → assign → write → commit.
+
+Each room takes a value and leaves a value; the two last ones have effects. ``table`` opens the seventh room, services.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from threading import Lock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config import Settings
+from lakefmt.errors import InternalError
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.merge import choose_survivors
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.index import Index, IndexKeys, Located, open_index
+from lakefmt.keys import KeySpec
+from lakefmt.storage.api import ObjectStore
+from lakefmt.values import RECORD_KEY, MergeMode, PartitionPath
+from lakefmt.write.assign import Assigned, FileSizing, assign_rows, new_file, rewrite_file
+from lakefmt.write.files import FileInProgress, prepare, write_assigned
+from lakefmt.write.incoming import KeyedBatch, key_batch
+from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
+
+__all__ = ["assign", "combine", "file_sizing", "route", "sorted_for_bulk_insert", "stream_files", "write_all"]
+
+_FIRST_GUESS_OF_COMPRESSION = 0.4
+_LEARN_FROM_COMMITS = 10
+_LEARN_FROM_BYTES = 256 * 1024
+
+
+def combine(batch: KeyedBatch, ordering: Sequence[str], mode: MergeMode, *, across_partitions: bool) -> KeyedBatch:
+    """Leave one record per key (per key and partition unless `across_partitions`): the table's rule chooses it."""
+    codes = batch.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    if not across_partitions:
+        places = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = codes * max(1, len(batch.partitions.dictionary)) + places
+    columns = [batch.table.column(name) for name in ordering if name in batch.table.column_names]
+    kept = choose_survivors(codes, columns, mode)
+    return batch if kept is None else batch.take(pa.array(kept))
+
+
+def file_sizing(access: TableAccess, state: TableState, settings: Settings, sample: pa.Table | None) -> FileSizing:
+    """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough."""
+    estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
+    if not estimate:
+        estimate = _learnt_record_bytes(access, state) or _guessed_record_bytes(sample)
+    return FileSizing(
+        max_bytes=settings.integer("hoodie.parquet.max.file.size"),
+        small_bytes=settings.integer("hoodie.parquet.small.file.limit"),
+        record_bytes=estimate,
+    )
+
+
+def _learnt_record_bytes(access: TableAccess, state: TableState) -> float:
+    for instant in reversed(state.timeline.commits[-_LEARN_FROM_COMMITS:]):
+        stats = access.commit_metadata(state, instant).stats
+        total, rows = sum(s.total_write_bytes for s in stats), sum(s.num_writes for s in stats)
+        if rows and total >= _LEARN_FROM_BYTES:
+            return total / rows
+    return 0.0
+
+
+def _guessed_record_bytes(sample: pa.Table | None) -> float:
+    if sample is None or not sample.num_rows:
+        return 1024.0
+    # Meta columns and filter bits take about a hundred bytes a row before compression.
+    return max(8.0, (sample.nbytes / sample.num_rows + 100) * _FIRST_GUESS_OF_COMPRESSION)
+
+
+def assign(
+    access: TableAccess,
+    context: WriteContext,
+    state: TableState,
+    batch: KeyedBatch,
+    index: Index | None,
+    sizing: FileSizing,
+) -> list[Assigned]:
+    """Look the keys up and give every row its file; `index` None appends without looking."""
+    partitions = _partitions_to_list(access, batch, index)
+    slices = access.slices(state, partitions)
+    located = None if index is None else index.locate(IndexKeys(batch.keys, batch.partitions), slices, access.reader)
+    assigned = assign_rows(batch.partitions, located, slices, sizing, context.instant, access.ids.new_uuid)
+    _check_counts(len(batch.keys), located, assigned)
+    return assigned
+
+
+def assign_deletes(
+    access: TableAccess,
+    context: WriteContext,
+    state: TableState,
+    keys: pa.StringArray,
+    partitions: Sequence[PartitionPath] | None,
+    index: Index,
+) -> list[Assigned]:
+    """Return the rewrites that remove keys, wherever in `partitions` (None: anywhere) they are stored.
+
+    Rows of the assignments are numbers into `keys`; keys that are nowhere are in none.
+    """
+    everywhere = open_index(index.name, is_global=True)
+    slices = access.slices(state, partitions)
+    nowhere = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(keys), np.int32)), pa.array([""]))
+    located = everywhere.locate(IndexKeys(keys, nowhere), slices, access.reader)
+    order = np.argsort(located.slices, kind="stable")
+    numbers, starts = np.unique(located.slices[order], return_index=True)
+    return [
+        Assigned(rewrite_file(slices[number], context.instant, at, len(rows), match_keys=True), rows)
+        for at, (number, rows) in enumerate(zip(numbers, np.split(located.rows[order], starts[1:]), strict=False))
+    ]
+
+
+def _partitions_to_list(access: TableAccess, batch: KeyedBatch, index: Index | None) -> list[PartitionPath]:
+    if index is not None and index.is_global:
+        return access.listing().partitions()
+    return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
+
+
+def _check_counts(num_rows: int, located: Located | None, assigned: Sequence[Assigned]) -> None:
+    # A key that is stored twice (plain inserts) is routed to both places.
+    doubled = 0 if located is None else len(located.rows) - len(np.unique(located.rows))
+    routed = sum(len(a.rows) for a in assigned)
+    if routed != num_rows + doubled:
+        raise InternalError(f"{num_rows} rows came in and {routed - doubled} were routed; nothing is written")
+
+
+def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
+    """Return an assignment's rows with their record keys, the way the workers take them."""
+    rows = assigned.rows
+    everything = len(rows) == len(batch.keys) and bool((np.diff(rows) == 1).all())
+    table = batch.table if everything else batch.table.take(pa.array(rows))
+    keys = batch.keys if everything else batch.keys.take(pa.array(rows))
+    return table.add_column(0, RECORD_KEY, keys)
+
+
+def write_all(
+    store: ObjectStore, context: WriteContext, batch: KeyedBatch, assigned: Sequence[Assigned]
+) -> list[WriteStatus]:
+    """Write every assigned file; threads run where Arrow lets them."""
+
+    def write(one: Assigned) -> WriteStatus:
+        return write_assigned(store, context, one.assignment, [route(batch, one)])
+
+    threads = context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
+    if threads == 1 or len(assigned) < 2:
+        return [write(one) for one in assigned]
+    with ThreadPoolExecutor(min(threads, len(assigned))) as pool:
+        return list(pool.map(write, assigned))
+
+
+def sorted_for_bulk_insert(batch: KeyedBatch, sort: str) -> KeyedBatch:
+    """Return the rows in the order of a bulk insert: ``global`` and ``partition`` sort by partition and key."""
+    if sort == "none":
+        return batch
+    names = batch.partitions.cast(pa.string())
+    order = pc.sort_indices(
+        pa.table({"p": names, "k": batch.keys}), sort_keys=[("p", "ascending"), ("k", "ascending")]
+    )
+    return batch.take(order)
+
+
+def stream_files(
+    access: TableAccess,
+    context: WriteContext,
+    spec: KeySpec,
+    schema: pa.Schema,
+    tables: Iterable[pa.Table],
+    sizing: Callable[[pa.Table], FileSizing],
+    sort: str,
+) -> tuple[list[WriteStatus], int]:
+    """Write new files from a stream in bounded memory: one open file per partition; returns the rows that came in.
+
+    Rows wait in a window until it is full; then each partition's part becomes a row group of its file.
+    """
+    settings = context.settings
+    window_bytes = settings.integer("lakefmt.write.window.bytes")
+    allow_null = settings.text("lakefmt.write.null_list_elements") == "allow"
+    statuses: list[WriteStatus] = []
+    rows_in = 0
+    with ExitStack() as stack:
+        writer: _PartitionWriter | None = None
+        for window in _windows(tables, window_bytes):
+            if writer is None:
+                writer = _PartitionWriter(access, context, sizing(window), stack)
+            batch = sorted_for_bulk_insert(key_batch(spec, window, schema, allow_null_elements=allow_null), sort)
+            rows_in += window.num_rows
+            statuses += writer.write(batch)
+        if writer is not None:
+            statuses += writer.close()
+    return statuses, rows_in
+
+
+def _windows(tables: Iterable[pa.Table], window_bytes: int) -> Iterator[pa.Table]:
+    waiting: list[pa.Table] = []
+    held = 0
+    for table in tables:
+        for piece in _slices_of(table, window_bytes):
+            waiting.append(piece)
+            held += piece.nbytes
+            if held >= window_bytes:
+                yield pa.concat_tables(waiting)
+                waiting, held = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _slices_of(table: pa.Table, window_bytes: int) -> Iterator[pa.Table]:
+    if not table.num_rows:
+        return
+    step = max(1, int(table.num_rows * window_bytes / max(table.nbytes, 1)))
+    for start in range(0, table.num_rows, step):
+        yield table.slice(start, step)
+
+
+class _PartitionWriter:
+    """New files of a bulk insert, one open per partition; full ones are finished and followed by the next."""
+
+    def __init__(self, access: TableAccess, context: WriteContext, sizing: FileSizing, stack: ExitStack) -> None:
+        self._access = access
+        self._context = context
+        self._sizing = sizing
+        self._stack = stack
+        self._open: dict[PartitionPath, FileInProgress] = {}
+        self._next_sequence = 0
+        self._starting = Lock()
+        threads = context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
+        self._pool = stack.enter_context(ThreadPoolExecutor(threads))
+
+    def write(self, batch: KeyedBatch) -> list[WriteStatus]:
+        """Append a window's rows to their partitions' files; returns what was finished."""
+        pieces = [
+            (a.assignment.partition, route(batch, a))
+            for a in assign_rows(
+                batch.partitions, None, [], FileSizing(1 << 62, 0, 1.0), self._context.instant, lambda: "window"
+            )
+        ]
+        for partition, _ in pieces:
+            if partition not in self._open:
+                self._open[partition] = self._start(partition)
+        return [done for finished in self._pool.map(self._append, pieces) for done in finished]
+
+    def _append(self, piece: tuple[PartitionPath, pa.Table]) -> list[WriteStatus]:
+        partition, rows = piece
+        finished = []
+        while rows.num_rows:
+            file = self._open[partition]
+            room = max(1, self._sizing.room(file.size_bytes)) if file.num_rows else self._sizing.rows_per_file
+            file.append(rows.slice(0, room))
+            rows = rows.slice(room)
+            if rows.num_rows or file.size_bytes >= self._sizing.max_bytes:
+                finished.append(file.finish())
+                if rows.num_rows:
+                    self._open[partition] = self._start(partition)
+                else:
+                    del self._open[partition]
+        return finished
+
+    def _start(self, partition: PartitionPath) -> FileInProgress:
+        with self._starting:
+            sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
+            assignment = new_file(partition, self._context.instant, sequence, self._access.ids.new_uuid, rows=None)
+            prepare(self._access.store, self._context, assignment)
+            return FileInProgress(self._access.store, self._context, assignment, self._stack)
+
+    def close(self) -> list[WriteStatus]:
+        """Finish every open file."""
+        return list(self._pool.map(FileInProgress.finish, self._open.values()))

@@ -1,0 +1,71 @@
+"""``table.rollback``: undo a pending instant, or the newest completed commit (effects)."""
+
+from __future__ import annotations
+
+from lakefmt.config import resolve_settings
+from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.timeline.heartbeat import is_alive
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
+from lakefmt.timeline.rollback import RollbackPlan, list_files_of_instant, plan_rollback, run_rollback
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import CommitResult, InstantTime
+from lakefmt.write.conversation import WriteServices, table_lock
+
+__all__ = ["plan_undo", "rollback_instant"]
+
+
+def plan_undo(access: TableAccess, instant: str) -> RollbackPlan:
+    """Return what :func:`rollback_instant` would do; nothing is changed.
+
+    Raises:
+        InstantNotFound: the timeline has no such instant.
+        StateError: it is completed and not the newest commit.
+    """
+    state = access.load()
+    target = state.timeline.find(instant)
+    _check_may_go(state.timeline, target)
+    return plan_rollback(target, list_files_of_instant(access.store, target.time))
+
+
+def _check_may_go(timeline: Timeline, target: Instant) -> None:
+    if target.action not in COMMIT_ACTIONS and target.is_completed:
+        raise StateError(f"{target} is a service that is done; only commits can be rolled back")
+    if target.is_completed and target != timeline.latest_commit:
+        raise StateError(f"{target} is not the newest commit: roll back newer ones first, or restore a savepoint")
+    if target.is_completed and any(i.action is Action.SAVEPOINT and i.time == target.time for i in timeline):
+        raise StateError(f"{target} is kept by a savepoint: delete the savepoint first")
+    if target.action in (Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING, Action.SAVEPOINT):
+        raise UnsupportedFeature(f"{target}: a pending service is finished by the next write, not rolled back")
+
+
+def rollback_instant(access: TableAccess, instant: str, *, force: bool) -> CommitResult:
+    """Undo an instant; see ``Table.rollback``."""
+    config = access.load_config()
+    settings = resolve_settings(access.options, None, config.properties)
+    owner = access.ids.new_uuid()
+    services = WriteServices(access, settings, table_lock(access, settings, owner))
+    with services.lock.hold() as lease:
+        timeline_store = services.timeline(config)
+        timeline = timeline_store.load()
+        target = timeline.find(instant)
+        _check_may_go(timeline, target)
+        if not target.is_completed and not force:
+            life = is_alive(access.store, timeline, target, access.clock.now, services.expiry_seconds)
+            if life.alive:
+                raise WriterActive(f"{target} belongs to a writer that may be alive ({life.reason}); force=True undoes it")
+        plan = plan_rollback(target, _files(access, target))
+        lease.check()
+        if target.is_completed:
+            timeline_store.reopen(target)
+        clock = access.instant_clock(config)
+        floor = timeline.highest_time
+        time = run_rollback(access.store, timeline_store, plan, lambda: clock.next(floor))
+    return CommitResult(InstantTime(time), action=Action.ROLLBACK.value)
+
+
+def _files(access: TableAccess, target: Instant) -> list[str]:
+    if not target.is_completed:
+        return list_files_of_instant(access.store, target.time)
+    # Its markers are gone: the listing tells, whatever other engines left.
+    return [o.name for o in access.store.list() if not o.name.startswith(".hoodie/")]

@@ -1,0 +1,100 @@
+"""The values of the writing road: what crosses the seam between driver and workers (pure).
+
+All three are frozen and pickle without handles and without secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakefmt.config import Settings, resolve_settings
+from lakefmt.filegroups.model import BaseFile, join_path
+from lakefmt.table_config import TableConfig, parse_table_config
+from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+
+__all__ = ["FileAssignment", "WriteContext", "WriteStatus"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """A write that has begun: its instant is inflight, nothing is visible.
+
+    Attributes:
+        url: the table's place, safe to print.
+        owner: this write's stamp; the heartbeat carries it.
+        instant: requested time.
+        action: the timeline action, such as ``commit``.
+        schema_text: Avro schema of the table after this write, without meta columns.
+        file_schema_text: the same with meta columns, for the files' footers.
+        properties: the table's properties when the write began.
+        options: settings of the call and handle that workers need.
+    """
+
+    url: str
+    owner: str
+    instant: InstantTime
+    action: str
+    operation: WriteOperation
+    schema_text: str
+    file_schema_text: str
+    properties: Mapping[str, str] = field(repr=False)
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    commit_metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's properties, typed."""
+        return parse_table_config(self.properties)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of this write."""
+        return resolve_settings(self.options, None, self.properties)
+
+
+@dataclass(frozen=True, slots=True)
+class FileAssignment:
+    """One file to write: its name is fixed here, so that a second attempt finds what the first one wrote.
+
+    Attributes:
+        base: the file that is rewritten; None opens a new file group.
+        match_keys: True when incoming rows replace stored rows of the same key; False appends them.
+        num_rows: rows routed to this file, None when the sender does not know yet (a stream).
+        sequence: the number that the rows' sequence numbers and the write token begin with.
+        new_partition: True when the partition may not exist yet.
+    """
+
+    partition: PartitionPath
+    file_id: FileId
+    file_name: str
+    base: BaseFile | None
+    match_keys: bool
+    num_rows: int | None
+    sequence: int
+    new_partition: bool = False
+
+    @property
+    def path(self) -> str:
+        """The file to write, relative to the table."""
+        return join_path(self.partition, self.file_name)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """What became of an assignment.
+
+    Attributes:
+        stat: the entry for the commit.
+        rows_in: rows that were handed in; each was inserted, updated, deleted, late, or a delete of nothing.
+        num_late: rows that lost against a stored row with a larger ordering value.
+        num_ignored: deletes of keys that were not there.
+        adopted: True when an earlier attempt had written the file already.
+    """
+
+    instant: InstantTime
+    stat: WriteStat
+    rows_in: int
+    num_late: int = 0
+    num_ignored: int = 0
+    adopted: bool = False

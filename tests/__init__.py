@@ -1,0 +1,1 @@
+"""The tests; a package, so that another distribution's `tests` cannot stand in the way of `tests.judges`."""

@@ -1,0 +1,465 @@
+"""The rules of the house as functions over a source tree: they read text and return sentences, nothing is imported.
+
+Every rule takes the folder that holds the package (so that a test can hand it a small fake house) and returns its
+violations; an empty list means that the rule is kept. Run as a script it prints the size report.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import functools
+import re
+import statistics
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PACKAGE = "lakefmt"
+VOCABULARY = "vocabulary"
+
+#: Part → floor. A part imports only from floors below its own.
+FLOORS: dict[str, int] = {
+    VOCABULARY: 0,
+    "storage": 10,
+    "formats": 10,
+    "timeline": 20,
+    "filegroups": 30,
+    "index": 40,
+    "compaction": 50,
+    "metadata": 60,
+    "read": 70,
+    "write": 70,
+    "lowlevel": 75,  # the write road cut in four calls; `table.upsert` is these calls, so it lies below the table
+    "table": 80,
+    PACKAGE: 85,  # lakefmt/__init__.py: the public names, gathered from below
+    "producers": 90,
+    "spark": 90,
+    "bench": 90,
+    "demo": 90,
+    "server": 90,
+    "cli": 95,  # the door that opens the other doors: `lakefmt bench`, `lakefmt serve`, `lakefmt quickstart`
+}
+#: The modules of floor 0 form one part; among themselves they only must not run in a circle.
+VOCABULARY_MODULES = frozenset({"errors", "values", "config", "table_config", "schema", "keys"})
+#: The published test kit stands beside the floors: it may import every part, and only these import it.
+BESIDE = "testing"
+MAY_IMPORT_BESIDE = frozenset({"cli", "bench", "demo", BESIDE})
+
+ROW_LOOPS = frozenset({"to_pylist", "as_py", "iterrows", "itertuples", "tolist", "to_pydict", "iter_rows"})
+ROW_LOOPS_OF_NUMPY = frozenset({"vectorize", "frompyfunc", "fromiter"})
+
+IMPURE_MODULES = frozenset(
+    {"os", "time", "random", "secrets", "socket", "subprocess", "tempfile", "shutil", "threading", "fsspec", "glob"}
+)
+IMPURE_CALLS = frozenset(
+    {
+        "datetime.now",
+        "datetime.utcnow",
+        "datetime.today",
+        "date.today",
+        "uuid.uuid1",
+        "uuid.uuid4",
+        "uuid4",
+        "uuid1",
+        "open",
+        "input",
+        "print",
+        "np.random",
+        "numpy.random",
+    }
+)
+
+FUNCTION_LINES = 60
+MODULE_LINES = 500
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of a module of the package by another one."""
+
+    importer: str
+    imported: str
+    line: int
+    for_types: bool
+
+    def __str__(self) -> str:
+        kind = " (for types only)" if self.for_types else ""
+        return f"{self.importer} imports {self.imported}{kind} at line {self.line}"
+
+
+@dataclass(frozen=True)
+class Exception_:  # noqa: N801  (a builtin has the plain word)
+    """One entry of an exceptions file: where the rule does not hold, for which names, and why."""
+
+    where: str
+    reason: str
+    names: tuple[str, ...] = ()
+    lines: int = 0
+
+
+@dataclass
+class Exceptions:
+    """The entries of an exceptions file; remembers which of them were needed."""
+
+    entries: list[Exception_] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)
+
+    @classmethod
+    def load(cls, path: Path) -> Exceptions:
+        """Read ``[[allowed]]`` tables with ``where``, ``reason`` and, by rule, ``names`` or ``lines``."""
+        rows = tomllib.loads(path.read_text("utf-8")).get("allowed", [])
+        return cls([Exception_(r["where"], r["reason"], tuple(r.get("names", ())), r.get("lines", 0)) for r in rows])
+
+    def allows(self, where: str, name: str = "", lines: int = 0) -> bool:
+        """Say whether `where` (``file::function``, patterns allowed in the entry) may use `name` or be `lines` long."""
+        found = False
+        for number, entry in enumerate(self.entries):
+            if not fnmatch.fnmatchcase(where, entry.where):
+                continue
+            if (not name or name in entry.names) and lines <= entry.lines:
+                self.used.add(number)
+                found = True
+        return found
+
+    def complaints(self) -> list[str]:
+        """Return entries that nothing needs any more and entries without a real reason."""
+        said = [f"{e.where}: a reason of {len(e.reason.split())} words" for e in self.entries if _is_short(e.reason)]
+        said += [f"{e.where}: not needed any more" for n, e in enumerate(self.entries) if n not in self.used]
+        return said
+
+
+def _is_short(reason: str) -> bool:
+    return len(reason.split()) < 4
+
+
+def check(violations: Iterable[str]) -> None:
+    """Fail with every violation on a line of its own."""
+    rows = list(violations)
+    if rows:
+        raise AssertionError(f"{len(rows)} violations:\n  " + "\n  ".join(rows))
+
+
+# ------------------------------------------------------------------------------------------------- reading the tree
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Return every module of the package below `root`, dotted name → file."""
+    found = {}
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def part_of(module: str) -> str:
+    """Return the part a module belongs to.
+
+    Example:
+        >>> part_of("lakefmt.timeline.view"), part_of("lakefmt.errors"), part_of("lakefmt")
+        ('timeline', 'vocabulary', 'lakefmt')
+    """
+    parts = module.split(".")
+    if len(parts) == 1:
+        return PACKAGE
+    return VOCABULARY if parts[1] in VOCABULARY_MODULES and len(parts) == 2 else parts[1]
+
+
+def imports(root: Path) -> list[Import]:
+    """Return every import inside the package, those within functions and those for types included."""
+    known = modules(root)
+    # A package without __init__.py is a package still.
+    names = set(known) | {name.rpartition(".")[0] for name in known} | {PACKAGE}
+    return [
+        found
+        for module, path in known.items()
+        for found in _imports_of(module, path.name == "__init__.py", _parse(path), names)
+    ]
+
+
+def _parse(path: Path) -> ast.Module:
+    return _parse_text(path.read_text("utf-8"))
+
+
+@functools.cache
+def _parse_text(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _imports_of(module: str, is_package: bool, tree: ast.Module, known: set[str]) -> Iterator[Import]:
+    for_types = set(_nodes_for_types(tree))
+    for node in ast.walk(tree):
+        for target in _targets(node, module, is_package, known):
+            if target.split(".")[0] == PACKAGE and target != module:
+                yield Import(module, target, getattr(node, "lineno", 0), node in for_types)
+
+
+def _nodes_for_types(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            for child in node.body:
+                yield from ast.walk(child)
+
+
+def _targets(node: ast.AST, module: str, is_package: bool, known: set[str]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            above = module.split(".")[: len(module.split(".")) - node.level + is_package]
+            base = ".".join([*above, *([base] if base else [])])
+        for alias in node.names:
+            whole = f"{base}.{alias.name}"
+            yield whole if whole in known else base
+    elif isinstance(node, ast.Call) and _last_name(node.func) in {"import_module", "__import__"}:
+        yield from (a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str))
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+# ---------------------------------------------------------------------------------------------------------- floors
+
+
+def without_floor(root: Path, floors: Mapping[str, int] = FLOORS) -> list[str]:
+    """Return the parts that have no floor: a new part needs one before it needs code."""
+    parts = {part_of(module) for module in modules(root)}
+    return sorted(f"{part} has no floor" for part in parts - set(floors) - {BESIDE})
+
+
+def upward_imports(root: Path, *, for_types: bool, floors: Mapping[str, int] = FLOORS) -> list[str]:
+    """Return the imports that do not go down: at run time, or those for types only."""
+    return [
+        f"{found}: floor {floors.get(part_of(found.importer), '?')} may not see floor "
+        f"{floors.get(part_of(found.imported), '?')}"
+        for found in imports(root)
+        if found.for_types is for_types and not _goes_down(found, floors)
+    ]
+
+
+def _goes_down(found: Import, floors: Mapping[str, int]) -> bool:
+    importer, imported = part_of(found.importer), part_of(found.imported)
+    if imported == BESIDE:
+        return importer in MAY_IMPORT_BESIDE
+    if importer in (imported, BESIDE):
+        return True
+    return floors.get(imported, sys.maxsize) < floors.get(importer, -1)
+
+
+def mutual_parts(root: Path) -> list[str]:
+    """Return the pairs of parts that import each other, whatever their floors say."""
+    pairs = {(part_of(found.importer), part_of(found.imported)) for found in imports(root)}
+    return sorted(f"{a} and {b} import each other" for a, b in pairs if a < b and (b, a) in pairs)
+
+
+def circles(root: Path) -> list[str]:
+    """Return the rings of modules that import each other at run time, within one part too."""
+    graph: dict[str, set[str]] = {}
+    for found in imports(root):
+        if not found.for_types:
+            graph.setdefault(found.importer, set()).add(found.imported)
+    rings = {frozenset(ring) for module in sorted(graph) if (ring := _ring_through(module, graph))}
+    return sorted(" ⇄ ".join(sorted(ring)) for ring in rings)
+
+
+def _ring_through(start: str, graph: Mapping[str, set[str]]) -> set[str]:
+    """Return the modules that `start` reaches and that reach it: empty when no import leads back."""
+    forward = _reachable(start, graph)
+    return {module for module in forward if start in _reachable(module, graph)} if start in forward else set()
+
+
+def _reachable(start: str, graph: Mapping[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for following in graph.get(waiting.pop(), ()):
+            if following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return seen
+
+
+def unreadable_imports(root: Path) -> list[str]:
+    """Return dynamic imports whose target cannot be read from the source: they would go round the floors."""
+    return [
+        f"{module} line {node.lineno}: import_module of something computed"
+        for module, path in modules(root).items()
+        for node in ast.walk(_parse(path))
+        if isinstance(node, ast.Call)
+        and _last_name(node.func) in {"import_module", "__import__"}
+        and not (node.args and isinstance(node.args[0], ast.Constant))
+    ]
+
+
+# ---------------------------------------------------------------------------------------- row loops, purity, sizes
+
+
+def _with_owner(tree: ast.AST, owner: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.AST]]:
+    """Yield every node with the dotted name of the function or class around it."""
+    for child in ast.iter_child_nodes(tree):
+        named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        inner = (*owner, child.name) if named else owner
+        yield ".".join(inner) or "<module>", child
+        yield from _with_owner(child, inner)
+
+
+def _places(root: Path, only: Iterable[str] = ("*",)) -> Iterator[tuple[str, str, ast.AST]]:
+    patterns = tuple(only)
+    for module, path in modules(root).items():
+        if any(fnmatch.fnmatchcase(module, pattern) for pattern in patterns):
+            for owner, node in _with_owner(_parse(path)):
+                yield f"{path.relative_to(root).as_posix()}::{owner}", module, node
+
+
+def row_loops(root: Path, allowed: Exceptions) -> list[str]:
+    """Return the places that turn columns into Python rows and are not on the list of exceptions."""
+    return [
+        f"{where} line {node.lineno}: {name}"
+        for where, _, node in _places(root)
+        if isinstance(node, ast.Attribute) and (name := _row_loop(node)) and not allowed.allows(where, name)
+    ]
+
+
+def _row_loop(node: ast.Attribute) -> str:
+    if node.attr in ROW_LOOPS:
+        return node.attr
+    of_numpy = isinstance(node.value, ast.Name) and node.value.id in {"np", "numpy"}
+    return node.attr if of_numpy and node.attr in ROW_LOOPS_OF_NUMPY else ""
+
+
+def impurities(root: Path, pure: Iterable[str], allowed: Exceptions) -> list[str]:
+    """Return what modules that are called pure take from outside: clock, randomness, files, processes, stores."""
+    return [
+        f"{where} line {getattr(node, 'lineno', 0)}: {name}"
+        for where, module, node in _places(root, pure)
+        for name in _impure_names(module, node)
+        if not allowed.allows(where, name)
+    ]
+
+
+def _impure_names(module: str, node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names if _is_impure_module(alias.name)]
+    if isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        wholes = [f"{base}.{alias.name}" for alias in node.names]
+        return [base] if _is_impure_module(base) else [whole for whole in wholes if _is_impure_module(whole)]
+    if isinstance(node, ast.Attribute | ast.Name):
+        text = ast.unparse(node)
+        short = ".".join(text.split(".")[-2:])
+        return [short] if text in IMPURE_CALLS or short in IMPURE_CALLS else []
+    return []
+
+
+def _is_impure_module(name: str) -> bool:
+    if name.split(".")[0] in IMPURE_MODULES:
+        return True
+    store = f"{PACKAGE}.storage"
+    return name.startswith(store + ".") and not name.startswith(store + ".api")
+
+
+def absent(root: Path, pure: Iterable[str]) -> list[str]:
+    """Return the patterns of pure modules that fit no module."""
+    return [p for p in pure if not any(fnmatch.fnmatchcase(module, p) for module in modules(root))]
+
+
+def function_sizes(root: Path) -> dict[str, int]:
+    """Return the length in lines of every function, decorators and docstring left out, ``file::name`` → lines."""
+    return {
+        where: _code_lines(node)
+        for where, _, node in _places(root)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def _code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    whole = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if ast.get_docstring(node, clean=False) is None:
+        return whole
+    return whole - ((first.end_lineno or first.lineno) - first.lineno + 1)
+
+
+def module_sizes(root: Path) -> dict[str, int]:
+    """Return the length in lines of every module, file → lines."""
+    return {
+        path.relative_to(root).as_posix(): len(path.read_text("utf-8").splitlines()) for path in modules(root).values()
+    }
+
+
+def oversized(root: Path, allowed: Exceptions) -> list[str]:
+    """Return functions and modules that are longer than the house allows."""
+    rows = [(where, lines, FUNCTION_LINES) for where, lines in function_sizes(root).items()]
+    rows += [(where, lines, MODULE_LINES) for where, lines in module_sizes(root).items()]
+    return [
+        f"{where}: {lines} lines, {limit} are allowed"
+        for where, lines, limit in rows
+        if lines > limit and not allowed.allows(where, lines=lines)
+    ]
+
+
+def size_report(root: Path) -> str:
+    """Return figures on the size of functions and modules, and the longest of each."""
+    functions, files = function_sizes(root), module_sizes(root)
+    if not functions:
+        return "no functions"
+    lengths = sorted(functions.values())
+    rows = [
+        f"{len(files)} modules, median {statistics.median(files.values()):.0f} lines, longest {max(files.values())}",
+        f"{len(lengths)} functions, median {statistics.median(lengths):.0f} lines, nine in ten under "
+        f"{lengths[int(len(lengths) * 0.9)] + 1}, {sum(n > FUNCTION_LINES for n in lengths)} over {FUNCTION_LINES}",
+    ]
+    for sizes in (functions, files):
+        rows += [f"  {lines:5} {where}" for where, lines in sorted(sizes.items(), key=lambda i: -i[1])[:10]]
+    return "\n".join(rows)
+
+
+# ------------------------------------------------------------------------------------------------ words in the files
+
+
+def forbidden_words() -> dict[str, re.Pattern[bytes]]:
+    """Return what no file of the project may hold, assembled from parts so that this file does not hold it either."""
+
+    def either(*words: str) -> re.Pattern[bytes]:
+        return re.compile("|".join(words).encode(), re.IGNORECASE)
+
+    return {
+        "a path of somebody's machine": either(
+            r"(?<![\w.])/" + "work/", "/" + "root/", r"(?<![\w.])/" + r"home/\w", "/" + r"Users/\w", "/tmp" + "/w/"
+        ),
+        "a package registry's host": either(
+            "pythonhosted" + r"\.org",
+            "pypi" + r"\.org/simple",
+            r"repo1?\." + "maven",
+            "registry" + r"\.npmjs",
+            "artifact" + "ory",
+            r"--(extra-)?index" + r"-url[ =]http",
+        ),
+        "a word of the workplace": either(
+            "anthrop" + "ic",
+            "clau" + "de",
+            "chat" + "gpt",
+            "style-" + "anchors",
+            "shared/" + "(design|spec|fixtures)",
+            "jvm-" + r"judge\.md",
+        ),
+    }
+
+
+def words_found(files: Mapping[str, bytes]) -> list[str]:
+    """Return where a forbidden word stands, as ``file: what``, never the word itself."""
+    patterns = forbidden_words()
+    return [
+        f"{name}: {what} (at byte {match.start()})"
+        for name, content in files.items()
+        for what, pattern in patterns.items()
+        if (match := pattern.search(content))
+    ]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(size_report(Path(__file__).resolve().parents[2]) + "\n")

@@ -1,0 +1,36 @@
+"""The oldest environment holds exactly the lower bounds that pyproject.toml declares."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECKED_EXTRAS = ("s3", "sql")
+
+
+def declared(project: dict[str, object]) -> dict[str, str]:
+    """Return name → lower bound of the core dependencies and the checked extras."""
+    lines = [*project["dependencies"], *(line for e in CHECKED_EXTRAS for line in project["optional-dependencies"][e])]
+    return dict(re.fullmatch(r"([A-Za-z0-9_-]+)>=([0-9.]+)", line).groups() for line in lines)
+
+
+def pinned(text: str) -> dict[str, str]:
+    """Return name → version of the pins that hold for the oldest Python."""
+    rows = [line.split("#")[0].strip() for line in text.splitlines()]
+    rows = [row for row in rows if row and not re.search(r'== "3\.1[2-9]"|>= "3\.1[2-9]"', row)]
+    return dict(row.split(";")[0].strip().split("==") for row in rows)
+
+
+def test_oldest_pins_are_the_declared_lower_bounds():
+    bounds = declared(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"])
+    pins = pinned((ROOT / "constraints" / "oldest.txt").read_text("utf-8"))
+    assert len(bounds) >= 8
+    assert {name: pins.get(name) for name in bounds} == bounds
+
+
+def test_a_bound_that_moved_is_seen():
+    bounds = declared({"dependencies": ["a>=2.0"], "optional-dependencies": {"s3": [], "sql": []}})
+    assert bounds == {"a": "2.0"}
+    assert pinned('a==1.0; python_version < "3.13"\na==3.0; python_version >= "3.14"\n# a==9\n') == {"a": "1.0"}

@@ -1,0 +1,64 @@
+"""Modules that decide take nothing from outside: no clock, no randomness, no files, no stores."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import architecture_rules as rules
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTED = Path(__file__).with_name("purity.toml")
+PURE = tomllib.loads(LISTED.read_text("utf-8"))["pure"]
+
+
+def test_pure_modules_are_pure():
+    allowed = rules.Exceptions.load(LISTED)
+    rules.check(rules.impurities(ROOT, PURE, allowed))
+    rules.check(allowed.complaints())
+
+
+def test_every_listed_module_exists():
+    rules.check(rules.absent(ROOT, PURE))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("import os", "os"),
+        ("import os.path", "os.path"),
+        ("def f():\n    from time import monotonic", "time"),
+        ("import random", "random"),
+        ("from datetime import datetime\ndatetime.now()", "datetime.now"),
+        ("import datetime\ndatetime.datetime.utcnow()", "datetime.utcnow"),
+        ("import uuid\nuuid.uuid4()", "uuid.uuid4"),
+        ("import numpy as np\nnp.random.default_rng()", "np.random"),
+        ("open('x')", "open"),
+        ("from lakefmt.storage.local import LocalStore", "lakefmt.storage.local"),
+        ("from lakefmt.storage import local", "lakefmt.storage.local"),
+    ],
+)
+def test_an_impurity_is_seen(tmp_path, text, name):
+    path = tmp_path / "lakefmt" / "x.py"
+    path.parent.mkdir()
+    path.write_text(text, "utf-8")
+    found = rules.impurities(tmp_path, ["lakefmt.x"], rules.Exceptions())
+    assert [row.rsplit(" ", 1)[-1] for row in found] == [name]
+    assert rules.impurities(tmp_path, ["lakefmt.y"], rules.Exceptions()) == []
+
+
+def test_what_a_pure_module_may_use(tmp_path):
+    path = tmp_path / "lakefmt" / "x.py"
+    path.parent.mkdir()
+    path.write_text(
+        "import numpy as np\nfrom lakefmt.storage.api import ObjectStore\nfrom datetime import datetime\n"
+        "def f(clock, text):\n    return clock.now(), datetime.fromisoformat(text), np.sum(text)\n",
+        "utf-8",
+    )
+    assert rules.impurities(tmp_path, ["lakefmt.x"], rules.Exceptions()) == []
+
+
+def test_a_listed_module_that_is_gone_is_seen(tmp_path):
+    (tmp_path / "lakefmt").mkdir()
+    assert rules.absent(tmp_path, ["lakefmt.gone"]) == ["lakefmt.gone"]

@@ -1,0 +1,164 @@
+"""The tasks tell the truth: a failed stage, a missing judge or a stopped run never ends well."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(path: Path) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location(f"task_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+runner = load(ROOT / "tools" / "run_tests.py")
+STAGE = runner.Stage("spark", "a judge", "python", (), 10.0, needs_spark=True)
+
+
+def closing(*outcomes) -> tuple[int, str]:
+    lines: list[str] = []
+    status = runner.close(list(outcomes), lines.append)
+    return status, "\n".join(lines)
+
+
+@pytest.fixture
+def ci(monkeypatch):
+    """Return a function that says whether the run is one in CI."""
+    return lambda value: monkeypatch.setenv("CI", "true") if value else monkeypatch.delenv("CI", raising=False)
+
+
+def test_a_failed_stage_fails_the_run(ci):
+    ci(False)
+    good = runner.Outcome(STAGE, True, "3 passed in 1 s")
+    assert closing(good, good)[0] == 0
+    status, text = closing(good, runner.Outcome(STAGE, False, "2 passed, 1 failed in 1 s"))
+    assert status == 1
+    assert "FAILED   2 passed, 1 failed in 1 s" in text
+
+
+@pytest.mark.parametrize("in_ci", [False, True])
+def test_a_missing_judge_is_named_and_fails_in_ci(ci, in_ci):
+    ci(in_ci)
+    status, text = closing(runner.Outcome(STAGE, False, "", ["Java 17"]))
+    assert status == in_ci
+    assert "NOT JUDGED BY SPARK: missing Java 17" in text
+
+
+@pytest.mark.parametrize("in_ci", [False, True])
+def test_a_judge_that_misses_a_part_is_named_and_fails_in_ci(ci, in_ci):
+    ci(in_ci)
+    status, text = closing(runner.Outcome(STAGE, True, "9 passed in 1 s", ["bundle 1.0.2"]))
+    assert status == in_ci
+    assert "NOT JUDGED BY SPARK in part: missing bundle 1.0.2" in text
+    assert closing(runner.Outcome(STAGE, False, "1 failed in 1 s", ["bundle 1.0.2"]))[0] == 1
+
+
+def test_counts_come_from_the_report(tmp_path):
+    report = tmp_path / "report.xml"
+    assert runner.read_counts(report) == {}
+    report.write_text('<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>', "utf-8")
+    counts = runner.read_counts(report)
+    assert runner.describe(counts, 1, 3.2) == "5 passed, 2 failed, 2 skipped or expected to fail in 3 s"
+    assert runner.describe({}, 3, 3.2) == "ended with status 3 after 3 s and left no report"
+    assert runner.describe({}, 5, 3.2) == "no test was selected"
+
+
+@pytest.mark.slow
+def test_a_stage_that_hangs_is_stopped_with_its_children(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        hang = f"import os, signal; f = open({str(pipe)!r}, 'wb', 0); f.write(b'x'); os.fork(); signal.pause()"
+        assert runner.run_bounded([sys.executable, "-c", hang], 1.0) == 124
+        assert os.read(reader, 9) == b"x"
+        assert os.read(reader, 9) == b""  # the end: nobody holds the other side any more
+    finally:
+        os.close(reader)
+
+
+def test_a_stage_keeps_its_exit_status():
+    assert runner.run_bounded([sys.executable, "-c", "raise SystemExit(3)"], 30.0) == 3
+
+
+@pytest.mark.parametrize(
+    ("fixtures", "marks", "gets"),
+    [
+        ({"tmp_path"}, set(), set()),
+        ({"spark_judge", "tmp_path"}, set(), {"judge_spark"}),
+        ({"spark_judge_102"}, {"judge_spark"}, {"judge_spark"}),
+        ({"hudi_rs_judge"}, set(), {"judge_rs"}),
+    ],
+)
+def test_who_asks_a_judge_is_marked(fixtures, marks, gets):
+    shared, marked = load(ROOT / "tests" / "conftest.py"), set(marks)
+    item = types.SimpleNamespace(
+        nodeid="test_x",
+        fixturenames=fixtures,
+        add_marker=marked.add,
+        get_closest_marker=lambda n: n if n in marks else None,
+    )
+    shared.pytest_collection_modifyitems([item])
+    assert marked == gets
+
+
+def test_a_mark_without_a_judge_is_refused():
+    shared = load(ROOT / "tests" / "conftest.py")
+    item = types.SimpleNamespace(nodeid="test_x", fixturenames={"tmp_path"}, get_closest_marker=lambda name: name)
+    with pytest.raises(pytest.UsageError, match="test_x is marked judge_spark"):
+        shared.pytest_collection_modifyitems([item])
+
+
+def ci_run(tmp_path: Path, fails: str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of .ci/run with a `make` that fails for one target."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    fake = tmp_path / "bin" / "make"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\nfor last; do :; done\n[ "$last" != "{fails}" ]\n', "utf-8")
+    fake.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{fake.parent}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run([str(tmp_path / ".ci" / "run")], env=environ, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("step", ["test", "lint", "types", "architecture", "docs"])
+def test_every_step_of_ci_counts(tmp_path, step):
+    done = ci_run(tmp_path, step)
+    assert done.returncode == 1
+    summary = done.stdout.split("##### summary")[1]
+    assert summary.count("passed") == 4
+    assert f"{step} " in next(line for line in summary.splitlines() if "FAILED " in line)
+
+
+def test_ci_ends_well_when_every_step_does(tmp_path):
+    done = ci_run(tmp_path, "nothing")
+    assert done.returncode == 0
+    assert "all passed in" in done.stdout
+
+
+def test_an_environment_is_made_anew_when_what_it_is_made_from_changes(tmp_path, monkeypatch):
+    venv = load(ROOT / "tools" / "venv.py")
+    (tmp_path / "pyproject.toml").write_text("a", "utf-8")
+    pins = tmp_path / "pins.txt"
+    pins.write_text("x==1", "utf-8")
+    monkeypatch.setattr(venv, "ROOT", tmp_path)
+    first = venv.digest(tmp_path / "v", sys.executable, "dev", pins)
+    assert venv.digest(tmp_path / "v", sys.executable, "dev", pins) == first
+    assert venv.digest(tmp_path / "w", sys.executable, "dev", pins) != first
+    assert venv.digest(tmp_path / "v", sys.executable, "test", pins) != first
+    (tmp_path / "pyproject.toml").write_text("a\n[tool.ruff]\nline-length = 9", "utf-8")
+    assert venv.digest(tmp_path / "v", sys.executable, "dev", pins) == first
+    pins.write_text("x==2", "utf-8")
+    assert venv.digest(tmp_path / "v", sys.executable, "dev", pins) != first

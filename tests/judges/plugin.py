@@ -1,0 +1,134 @@
+"""Fixtures that bring the judges into any test, and the closing lines that say whether they judged.
+
+Registered once, by `tests/conftest.py`: ``pytest_plugins = ["tests.judges.plugin"]``.
+
+* ``spark_judge`` (Hudi 1.2.0), ``spark_judge_102`` (Hudi 1.0.2), ``hudi_rs_judge``: one each per session, started by
+  the first request. Tests of 1.0.2 run after all others, so that two JVMs need not take turns.
+* A judge that is missing fails its tests where ``CI=true``; elsewhere they are skipped, and the closing lines say
+  ``NOT JUDGED BY …`` and why.
+* Tests that use Spark share one xdist group: with ``--dist loadgroup`` one process runs them all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.judges.hudi_rs import HudiRsJudge, hudi_rs_missing
+from tests.judges.spark import SparkJudge, spark_environment
+
+BUNDLE_OF = {"spark_judge": "1.2.0", "spark_judge_102": "1.0.2"}
+LEDGER = pytest.StashKey["Ledger"]()
+
+
+class Ledger:
+    """Who judged and who could not: requests and versions by judge, reasons by judge."""
+
+    def __init__(self) -> None:
+        self.judged: dict[str, dict[str, int]] = {}
+        self.missing: dict[str, list[str]] = {}
+
+    def add(self, judge: str, version: str, requests: int) -> None:
+        versions = self.judged.setdefault(judge, {})
+        versions[version] = versions.get(version, 0) + requests
+
+    def lack(self, judge: str, reason: str) -> None:
+        reasons = self.missing.setdefault(judge, [])
+        if reason not in reasons:
+            reasons.append(reason)
+
+    def merge(self, other: dict[str, Any]) -> None:
+        for judge, versions in other["judged"].items():
+            for version, requests in versions.items():
+                self.add(judge, version, requests)
+        for judge, reasons in other["missing"].items():
+            for reason in reasons:
+                self.lack(judge, reason)
+
+    def lines(self) -> list[str]:
+        said = []
+        for judge, versions in sorted(self.judged.items()):
+            named = ", ".join(f"{version}: {n}" for version, n in sorted(versions.items()))
+            said.append(f"JUDGED BY {judge}: {sum(versions.values())} requests ({named})")
+        return said + [f"NOT JUDGED BY {judge}: {'; '.join(r)}" for judge, r in sorted(self.missing.items())]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEDGER] = Ledger()
+    config.addinivalue_line("markers", "xdist_group(name): tests that one process runs (known to xdist where it is)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def late(item: pytest.Item) -> bool:
+        return "spark_judge_102" in getattr(item, "fixturenames", ())
+
+    items.sort(key=late)  # stable: all else keeps its order
+    for item in items:
+        if BUNDLE_OF.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def _refuse(config: pytest.Config, judge: str, reason: str) -> None:
+    config.stash[LEDGER].lack(judge, reason)
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(f"NOT JUDGED BY {judge}: {reason}", pytrace=False)
+    pytest.skip(f"not judged by {judge}: {reason}")
+
+
+def _spark(request: pytest.FixtureRequest, bundle: str) -> Iterator[SparkJudge]:
+    environment = spark_environment()
+    lacking = environment.missing(bundle)
+    if lacking:
+        _refuse(request.config, "SPARK", f"{bundle}: {lacking}")
+    with SparkJudge(bundle, environment) as judge:
+        yield judge
+        request.config.stash[LEDGER].add("SPARK", f"Hudi {bundle}", judge.requests)
+
+
+@pytest.fixture(scope="session")
+def spark_judge(request: pytest.FixtureRequest) -> Iterator[SparkJudge]:
+    """Apache Hudi 1.2.0 on Spark."""
+    yield from _spark(request, BUNDLE_OF["spark_judge"])
+
+
+@pytest.fixture(scope="session")
+def spark_judge_102(request: pytest.FixtureRequest) -> Iterator[SparkJudge]:
+    """Apache Hudi 1.0.2 on Spark; its first request ends the JVM of 1.2.0."""
+    yield from _spark(request, BUNDLE_OF["spark_judge_102"])
+
+
+@pytest.fixture(scope="session")
+def hudi_rs_judge(request: pytest.FixtureRequest) -> Iterator[HudiRsJudge]:
+    """hudi-rs, in this process."""
+    lacking = hudi_rs_missing()
+    if lacking:
+        _refuse(request.config, "HUDI-RS", lacking)
+    judge = HudiRsJudge()
+    yield judge
+    request.config.stash[LEDGER].add("HUDI-RS", f"hudi-rs {judge.version}", judge.requests)
+
+
+# --- the closing lines --------------------------------------------------------------------------------------------
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)  # an xdist worker hands its ledger to the controller
+    if output is not None:
+        ledger = session.config.stash[LEDGER]
+        output["judges"] = {"judged": ledger.judged, "missing": ledger.missing}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    told = getattr(node, "workeroutput", {}).get("judges")
+    if told:
+        node.config.stash[LEDGER].merge(told)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash[LEDGER].lines():
+        terminalreporter.write_line(line, red=line.startswith("NOT"), bold=True)

@@ -1,0 +1,211 @@
+"""The Spark judge's process: one Hudi bundle, one session, requests as JSON lines on standard input.
+
+Run by the interpreter of the judge's own environment (pyspark, nothing of lakefmt); started by ``spark.py``. Every
+answer is one JSON line on what was standard output; everything Spark and the JVM print goes to standard error. The
+process ends when its input ends, and the JVM with it.
+
+A request is ``{"op": …}``; an answer holds what the operation gives, or ``error`` (class), ``message`` (its first
+lines) and ``causes`` (the chain below it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+SAMPLE = 5
+
+
+def session(jar: str, scratch: str, memory: str) -> SparkSession:
+    """The session; every setting must stand before the JVM starts."""
+    java = [
+        "-Duser.timezone=UTC",
+        f"-Djava.io.tmpdir={scratch}",
+        "-XX:-UsePerfData",
+    ]  # leaves nothing behind when killed
+    java += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    settings = {
+        "spark.driver.extraClassPath": jar,
+        "spark.executor.extraClassPath": jar,
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": scratch,
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("lakefmt-judge")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")  # to the log only; without it a failed record write has no cause
+    return spark
+
+
+def load(spark: SparkSession, request: Request) -> DataFrame:
+    """The table a request names, filtered and projected."""
+    rows = spark.read.format("hudi").options(**request.get("options") or {}).load(request["path"])
+    if request.get("filter"):
+        rows = rows.where(request["filter"])
+    return rows.select(*[quoted(name) for name in request["columns"]]) if request.get("columns") else rows
+
+
+def quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def ping(spark: SparkSession, request: Request) -> Answer:
+    java = spark._jvm.java.lang.System.getProperty("java.version")
+    return {"spark": spark.version, "java": java, "zone": spark.conf.get("spark.sql.session.timeZone")}
+
+
+def read(spark: SparkSession, request: Request) -> Answer:
+    """Rows as Parquet in the directory `out`, typed as Spark has them."""
+    rows = load(spark, request)
+    rows.coalesce(1).write.mode("overwrite").parquet(request["out"])
+    return {"out": request["out"], "schema": rows.schema.json()}
+
+
+def write(spark: SparkSession, request: Request) -> Answer:
+    """The rows of the Parquet file `input`, written to the table."""
+    rows = spark.read.parquet(request["input"]).coalesce(1)
+    writer = rows.write.format("hudi").options(**request["options"])
+    writer.mode(request.get("mode", "append")).save(request["path"])
+    return {}
+
+
+def sql(spark: SparkSession, request: Request) -> Answer:
+    """The statements' results, under settings that hold for this request only."""
+    settings = request.get("settings") or {}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        results = [spark.sql(text) for text in request["statements"]]
+        return {"results": [{"columns": r.columns, "rows": [list(row) for row in r.collect()]} for r in results]}
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+
+
+def except_all(spark: SparkSession, request: Request) -> Answer:
+    """How many rows the table has beyond those of the Parquet file `expected`, and lacks; counted by Spark."""
+    ignored = set(request.get("ignore") or [])
+    ours = load(spark, request)
+    theirs = spark.read.parquet(request["expected"])
+    names = [sorted(set(frame.columns) - ignored) for frame in (ours, theirs)]
+    if names[0] != names[1]:
+        return {"differs": f"columns of the table {names[0]}, expected {names[1]}"}
+    types = {n: [frame.schema[n].dataType.simpleString() for frame in (ours, theirs)] for n in names[0]}
+    wrong = [f"{n}: {a} in the table, {b} expected" for n, (a, b) in types.items() if a != b]
+    if wrong:  # set operations would widen one side in silence
+        return {"differs": "types: " + "; ".join(wrong)}
+    left, right = (comparable(frame, names[0]) for frame in (ours, theirs))
+    only = {"table_only": left.exceptAll(right), "expected_only": right.exceptAll(left)}
+    answer: Answer = {"rows": left.count()}
+    for side, rows in only.items():
+        answer[side] = rows.count()
+        answer[f"{side}_sample"] = rows.limit(SAMPLE).toJSON().collect() if answer[side] else []
+    return answer
+
+
+def comparable(frame: DataFrame, names: list[str]) -> DataFrame:
+    """The columns in one order, maps as sorted lists of entries: set operations refuse maps."""
+    return frame.select(*[settable(sf.col(quoted(n)), frame.schema[n].dataType).alias(n) for n in names])
+
+
+def settable(column: Column, type_: st.DataType) -> Column:
+    if isinstance(type_, st.MapType):
+
+        def entry(e: Column) -> Column:
+            return sf.struct(e["key"].alias("key"), settable(e["value"], type_.valueType).alias("value"))
+
+        return sf.array_sort(sf.transform(sf.map_entries(column), entry))
+    if isinstance(type_, st.ArrayType) and holds_map(type_):
+        return sf.transform(column, lambda e: settable(e, type_.elementType))
+    if isinstance(type_, st.StructType) and holds_map(type_):
+        fields = [settable(column[f.name], f.dataType).alias(f.name) for f in type_.fields]
+        return sf.when(column.isNotNull(), sf.struct(*fields))
+    return column
+
+
+def holds_map(type_: st.DataType) -> bool:
+    return "map<" in type_.simpleString()
+
+
+OPERATIONS: dict[str, Callable[[SparkSession, Request], Answer]] = {
+    "ping": ping,
+    "read": read,
+    "write": write,
+    "upsert": write,
+    "sql": sql,
+    "except_all": except_all,
+}
+
+
+def answer(spark: SparkSession, request: Request) -> Answer:
+    """What the request gives, or what went wrong; never an exception."""
+    if request.get("op") == "batch":
+        return {"answers": [answer(spark, one) for one in request["requests"]]}
+    try:
+        return OPERATIONS[request["op"]](spark, request)
+    except Exception as error:  # the judge's whole business is to tell what was refused
+        return failure(error)
+
+
+def failure(error: Exception) -> Answer:
+    thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    chain: list[str] = []
+    while thrown is not None and len(chain) < 8:
+        chain.append(f"{thrown.getClass().getName()}: {first_lines(thrown.getMessage() or '', 3)}")
+        thrown = thrown.getCause()
+    name = chain[0].split(":")[0] if chain else type(error).__name__
+    text = chain[0].split(": ", 1)[1] if chain else first_lines(str(error), 5)
+    return {"error": name, "message": text, "causes": chain[1:]}
+
+
+def first_lines(text: str, lines: int) -> str:
+    return "\n".join(text.splitlines()[:lines])[:2000]
+
+
+def main() -> None:
+    jar, scratch, memory = sys.argv[1:4]
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # before the JVM starts: it inherits this
+    spark = session(jar, scratch, memory)
+    answers.write(json.dumps(ping(spark, {})) + "\n")
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request.get("op") == "quit":
+            break
+        answers.write(json.dumps({"id": request.get("id"), **answer(spark, request)}, default=str) + "\n")
+    spark.stop()
+    shutil.rmtree(scratch, ignore_errors=True)  # the client may be gone
+
+
+if __name__ == "__main__":
+    main()

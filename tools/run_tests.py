@@ -1,0 +1,202 @@
+"""Run the test stages one after another and close with what was and was not proved: ``python tools/run_tests.py fast``.
+
+Every stage runs, also after a failed one; its output goes straight to the terminal, its counts come from pytest's own
+report file, never from a pipe. The exit status is 0 only when every stage passed and nothing that had to be judged
+was left out. With ``CI=true`` a missing judge is a failure; elsewhere the closing lines name it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = ROOT / ".cache" / "reports"
+SPARK_ENVIRONMENT = ROOT / ".cache" / "spark_env.json"
+UNJUDGED = "NOT JUDGED BY SPARK"
+KILL_AFTER_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pytest run: what it is for, the interpreter, its arguments, and its limit."""
+
+    name: str
+    purpose: str
+    python: str
+    arguments: tuple[str, ...]
+    limit_seconds: float
+    needs_spark: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a stage ended: `line` is its row of the closing summary, empty when it could not run; what it had to miss."""
+
+    stage: Stage
+    passed: bool
+    line: str
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the run may end well: in CI nothing may be missing, elsewhere a missing judge is only named."""
+        return (self.passed and not self.missing) or (not in_ci() and (self.passed or not self.line))
+
+
+def stages(workers: str) -> dict[str, Stage]:
+    """Return every stage by name; `workers` is the number of processes for tests without a JVM."""
+    venv, oldest = ".venv/bin/python", ".venv-oldest/bin/python"
+    spread = ("-n", workers, "--dist", "loadgroup")
+    rows = [
+        Stage("fast", "everything that needs no JVM", venv, (*spread, "-m", "not judge_spark"), 1500),
+        Stage(
+            "oldest",
+            "the same without slow tests, on the oldest declared dependencies",
+            oldest,
+            (
+                *spread,
+                "-m",
+                "not judge_spark and not slow and not newest_only",
+                "--ignore=tests/architecture",
+                "--ignore=tests/documentation",
+            ),
+            900,
+        ),
+        Stage("spark", "Apache Hudi on Spark as judge", venv, ("-m", "judge_spark"), 1500, needs_spark=True),
+    ]
+    return {stage.name: stage for stage in rows}
+
+
+def in_ci() -> bool:
+    """Say whether a missing judge has to fail the run."""
+    return os.environ.get("CI", "").lower() in {"true", "1", "yes"}
+
+
+def prepare_spark() -> list[str]:
+    """Make the judge's environment; return what is missing of it."""
+    script = str(ROOT / "tools" / "spark_env.py")
+    SPARK_ENVIRONMENT.unlink(missing_ok=True)
+    # The installer that came with .venv is quick: let the script find it.
+    environ = {**os.environ, "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"}
+    status = subprocess.run(
+        [sys.executable, script], cwd=ROOT, env=environ, check=False, stdin=subprocess.DEVNULL
+    ).returncode
+    if status or not SPARK_ENVIRONMENT.exists():
+        return [f"tools/spark_env.py ended with {status}"]
+    found = json.loads(SPARK_ENVIRONMENT.read_text("utf-8"))
+    return [str(name) for name in found["missing"]]
+
+
+def can_judge() -> bool:
+    """Say whether the judge can be asked at all: an interpreter, a Java and at least one of Hudi's bundles."""
+    if not SPARK_ENVIRONMENT.exists():
+        return False
+    found = json.loads(SPARK_ENVIRONMENT.read_text("utf-8"))
+    return bool(found["python"] and found["java"] and found["bundles"])
+
+
+def run_bounded(command: list[str], limit_seconds: float) -> int:
+    """Run `command` on this terminal and return its exit status; 124 when it had to be stopped at the limit."""
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            return process.wait(timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            _stop(process, signal.SIGTERM)
+            return 124
+        except KeyboardInterrupt:
+            _stop(process, signal.SIGINT)
+            raise
+
+
+def _stop(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
+    # The stage leads a session of its own: its workers, servers and JVM go with it.
+    for number in (first, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(timeout=KILL_AFTER_SECONDS)
+            return
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def read_counts(report: Path) -> dict[str, int]:
+    """Return pytest's counts (tests, failures, errors, skipped) from its JUnit file; empty when there is none."""
+    if not report.exists():
+        return {}
+    totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+    for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+        for name in totals:
+            totals[name] += int(suite.get(name, "0"))
+    return totals
+
+
+def describe(counts: dict[str, int], status: int, seconds: float) -> str:
+    """Return one line on a finished stage."""
+    if status == 124:
+        return f"stopped at its limit after {seconds:.0f} s"
+    if status == 5:
+        return "no test was selected"
+    if not counts:
+        return f"ended with status {status} after {seconds:.0f} s and left no report"
+    bad = counts["failures"] + counts["errors"]
+    passed = counts["tests"] - bad - counts["skipped"]
+    words = [f"{passed} passed"]
+    words += [f"{bad} failed"] if bad else []
+    words += [f"{counts['skipped']} skipped or expected to fail"] if counts["skipped"] else []
+    return ", ".join(words) + f" in {seconds:.0f} s"
+
+
+def run_stage(stage: Stage, extra: list[str]) -> Outcome:
+    """Run one stage and say how it ended."""
+    print(f"\n=== {stage.name}: {stage.purpose} ===", flush=True)
+    missing = prepare_spark() if stage.needs_spark else []
+    if missing and not can_judge():
+        return Outcome(stage, False, "", missing)
+    report = REPORTS / f"{stage.name}.xml"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
+    begin = time.monotonic()
+    status = run_bounded(
+        [stage.python, "-m", "pytest", *stage.arguments, f"--junitxml={report}", *extra], stage.limit_seconds
+    )
+    return Outcome(stage, status == 0, describe(read_counts(report), status, time.monotonic() - begin), missing)
+
+
+def close(outcomes: list[Outcome], write: Callable[[str], object] = print) -> int:
+    """Write the closing lines and return the exit status."""
+    write("\n=== closing ===")
+    for outcome in outcomes:
+        word = "not run" if not outcome.line else "passed" if outcome.passed else "FAILED"
+        write(f"{outcome.stage.name:8} {word:8} {outcome.line}")
+    for outcome in outcomes:
+        for name in outcome.missing:
+            write(f"{UNJUDGED}{' in part' if outcome.line else ''}: missing {name}")
+        if outcome.missing and in_ci():
+            write("with CI=true a missing judge is a failure")
+    return 0 if all(outcome.is_good for outcome in outcomes) else 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run the stages that are named, in that order."""
+    known = stages(os.environ.get("LAKEFMT_TEST_WORKERS", "2"))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("stages", nargs="+", choices=sorted(known))
+    parser.add_argument("--pytest", default="", help="more arguments for pytest, in one string")
+    given = parser.parse_args(arguments)
+    return close([run_stage(known[name], given.pytest.split()) for name in given.stages])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

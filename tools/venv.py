@@ -1,0 +1,126 @@
+"""Make, or keep, one virtual environment of this project: ``python3 tools/venv.py .venv --extras dev``.
+
+Runs on a bare Python 3.11+ (standard library only). The environment is stamped with a digest of everything it was
+made from (declared dependencies, constraints, extras, interpreter, folder); while it holds, nothing is done.
+Packages come by uv, which is put into the environment first, or by pip where uv cannot be had or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST_PYTHON = (3, 11)
+CANDIDATES = ("python3.13", "python3.12", "python3.11", "python3.14", "python3")
+
+
+class SetupError(Exception):
+    """The environment cannot be made; the message says what to install."""
+
+
+def find_python() -> str:
+    """Return an interpreter that is new enough: this one, else the first one on the path."""
+    if sys.version_info >= OLDEST_PYTHON:
+        return sys.executable
+    for name in CANDIDATES:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        check = [path, "-c", f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON})"]
+        if subprocess.run(check, check=False).returncode == 0:
+            return path
+    wanted = ".".join(map(str, OLDEST_PYTHON))
+    raise SetupError(
+        f"Python {wanted} or newer is needed and {sys.version.split()[0]} was found: install python{wanted}"
+    )
+
+
+def digest(folder: Path, python: str, extras: str, constraints: Path | None) -> str:
+    """Return what the environment is made from, as one hexadecimal digest."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8").split("\n[tool.")[0]  # how tools are set up installs nothing
+    parts = [str(folder), os.path.realpath(python), extras, project]
+    if constraints is not None:
+        parts.append(constraints.read_text("utf-8"))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def make_environment(folder: Path, python: str) -> None:
+    """Make an empty environment in `folder`, over whatever is there."""
+    done = subprocess.run(
+        [python, "-m", "venv", "--clear", str(folder)], check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        said = done.stdout.decode(errors="replace").strip()
+        raise SetupError(
+            f"{said}\n`{python} -m venv {folder}` failed: on Debian and Ubuntu install the package python3-venv"
+        )
+
+
+def install(folder: Path, extras: str, constraints: Path | None) -> str:
+    """Install lakefmt, editable, with `extras`; return which installer did it."""
+    python = str(folder / "bin" / "python")
+    what = ["-e", f".[{extras}]" if extras else "."]
+    if constraints is not None:
+        what += ["-c", str(constraints)]
+    environ = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    pip = [python, "-m", "pip", "install", "--quiet"]
+    uv = str(folder / "bin" / "uv")
+    # uv does not read pip's configuration: with an index of one's own, pip is the one that knows the way.
+    if not _pip_has_own_index(python) and _run([*pip, "uv"], environ):
+        if _run([uv, "pip", "install", "--quiet", "--python", python, *what], environ):
+            return "uv"
+        print("uv could not install everything, pip tries once more", flush=True)
+    if _run([*pip, *what], environ):
+        return "pip"
+    raise SetupError("the packages could not be installed, see above: is the network (or a package index) there?")
+
+
+def _pip_has_own_index(python: str) -> bool:
+    done = subprocess.run([python, "-m", "pip", "config", "list"], check=False, capture_output=True, text=True)
+    return "index-url" in done.stdout
+
+
+def _run(command: list[str], environ: dict[str, str]) -> bool:
+    return subprocess.run(command, cwd=ROOT, env=environ, check=False, stdin=subprocess.DEVNULL).returncode == 0
+
+
+def ensure(folder: Path, extras: str, constraints: Path | None) -> None:
+    """Make the environment in `folder` unless it is there, made from the same things."""
+    python = find_python()
+    stamp = folder / ".stamp"
+    wanted = digest(folder, python, extras, constraints)
+    if stamp.exists() and stamp.read_text("utf-8").strip() == wanted:
+        return
+    print(f"making {folder.name} with {python}: lakefmt[{extras}], a minute or two the first time", flush=True)
+    begin = time.monotonic()
+    stamp.unlink(missing_ok=True)
+    make_environment(folder, python)
+    installer = install(folder, extras, constraints)
+    stamp.write_text(wanted + "\n", "utf-8")  # last: a half-made environment has no stamp
+    print(f"made {folder.name} by {installer} in {time.monotonic() - begin:.0f} s", flush=True)
+
+
+def main() -> int:
+    """Read the command line and make the environment."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("folder", help="the environment's folder, such as .venv")
+    parser.add_argument("--extras", default="", help="extras of pyproject.toml, comma-separated")
+    parser.add_argument("--constraints", type=Path, help="a constraints file for pip")
+    given = parser.parse_args()
+    try:
+        ensure((ROOT / given.folder).absolute(), given.extras, given.constraints and given.constraints.absolute())
+    except SetupError as error:
+        print(f"set-up failed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
