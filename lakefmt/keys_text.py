@@ -10,6 +10,7 @@ import binascii
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -17,7 +18,7 @@ import pyarrow.types as pt
 from lakefmt.errors import InvalidKey
 from lakefmt.schema_types import storage_type
 
-__all__ = ["java_text", "plain_array"]
+__all__ = ["distinct_values", "java_text", "plain_array"]
 
 _FIRST_DAY: Final = -719162  # 0001-01-01
 _LAST_DAY: Final = 2932896  # 9999-12-31
@@ -31,7 +32,7 @@ def java_text(array: pa.Array, name: str, consistent_timestamps: bool = False) -
     Numbers are Java's (``1.0``, ``1.0E10``, ``1E-10``), dates ISO, bytes lower-case hexadecimal, timestamps their epoch
     number in the column's unit, or ``yyyy-MM-dd HH:mm:ss.f`` in UTC with `consistent_timestamps`. `name` names the
     column in errors. Java before release 19 prints a few very large or small doubles with one digit too many
-    (``9.999999999999999E22`` for 1e23); the shortest text, which newer releases print, is given here.
+    (``9.999999999999999E22`` for 1e23, none between 0.001 and 1e7); the shortest text is given here.
 
     Raises:
         InvalidKey: values of that type, or one of the values, cannot be a key.
@@ -68,10 +69,19 @@ def java_text(array: pa.Array, name: str, consistent_timestamps: bool = False) -
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """Return `array` without dictionary encoding and without a plain extension type around it."""
-    if isinstance(array, pa.ExtensionArray) and storage_type(array.type) != array.type:
-        array = array.storage
-    return array.dictionary_decode() if pt.is_dictionary(array.type) else array
+    """Return `array` as its :func:`~lakefmt.schema_types.storage_type`: no dictionary, no plain extension around it."""
+    while array.type != storage_type(array.type):
+        array = array.dictionary_decode() if pt.is_dictionary(array.type) else array.storage
+    return array
+
+
+def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """Return a code for every row of `column` and the value of every code; the last value is null."""
+    plain = pa.chunked_array([plain_array(chunk) for chunk in column.chunks], storage_type(column.type))
+    encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
+    values = encoded.dictionary.filter(encoded.dictionary.is_valid())
+    codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(values)).to_numpy(zero_copy_only=False)
+    return codes, pa.concat_arrays([values, pa.nulls(1, values.type)])
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -93,7 +103,7 @@ def _float_text(array: pa.Array) -> pa.Array:
 
 def _two_digits(array: pa.Array, text: pa.Array, size: pa.Array) -> pa.Array:
     """Give numbers below the normal range two digits where the shortest text has one: Java prints at least two."""
-    smallest = float(np.finfo(array.type.to_pandas_dtype()).smallest_normal)
+    smallest = float(np.finfo(np.float32 if pt.is_float32(array.type) else np.float64).smallest_normal)
     tiny = pc.fill_null(pc.and_(pc.less(size, smallest), pc.match_substring_regex(text, "^-?[0-9]e")), False)
     if tiny.true_count == 0:
         return text
@@ -140,7 +150,9 @@ def _timestamp_text(array: pa.Array, name: str) -> pa.Array:
             millis = epoch.cast(pa.timestamp("us")).cast(pa.timestamp("ms"))
         except pa.ArrowInvalid:
             # One writer of Hudi drops the microseconds here and another keeps them.
-            raise InvalidKey(f"column {name!r} has times finer than a millisecond: Hudi's writers differ here") from None
+            raise InvalidKey(
+                f"column {name!r} has times finer than a millisecond: Hudi's writers differ here"
+            ) from None
     else:
         millis = epoch.cast(pa.timestamp("ms"))
     _check_years(millis.cast(pa.int64()), _FIRST_DAY * _DAY_MS, (_LAST_DAY + 1) * _DAY_MS - 1, name)
@@ -163,5 +175,7 @@ def _hex_text(array: pa.Array) -> pa.Array:
     doubled = (bounds.astype(np.int64) - bounds[0]) * 2
     if doubled[-1] > np.iinfo(np.int32).max:
         raise InvalidKey("binary keys of more than a gigabyte in one batch: write smaller batches")
-    buffers = [None, pa.py_buffer(doubled.astype(np.int32)), pa.py_buffer(binascii.hexlify(raw))]
-    return pc.if_else(array.is_valid(), pa.StringArray.from_buffers(len(array), *buffers[1:]), None)
+    text = pa.StringArray.from_buffers(
+        len(array), pa.py_buffer(doubled.astype(np.int32)), pa.py_buffer(binascii.hexlify(raw))
+    )
+    return pc.if_else(array.is_valid(), text, None)

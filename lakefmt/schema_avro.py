@@ -375,7 +375,9 @@ def _logical(avro: dict[str, Json], path: str) -> str | None:
 
 def _refuse_logical(avro: dict[str, Json], path: str) -> None:
     if avro.get("logicalType") is not None:
-        raise UnsupportedFeature(f"column {path!r} has the logical type {avro['logicalType']!r}, which is not known here")
+        raise UnsupportedFeature(
+            f"column {path!r} has the logical type {avro['logicalType']!r}, which is not known here"
+        )
 
 
 def _name(name: Json, path: str) -> str:

@@ -126,7 +126,9 @@ def normalise_type(kind: pa.DataType, path: str, depth: int = MAX_DEPTH) -> pa.D
         return _map(kind, path, depth)
     if is_list_like(kind):
         element = kind.value_field
-        return list_type(pa.field("element", normalise_type(element.type, f"{path}.element", depth - 1), element.nullable))
+        return list_type(
+            pa.field("element", normalise_type(element.type, f"{path}.element", depth - 1), element.nullable)
+        )
     return _scalar(kind, path)
 
 
@@ -177,7 +179,9 @@ def _struct(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
 
 def _map(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
     if not pt.is_string(_text_or_bytes(storage_type(kind.key_type)) or pa.null()):
-        raise SchemaMismatch(f"column {path!r} is a map with keys of type {kind.key_type}: only string keys can be stored")
+        raise SchemaMismatch(
+            f"column {path!r} is a map with keys of type {kind.key_type}: only string keys can be stored"
+        )
     value = kind.item_field
     return map_type(pa.field("value", normalise_type(value.type, f"{path}.value", depth - 1), value.nullable))
 

@@ -22,6 +22,8 @@ settings.load_profile(
 
 #: Marker → the fixtures that bring its judge. A missing judge skips or fails in the fixture, with a closing line.
 JUDGES = {"judge_spark": {"spark_judge", "spark_judge_102"}, "judge_rs": {"hudi_rs_judge"}}
+#: A JVM that starts on a busy machine takes its time; a test that hangs is stopped all the same.
+SECONDS_FOR_A_JUDGE = 420
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
@@ -32,6 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, fixtures in JUDGES.items():
             if used & fixtures:
                 item.add_marker(marker)
+                item.add_marker(pytest.mark.timeout(SECONDS_FOR_A_JUDGE))
             elif item.get_closest_marker(marker) is not None:
                 raise pytest.UsageError(f"{item.nodeid} is marked {marker} and uses none of {sorted(fixtures)}")
 

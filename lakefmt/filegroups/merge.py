@@ -42,11 +42,10 @@ def choose_survivors(codes: npt.NDArray[np.int64], ordering: Sequence[pa.Chunked
         return None
     columns: dict[str, pa.Array | pa.ChunkedArray] = {"code": pa.array(codes)}
     if mode is MergeMode.EVENT_TIME_ORDERING:
-        columns |= {f"o{i}": column for i, column in enumerate(ordering)}
+        for number, column in enumerate(ordering):
+            columns |= {f"valid{number}": pc.is_valid(column), f"value{number}": column}  # null is the smallest
     columns["arrival"] = pa.array(np.arange(len(codes)))
-    order = pc.sort_indices(
-        pa.table(columns), sort_keys=[(name, "ascending") for name in columns], null_placement="at_start"
-    ).to_numpy()
+    order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns]).to_numpy()
     sorted_codes = codes[order]
     last_of_run = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
     survivors: Rows = np.sort(order[last_of_run]).astype(np.int64)

@@ -24,7 +24,7 @@ _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "b
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
 
 
-class MalformedAvro(ValueError):  # noqa: N818  (as in lakefmt.errors: what is wrong, not that something is)
+class MalformedAvro(ValueError):
     """A schema, or the bytes of a value, or a value, is not what Avro asks for; private to these modules."""
 
 

@@ -192,9 +192,9 @@ class BloomFilter:
         begin = min(self._in_row, self._per_row)
         room = 0 if self._full else (most_rows - self.rows + 1) * self._per_row - begin
         filling = min(total, room)
-        new_rows, slots = divmod(begin + np.arange(filling, dtype=np.int64), self._per_row)
+        new_rows = np.arange(begin, begin + filling, dtype=np.int64) // self._per_row
         if filling:
-            self._in_row = int(slots[-1]) + 1
+            self._in_row = (begin + filling - 1) % self._per_row + 1
         late = total - filling
         self._in_row += late
         return np.concatenate([self.rows - 1 + new_rows, self._round_robin(late, most_rows)])
@@ -388,15 +388,15 @@ def _set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int) -> No
         return
     first, last = int(rows.min()), int(rows.max())
     part = bits[first : last + 1]
-    unpacked = 8 * part.size
-    if unpacked <= min(_MAX_UNPACKED, _WORTH_UNPACKING * k * len(rows)):
-        flags = np.zeros(unpacked, np.uint8)
-        for index in _flat_positions(chunks, (rows - first) * (8 * part.shape[1]), k, m):
+    base = (rows - first) * (8 * part.shape[1])
+    if 8 * part.size <= min(_MAX_UNPACKED, _WORTH_UNPACKING * k * len(rows)):
+        flags = np.zeros(8 * part.size, np.uint8)
+        for index in _flat_positions(chunks, base, k, m):
             flags[index] = 1
         part |= np.packbits(flags, bitorder="little").reshape(part.shape)
     else:
         flat = part.reshape(-1)
-        for index in _flat_positions(chunks, (rows - first) * (8 * part.shape[1]), k, m):
+        for index in _flat_positions(chunks, base, k, m):
             np.bitwise_or.at(flat, index >> 3, np.left_shift(np.uint8(1), (index & 7).astype(np.uint8)))
 
 

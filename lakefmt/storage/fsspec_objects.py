@@ -204,10 +204,11 @@ class FsspecObjects:
         inside = [(path, is_directory) for path, is_directory in rows if path.startswith(f"{top}/")]
         failed = self.remove([path[len(self._base) :] for path, is_directory in inside if not is_directory])
         if self.directories and not failed:
-            for path in sorted({path for path, is_directory in inside if is_directory}, key=len, reverse=True):
-                self._fs.rmdir(path)
-            if self._fs.isdir(top):
-                self._fs.rmdir(top)
+            directories = {path for path, is_directory in inside if is_directory}
+            for path in [*sorted(directories, key=len, reverse=True), top]:
+                # Some have directories only as long as something is inside.
+                if self._fs.isdir(path):
+                    self._fs.rmdir(path)
         return failed
 
     def make_directory(self, name: str) -> None:

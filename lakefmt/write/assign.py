@@ -18,7 +18,7 @@ from lakefmt.index.api import Located
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.values import FileAssignment
 
-__all__ = ["Assigned", "FileSizing", "assign_rows", "new_file", "rewrite_file"]
+__all__ = ["Assigned", "FileSizing", "assign_rows", "group_rows", "new_file", "rewrite_file"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -88,7 +88,7 @@ def assign_rows(
         instant: the write's instant time.
         new_uuid: makes names for new file groups.
     """
-    homes = dict(_updates(located)) if located is not None else {}
+    homes = dict(group_rows(located.slices, located.rows)) if located is not None else {}
     fresh = np.ones(len(partitions), dtype=bool)
     if located is not None:
         fresh[located.rows] = False
@@ -110,19 +110,23 @@ def assign_rows(
     return assigned
 
 
-def _updates(located: Located) -> Iterator[tuple[int, Rows]]:
-    order = np.argsort(located.slices, kind="stable")
-    numbers, starts = np.unique(located.slices[order], return_index=True)
-    for number, rows in zip(numbers, np.split(located.rows[order], starts[1:]), strict=True):
-        yield int(number), rows
+def group_rows(numbers: npt.NDArray[np.int64], rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """Yield each distinct number with its rows, numbers ascending, rows in the order given.
+
+    Example:
+        >>> [(n, r.tolist()) for n, r in group_rows(np.array([2, 1, 2]), np.array([10, 11, 12]))]
+        [(1, [11]), (2, [10, 12])]
+    """
+    order = np.argsort(numbers, kind="stable")
+    present, starts = np.unique(numbers[order], return_index=True)
+    pieces = np.split(rows[order], starts)[1:]
+    yield from zip(map(int, present), pieces, strict=True)
 
 
 def _by_partition(partitions: pa.DictionaryArray, rows: Rows) -> Iterator[tuple[PartitionPath, Rows]]:
     codes = partitions.indices.to_numpy(zero_copy_only=False)[rows]
-    order = np.argsort(codes, kind="stable")
-    present, starts = np.unique(codes[order], return_index=True)
     names = partitions.dictionary.to_pylist()  # partitions, not rows
-    for code, piece in zip(present, np.split(rows[order], starts[1:]), strict=True):
+    for code, piece in group_rows(codes, rows):
         yield PartitionPath(names[code]), piece
 
 

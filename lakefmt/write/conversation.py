@@ -104,7 +104,7 @@ def begin_write(
         config = _open_for_writing(services)
         timeline = undo_dead_writes(services, config)
         schema = access.schema(TableState(config, timeline)) if schema is None else schema
-        heartbeat, instant = _claim(services, config, timeline, owner)
+        heartbeat, instant = _claim(services, config, timeline, owner, action)
         lease.check()
         services.timeline(config).start(instant, action)
     context = WriteContext(
@@ -192,7 +192,7 @@ def _sweep(services: WriteServices, timeline: Timeline) -> None:
             remove_markers(store, time)
 
 
-def _next_time(services: WriteServices, config: TableConfig, timeline: Timeline) -> "_NextTime":
+def _next_time(services: WriteServices, config: TableConfig, timeline: Timeline) -> _NextTime:
     return _NextTime(services, config, timeline.highest_time)
 
 
@@ -208,7 +208,7 @@ class _NextTime:
 
 
 def _claim(
-    services: WriteServices, config: TableConfig, timeline: Timeline, owner: str
+    services: WriteServices, config: TableConfig, timeline: Timeline, owner: str, action: Action
 ) -> tuple[Heartbeat, InstantTime]:
     next_time = _next_time(services, config, timeline)
     interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
@@ -217,7 +217,7 @@ def _claim(
         heartbeat = Heartbeat(services.access.store, time, owner, interval)
         if not heartbeat.claim():
             continue
-        if services.timeline(config).request(time, Action.COMMIT) is PutOutcome.DONE:
+        if services.timeline(config).request(time, action) is PutOutcome.DONE:
             return heartbeat, time
         heartbeat.stop()
     raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")

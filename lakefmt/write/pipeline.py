@@ -24,7 +24,7 @@ from lakefmt.index import Index, IndexKeys, Located, open_index
 from lakefmt.keys import KeySpec
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import RECORD_KEY, MergeMode, PartitionPath
-from lakefmt.write.assign import Assigned, FileSizing, assign_rows, new_file, rewrite_file
+from lakefmt.write.assign import Assigned, FileSizing, assign_rows, group_rows, new_file, rewrite_file
 from lakefmt.write.files import FileInProgress, prepare, write_assigned
 from lakefmt.write.incoming import KeyedBatch, key_batch
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
@@ -108,11 +108,9 @@ def assign_deletes(
     slices = access.slices(state, partitions)
     nowhere = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(keys), np.int32)), pa.array([""]))
     located = everywhere.locate(IndexKeys(keys, nowhere), slices, access.reader)
-    order = np.argsort(located.slices, kind="stable")
-    numbers, starts = np.unique(located.slices[order], return_index=True)
     return [
         Assigned(rewrite_file(slices[number], context.instant, at, len(rows), match_keys=True), rows)
-        for at, (number, rows) in enumerate(zip(numbers, np.split(located.rows[order], starts[1:]), strict=False))
+        for at, (number, rows) in enumerate(group_rows(located.slices, located.rows))
     ]
 
 

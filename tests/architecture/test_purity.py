@@ -37,6 +37,8 @@ def test_every_listed_module_exists():
         ("open('x')", "open"),
         ("from lakefmt.storage.local import LocalStore", "lakefmt.storage.local"),
         ("from lakefmt.storage import local", "lakefmt.storage.local"),
+        ("from lakefmt.storage.api import ObjectStore", "lakefmt.storage.api.ObjectStore"),
+        ("from uuid import uuid4", "uuid.uuid4"),
     ],
 )
 def test_an_impurity_is_seen(tmp_path, text, name):
@@ -52,8 +54,8 @@ def test_what_a_pure_module_may_use(tmp_path):
     path = tmp_path / "lakefmt" / "x.py"
     path.parent.mkdir()
     path.write_text(
-        "import numpy as np\nfrom lakefmt.storage.api import ObjectStore\nfrom datetime import datetime\n"
-        "def f(clock, text):\n    return clock.now(), datetime.fromisoformat(text), np.sum(text)\n",
+        "import numpy as np\nfrom lakefmt.storage.api import check_name\nfrom datetime import datetime\n"
+        "def f(clock, text):\n    return clock.now(), datetime.fromisoformat(text), np.sum(text)\nopen = 1\n",
         "utf-8",
     )
     assert rules.impurities(tmp_path, ["lakefmt.x"], rules.Exceptions()) == []

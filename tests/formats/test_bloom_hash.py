@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from unittest import mock
 
@@ -168,6 +169,30 @@ def test_dictionary_and_fixed_size_binary():
 def test_a_few_long_keys_among_short_ones():
     keys = [b"short", b"x" * 70_000, b"", b"y" * 9_001, b"z" * 70_001]
     assert murmur_hadoop(pa.array(keys, pa.binary())).tolist() == [reference_hash(key, 0) for key in keys]
+
+
+@given(raw_keys, st.integers(1, 7), st.integers(1, 200), st.lists(st.integers(0, 40), max_size=9))
+def test_joining_short_chunks_keeps_every_key_in_its_place(keys, join, size, cuts):
+    bounds = sorted({0, len(keys), *(min(cut, len(keys)) for cut in cuts)})
+    parts = [binary_slice(keys, a, b) for a, b in itertools.pairwise(bounds)]
+    with mock.patch.multiple(murmur, JOIN_KEYS=join, JOIN_BYTES=size):
+        arrays = murmur.key_arrays(pa.chunked_array(parts, pa.binary()))
+    assert [key for array in arrays for key in array.to_pylist()] == keys
+    rows = [len(array) for array in arrays]
+    assert all(
+        a + b > join or arrays[i].nbytes + arrays[i + 1].nbytes > size
+        for i, (a, b) in enumerate(itertools.pairwise(rows))
+    )
+
+
+def binary_slice(keys, start, stop):
+    return pa.array(keys, pa.binary())[start:stop]
+
+
+def test_thousands_of_chunks_of_one_key():
+    keys = pa.chunked_array([[f"key-{i}"] for i in range(3000)])
+    assert len(murmur.key_arrays(keys)) == 1
+    assert (murmur_hadoop(keys) == murmur_hadoop(keys.combine_chunks())).all()
 
 
 def test_only_empty_keys():

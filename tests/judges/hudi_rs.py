@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefmt.values import META_COLUMNS
 from tests.judges.spark import JudgeError
+from tests.judges.table_facts import META_COLUMNS
 
 Filters = Sequence[tuple[str, str, str]]
 

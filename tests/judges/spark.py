@@ -1,7 +1,7 @@
 """Apache Hudi on Spark as a judge: a client of the process that `spark_worker.py` is.
 
 One process holds one bundle and one JVM. A judge starts it with the first request and may be closed and used again;
-starting one judge closes the other of this session, and a lock keeps other sessions of this machine waiting, since a
+starting one judge closes the other of this session, and a lock keeps other sessions of this machine waiting, for a while, since a
 JVM needs both cores. Every request has a time limit: a process that does not answer is killed, and the error carries
 the end of its log.
 """
@@ -27,15 +27,22 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefmt.values import META_COLUMNS
-from tests.judges.table_facts import a_millisecond_later, completed_instants, table_properties, writer_options
+from tests.judges.table_facts import (
+    META_COLUMNS,
+    a_millisecond_later,
+    completed_instants,
+    table_properties,
+    writer_options,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("spark_worker.py")
 SUMMARY = ROOT / ".cache" / "spark_env.json"
 #: Below the time limit of a test, so that the judge's own error is the one that is seen.
-START_SECONDS, REQUEST_SECONDS, LOCK_SECONDS = 120.0, 120.0, 120.0
+#: Another session's JVM is waited for, not for ever: two at once are slow, not wrong.
+START_SECONDS, REQUEST_SECONDS, TURN_SECONDS = 120.0, 120.0, 45.0
 __all__ = [
+    "META_COLUMNS",
     "JudgeError",
     "JudgeSilent",
     "SparkEnvironment",
@@ -54,12 +61,19 @@ class JudgeError(Exception):
 
     def __init__(self, error: str, message: str, causes: Sequence[str] = (), log: str = "") -> None:
         below = "".join(f"\n  caused by {cause}" for cause in causes)
-        super().__init__(f"{error}: {message}{below}" + (f"\n--- end of the judge's log\n{log}" if log else ""))
+        super().__init__(f"{error}: {message}{below}{_quoted(log)}")
         self.error, self.message, self.causes, self.log = error, message, tuple(causes), log
 
 
-class JudgeSilent(JudgeError):
-    """The judge's process ended or did not answer in time; it has been killed."""
+class JudgeSilent(Exception):
+    """The judge is missing, ended or did not answer in time: nothing has been judged, so this is no JudgeError."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message + _quoted(log))
+
+
+def _quoted(log: str) -> str:
+    return f"\n--- end of the judge's log\n{log}" if log else ""
 
 
 # --- where Spark is ---------------------------------------------------------------------------------------------------
@@ -145,10 +159,10 @@ class _Worker:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
             self.kill()
-            raise JudgeSilent("time out", f"no answer within {seconds:.0f} s", log=self.log_tail()) from None
+            raise JudgeSilent(f"no answer within {seconds:.1f} s", self.log_tail()) from None
         if line is None:
             self.kill()
-            raise JudgeSilent("ended", f"the process ended ({self._process.returncode})", log=self.log_tail())
+            raise JudgeSilent(f"the process ended ({self._process.returncode})", self.log_tail())
         return dict(json.loads(line))
 
     def log_size(self) -> int:
@@ -177,19 +191,17 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _machine_lock() -> Iterator[None]:
-    """One judge's JVM at a time on this machine, as far as this user goes."""
+def _machine_turn() -> Iterator[None]:
+    """One judge's JVM at a time on this machine, as far as this user goes; who waited long enough goes ahead."""
     import fcntl
 
-    deadline = time.monotonic() + LOCK_SECONDS
+    deadline = time.monotonic() + TURN_SECONDS
     with open(Path(tempfile.gettempdir()) / f"lakefmt-spark-judge-{os.getuid()}.lock", "w") as handle:
-        while True:
+        while time.monotonic() < deadline:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise JudgeSilent("busy", f"another session has held {handle.name} too long") from None
                 time.sleep(0.5)
         yield
 
@@ -244,7 +256,7 @@ class SparkJudge:
             return self._worker
         lacking = self._environment.missing(self.bundle)
         if lacking:
-            raise JudgeError("missing", lacking)
+            raise JudgeSilent(lacking)
         if self._takes_turns:
             self._take_turn()
         self._scratch = Path(tempfile.mkdtemp(prefix="lakefmt-judge-"))
@@ -257,7 +269,7 @@ class SparkJudge:
     def _take_turn(self) -> None:
         if SparkJudge._running:
             SparkJudge._running.close()
-        self._held.enter_context(_machine_lock())
+        self._held.enter_context(_machine_turn())
         SparkJudge._running = self
 
     def close(self) -> None:
@@ -285,7 +297,7 @@ class SparkJudge:
         worker.send({"op": op, "id": self._numbers, **arguments})
         answer = self._answer(seconds or self.seconds)
         if answer["id"] != self._numbers:
-            raise JudgeSilent("out of step", f"answer {answer['id']} came to request {self._numbers}")
+            raise JudgeSilent(f"answer {answer['id']} came to request {self._numbers}")
         if "error" in answer:
             raise JudgeError(answer["error"], answer["message"], answer["causes"], worker.log_tail(start))
         return answer

@@ -7,6 +7,15 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+#: Of the judges' own: what is judged must not say what is left out (spec 4.5).
+META_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+
 KEY_GENERATORS = {
     "SIMPLE": "SimpleKeyGenerator",
     "COMPLEX": "ComplexKeyGenerator",

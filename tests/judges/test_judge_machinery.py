@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakefmt.testing.multiset import multiset_digest
-from lakefmt.values import META_COLUMNS
 from tests.judges import spark
 from tests.judges.compare import assert_same_multiset, digest
 from tests.judges.spark import JudgeError, JudgeSilent, SparkEnvironment, SparkJudge, table_properties, writer_options
-from tests.judges.table_facts import a_millisecond_later
+from tests.judges.table_facts import META_COLUMNS, a_millisecond_later
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "judges"
@@ -122,10 +121,10 @@ def judge_that(tmp_path, monkeypatch):
 
 def test_a_silent_judge_is_killed_and_its_log_shown(judge_that):
     script = (
-        "import sys; print('{}', flush=True); print('thinking', file=sys.stderr, flush=True)\nfor _ in sys.stdin: pass"
+        "import sys; print('thinking', file=sys.stderr, flush=True); print('{}', flush=True)\nfor _ in sys.stdin: pass"
     )
     with judge_that(script) as judge:
-        with pytest.raises(JudgeSilent, match=r"(?s)no answer within 0 s.*thinking"):
+        with pytest.raises(JudgeSilent, match=r"(?s)no answer within 0.2 s.*thinking"):
             judge.request("ping", seconds=0.2)
         assert not judge.running
 

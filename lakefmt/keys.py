@@ -1,0 +1,48 @@
+"""Record keys and partition paths: which generator a table has, and what it makes of rows (spec 4.6–4.9). Pure.
+
+The names of this part; the work is done in ``keys_spec`` (the value and its properties), ``keys_build`` (columns to
+keys and paths), ``keys_paths`` (paths back to what they say), ``keys_text``, ``keys_time`` and ``keys_timebased``
+(values as Hudi's texts).
+"""
+
+from __future__ import annotations
+
+from lakefmt.keys_build import build_auto_keys, build_partition_paths, build_record_keys
+from lakefmt.keys_paths import (
+    DEFAULT_PARTITION,
+    decode_path_value,
+    encode_path_values,
+    parse_partition_values,
+    partition_guarantee,
+)
+from lakefmt.keys_spec import (
+    KeyGeneratorType,
+    KeySpec,
+    PartitionField,
+    TimestampSpec,
+    TimestampType,
+    key_properties,
+    key_spec_from_properties,
+    plan_key_spec,
+    with_sampled_key,
+)
+
+__all__ = [
+    "DEFAULT_PARTITION",
+    "KeyGeneratorType",
+    "KeySpec",
+    "PartitionField",
+    "TimestampSpec",
+    "TimestampType",
+    "build_auto_keys",
+    "build_partition_paths",
+    "build_record_keys",
+    "decode_path_value",
+    "encode_path_values",
+    "key_properties",
+    "key_spec_from_properties",
+    "parse_partition_values",
+    "partition_guarantee",
+    "plan_key_spec",
+    "with_sampled_key",
+]

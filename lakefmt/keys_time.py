@@ -1,0 +1,342 @@
+"""Times as partition texts: Joda patterns and zones of the timestamp based generator (spec 4.9). Pure.
+
+Times are int64 milliseconds in NumPy arrays: *instants* count from the epoch in UTC, *local* times from the epoch as
+the clock of some zone shows them. Patterns are compiled once; every step works on whole arrays.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.errors import InvalidKey, UnsupportedFeature
+
+__all__ = [
+    "Parsed",
+    "Pattern",
+    "Times",
+    "check_range",
+    "compile_pattern",
+    "format_times",
+    "parse_times",
+    "to_instants",
+    "to_local",
+]
+
+Times = npt.NDArray[np.int64]
+
+_MAX_PATTERN: Final = 200
+_TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+_FIXED_ZONE: Final = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
+_SECOND: Final = 1000
+_MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+#: Years 1 to 9999: what lies outside is nearly always a number in the wrong unit.
+_FIRST: Final = -62_135_596_800_000
+_LAST: Final = 253_402_300_799_999
+
+#: Letter → most digits it takes when read, and the finest step it shows, in milliseconds.
+_LETTERS: Final[dict[str, tuple[int, int]]] = {
+    "y": (9, _DAY),
+    "Y": (9, _DAY),
+    "M": (2, _DAY),
+    "d": (2, _DAY),
+    "D": (3, _DAY),
+    "H": (2, _HOUR),
+    "m": (2, _MINUTE),
+    "s": (2, _SECOND),
+    "S": (9, 1),
+    "Z": (0, 1),
+}
+_LIMITS: Final = {"y": (1, 9999), "Y": (1, 9999), "M": (1, 12), "d": (1, 31), "D": (1, 366)}
+_LIMITS_OF_DAY: Final = {"H": (0, 23), "m": (0, 59), "s": (0, 59)}
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A compiled Joda pattern: pieces ``(letter, count)``, or ``("", text)`` for literal text."""
+
+    text: str
+    pieces: tuple[tuple[str, int | str], ...]
+
+    @property
+    def has_zone(self) -> bool:
+        """True when texts of this pattern tell their offset."""
+        return any(letter == "Z" for letter, _ in self.pieces)
+
+    @property
+    def step(self) -> int:
+        """The finest difference in milliseconds that the pattern shows."""
+        return min((_LETTERS[letter][1] for letter, _ in self.pieces if letter), default=_DAY)
+
+    @property
+    def slashes(self) -> int:
+        """How many ``/`` every text of this pattern holds."""
+        return sum(str(text).count("/") for letter, text in self.pieces if not letter)
+
+
+def compile_pattern(text: str) -> Pattern:
+    """Return the pattern that `text` spells: ``yyyy MM dd HH mm ss SSS DDD Z``, quoted and plain literals.
+
+    Raises:
+        UnsupportedFeature: the pattern uses another letter, a form that prints words, or never ends a quotation.
+
+    Example:
+        >>> compile_pattern("yyyy/MM/dd'T'HH").pieces[-2:]
+        (('', 'T'), ('H', 2))
+    """
+    pieces: list[tuple[str, int | str]] = []
+    at = 0
+    while at < len(text):
+        token = _TOKEN.match(text, at) if len(text) <= _MAX_PATTERN else None
+        if token is None:
+            raise UnsupportedFeature(
+                f"the date pattern {text[:_MAX_PATTERN]!r} is too long or has an unclosed quotation"
+            )
+        at = token.end()
+        pieces.append(_piece(token, text))
+    return Pattern(text, tuple(pieces))
+
+
+def _piece(token: re.Match[str], text: str) -> tuple[str, int | str]:
+    letter, count = token[2], len(token[0])
+    if letter is None:
+        if token[0] == "''":
+            return "", "'"
+        return "", token[0] if token[1] is None else token[1].replace("''", "'")
+    if letter not in _LETTERS or (letter == "M" and count > 2) or (letter == "Z" and count > 2) or count > 9:
+        raise UnsupportedFeature(f"the date pattern {text!r} uses {token[0]!r}, which is not supported")
+    if letter in "yY" and count == 2:
+        raise UnsupportedFeature(f"the date pattern {text!r} uses years of two digits, which is not supported")
+    return letter, count
+
+
+# ---------------------------------------------------------------------------------------------------------- zones
+
+
+def to_local(instants: Times, zone: str) -> Times:
+    """Return what the clocks of `zone` show at `instants`.
+
+    Raises:
+        UnsupportedFeature: nothing here knows that zone.
+    """
+    offset = _fixed_offset(zone)
+    if offset is not None:
+        return instants + offset
+    try:
+        moments = pa.array(instants).cast(pa.timestamp("ms", zone))
+        return _numbers(pc.local_timestamp(moments).cast(pa.int64()))
+    except pa.ArrowInvalid as error:
+        raise UnsupportedFeature(f"the time zone {zone!r} cannot be used: {error}") from None
+
+
+def to_instants(local: Times, zone: str) -> Times:
+    """Return the instants at which the clocks of `zone` show `local`; the earlier one where there are two.
+
+    Raises:
+        UnsupportedFeature: nothing here knows that zone.
+        InvalidKey: a time that the clocks of the zone leap over.
+    """
+    offset = _fixed_offset(zone)
+    if offset is not None:
+        return local - offset
+    moments = pa.array(local).cast(pa.timestamp("ms"))
+    try:
+        return _numbers(pc.assume_timezone(moments, zone, ambiguous="earliest", nonexistent="raise").cast(pa.int64()))
+    except pa.ArrowInvalid as error:
+        if "exist" in str(error):
+            raise InvalidKey(f"a time that does not exist in the zone {zone}: {error}") from None
+        raise UnsupportedFeature(f"the time zone {zone!r} cannot be used: {error}") from None
+
+
+def _fixed_offset(zone: str) -> int | None:
+    if zone.upper() in ("UTC", "GMT", "Z", "ETC/UTC"):
+        return 0
+    found = _FIXED_ZONE.fullmatch(zone)
+    if found is None:
+        return None
+    size = int(found[2]) * _HOUR + int(found[3] or 0) * _MINUTE
+    return -size if found[1] == "-" else size
+
+
+def _numbers(array: pa.Array) -> Times:
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.int64)
+
+
+# ------------------------------------------------------------------------------------------------------- printing
+
+
+def format_times(instants: Times, local: Times, pattern: Pattern) -> pa.Array:
+    """Return `local` as text; `instants` matter only where the pattern prints the offset between the two.
+
+    Raises:
+        InvalidKey: a time outside the years 1 to 9999.
+
+    Example:
+        >>> at = np.array([1_700_000_000_000])
+        >>> format_times(at, at, compile_pattern("yyyy/MM/dd HH:00"))[0]
+        <pyarrow.StringScalar: '2023/11/14 22:00'>
+    """
+    check_range(local)
+    parts = [
+        pa.scalar(str(count)) if not letter else _printed(letter, int(count), instants, local)
+        for letter, count in pattern.pieces
+    ]
+    if not any(letter for letter, _ in pattern.pieces):
+        return pa.repeat(pa.scalar("".join(str(text) for _, text in pattern.pieces)), len(local))
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def check_range(local: Times) -> None:
+    """Refuse times outside the years 1 to 9999.
+
+    Raises:
+        InvalidKey: saying how many there are.
+    """
+    outside = int(np.count_nonzero((local < _FIRST) | (local > _LAST)))
+    if outside:
+        raise InvalidKey(f"{outside} times lie outside the years 1 to 9999: is the unit of the column another one?")
+
+
+def _printed(letter: str, count: int, instants: Times, local: Times) -> pa.Array:
+    if letter == "Z":
+        return _printed_offset(local - instants, ":" if count == 2 else "")
+    if letter == "S":
+        return pc.utf8_slice_codeunits(pc.utf8_rpad(_padded(local % _SECOND, 3), max(count, 3), "0"), 0, count)
+    return _padded(_number_of(letter, local), count)
+
+
+def _number_of(letter: str, local: Times) -> Times:
+    step = _LETTERS[letter][1]
+    if step < _DAY:
+        return _as_times(local // step % (24 if step == _HOUR else 60))
+    moments = local.astype("datetime64[ms]")
+    if letter in "yY":
+        return _as_times(moments.astype("datetime64[Y]")) + 1970
+    unit, whole = {"M": ("M", "Y"), "d": ("D", "M"), "D": ("D", "Y")}[letter]
+    start = moments.astype(f"datetime64[{whole}]").astype(f"datetime64[{unit}]")
+    return _as_times(moments.astype(f"datetime64[{unit}]") - start) + 1
+
+
+def _as_times(values: npt.NDArray[np.generic]) -> Times:
+    return values.astype(np.int64)
+
+
+def _printed_offset(offset: Times, between: str) -> pa.Array:
+    minutes = np.abs(offset) // _MINUTE
+    sign = pc.if_else(pa.array(offset < 0), "-", "+")
+    return pc.binary_join_element_wise(sign, _padded(minutes // 60, 2), between, _padded(minutes % 60, 2), "")
+
+
+def _padded(numbers: Times, width: int) -> pa.Array:
+    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")
+
+
+# -------------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What texts say: local times, their offsets (None without a zone in the pattern), and which texts fit at all."""
+
+    local: Times
+    offset: Times | None
+    fits: npt.NDArray[np.bool_]
+
+
+def parse_times(texts: pa.Array, pattern: Pattern) -> Parsed:
+    """Return the times that `texts` (no nulls) spell in `pattern`; what it leaves out is 1970-01-01 00:00.
+
+    Raises:
+        InvalidKey: a text has the form of the pattern and is no time, such as February 30.
+    """
+    parts = pc.extract_regex(texts, _regex(pattern))
+    fits = np.asarray(parts.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    found: dict[str, pa.Array] = {
+        letter: pc.fill_null(pc.struct_field(parts, letter), "") for letter in _letters(pattern) if letter != "Z"
+    }
+    numbers = {letter: _whole(text) for letter, text in found.items() if letter != "S"}
+    for letter, (low, high) in {**_LIMITS, **_LIMITS_OF_DAY}.items():
+        if letter in numbers:
+            _check_numbers(numbers[letter][fits], low, high, letter)
+    local = _assemble(numbers, len(texts), fits)
+    if "S" in found:
+        local = local + _whole(pc.utf8_slice_codeunits(pc.utf8_rpad(found["S"], 3, "0"), 0, 3))
+    return Parsed(local, _offsets(parts) if pattern.has_zone else None, fits)
+
+
+def _letters(pattern: Pattern) -> list[str]:
+    return list(dict.fromkeys(letter for letter, _ in pattern.pieces if letter))
+
+
+def _regex(pattern: Pattern) -> str:
+    pieces, seen = [], set[str]()
+    for number, (letter, count) in enumerate(pattern.pieces):
+        if not letter:
+            pieces.append(f"(?i:{_literal(str(count))})")
+            continue
+        if letter in seen:
+            raise UnsupportedFeature(f"the date pattern {pattern.text!r} has {letter!r} twice, which cannot be read")
+        seen.add(letter)
+        following = pattern.pieces[number + 1][0] if number + 1 < len(pattern.pieces) else ""
+        pieces.append(_digits(letter, int(count), adjacent=bool(following) and following != "Z"))
+    return f"^{''.join(pieces)}$"
+
+
+def _literal(text: str) -> str:
+    return "".join(f"\\x{{{ord(char):x}}}" for char in text)
+
+
+def _digits(letter: str, count: int, *, adjacent: bool) -> str:
+    if letter == "Z":
+        return r"(?P<Z>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)"
+    most = count if letter == "S" or (adjacent and letter in "yY") else _LETTERS[letter][0]
+    # A number right before another one takes all its digits: there is no other way to tell where it ends.
+    quantity = f"{{{most}}}" if adjacent else f"{{1,{most}}}"
+    sign = "[+-]?" if letter == "y" and not adjacent else ""
+    return f"(?P<{letter}>{sign}[0-9]{quantity})"
+
+
+def _whole(texts: pa.Array) -> Times:
+    plain = pc.utf8_ltrim(texts, "+")
+    return _numbers(pc.if_else(pc.equal(plain, ""), "0", plain).cast(pa.int64()))
+
+
+def _check_numbers(numbers: Times, low: int, high: int, letter: str) -> None:
+    wrong = numbers[(numbers < low) | (numbers > high)]
+    if len(wrong):
+        raise InvalidKey(f"{len(wrong)} times have an impossible value for {letter!r}, the first is {wrong[0]}")
+
+
+def _assemble(numbers: dict[str, Times], length: int, fits: npt.NDArray[np.bool_]) -> Times:
+    def number(letter: str, default: int) -> Times:
+        return np.where(fits, numbers[letter], default) if letter in numbers else np.full(length, default)
+
+    years = (number("y" if "y" in numbers else "Y", 1970) - 1970).astype("datetime64[Y]")
+    months = years.astype("datetime64[M]") + (number("M", 1) - 1)
+    if "D" in numbers:
+        days = years.astype("datetime64[D]") + (number("D", 1) - 1)
+        beyond = days.astype("datetime64[Y]") != years
+    else:
+        days = months.astype("datetime64[D]") + (number("d", 1) - 1)
+        beyond = days.astype("datetime64[M]") != months
+    if np.any(beyond):
+        raise InvalidKey(f"{int(np.count_nonzero(beyond))} times name a day that their month or year does not have")
+    time = number("H", 0) * _HOUR + number("m", 0) * _MINUTE + number("s", 0) * _SECOND
+    return days.astype("datetime64[ms]").astype(np.int64) + time
+
+
+def _offsets(parts: pa.Array) -> Times:
+    text = pc.fill_null(pc.struct_field(parts, "Z"), "")
+    digits = pc.replace_substring(pc.utf8_slice_codeunits(text, 1), ":", "")
+    hours = _whole(pc.utf8_slice_codeunits(digits, 0, 2))
+    minutes = _whole(pc.utf8_slice_codeunits(digits, 2))
+    size = hours * _HOUR + minutes * _MINUTE
+    return np.where(np.asarray(pc.starts_with(text, "-").to_numpy(zero_copy_only=False), np.bool_), -size, size)

@@ -1,0 +1,300 @@
+"""What a completed commit says: files written and replaced, and what the writer left beside them (spec 3.4–3.6). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakefmt.errors import InvalidInputError, UnsafePath
+from lakefmt.storage.api import check_name
+from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body, encode_json_commit
+from lakefmt.values import FileId, PartitionPath, TableVersion, WriteOperation, WriteStat
+
+__all__ = ["SCHEMA_KEY", "CommitMetadata", "decode_commit", "encode_commit"]
+
+#: The extra metadata that holds the table's schema after the commit, as Avro JSON.
+SCHEMA_KEY = "schema"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetadata:
+    """The content of a completed commit, delta commit or replace commit.
+
+    Attributes:
+        operation: what the write did.
+        stats: one entry per file written, grouped by partition.
+        replaced_file_ids: file groups that readers no longer see, by partition.
+        extra_metadata: the table's schema, checkpoints of ingestion tools and whatever else the writer left.
+        compacted: True when a compaction made it; None when the writer did not say.
+
+    Example:
+        >>> stat = WriteStat(FileId("f-0"), PartitionPath("p"), "p/f-0_1-0-0_20260101000000000.parquet", num_inserts=3)
+        >>> commit = CommitMetadata(WriteOperation.INSERT, (stat,), extra_metadata={"schema": "{}"})
+        >>> commit.num_inserts, commit.schema_text, sorted(commit.file_ids())
+        (3, '{}', [('p', 'f-0')])
+    """
+
+    operation: WriteOperation
+    stats: tuple[WriteStat, ...] = ()
+    replaced_file_ids: Mapping[PartitionPath, tuple[FileId, ...]] = field(default_factory=dict)
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    compacted: bool | None = False
+
+    @property
+    def schema_text(self) -> str | None:
+        """The table's schema after the commit as Avro JSON, without meta columns; None when it says nothing."""
+        return self.extra_metadata.get(SCHEMA_KEY) or None
+
+    @property
+    def stats_by_partition(self) -> dict[PartitionPath, tuple[WriteStat, ...]]:
+        """The stats by partition, in the order of their first appearance."""
+        grouped: dict[PartitionPath, list[WriteStat]] = {}
+        for stat in self.stats:
+            grouped.setdefault(stat.partition_path, []).append(stat)
+        return {partition: tuple(stats) for partition, stats in grouped.items()}
+
+    @property
+    def num_writes(self) -> int:
+        """Rows in the files written, unchanged ones included."""
+        return sum(stat.num_writes for stat in self.stats)
+
+    @property
+    def num_inserts(self) -> int:
+        """Rows that are new."""
+        return sum(stat.num_inserts for stat in self.stats)
+
+    @property
+    def num_updates(self) -> int:
+        """Rows that replace another image of themselves."""
+        return sum(stat.num_update_writes for stat in self.stats)
+
+    @property
+    def num_deletes(self) -> int:
+        """Rows taken away."""
+        return sum(stat.num_deletes for stat in self.stats)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the files written."""
+        return sum(stat.total_write_bytes for stat in self.stats)
+
+    def file_ids(self) -> frozenset[tuple[PartitionPath, FileId]]:
+        """Return the file groups that the commit touched, by writing or by replacing them."""
+        written = {(stat.partition_path, stat.file_id) for stat in self.stats if stat.file_id}
+        replaced = {(partition, one) for partition, ids in self.replaced_file_ids.items() for one in ids}
+        return frozenset(written | replaced)
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+#: Java keeps these in plain numbers: it writes 0 where there is nothing to say.
+_ZEROS: dict[str, object] = dict.fromkeys(
+    (
+        "totalLogRecords",
+        "totalUpdatedRecordsCompacted",
+        "totalLogBlocks",
+        "totalCorruptLogBlock",
+        "totalRollbackBlocks",
+        "totalLogFilesCompacted",
+        "totalLogReadTimeMs",
+        "totalLogSizeCompacted",
+        "numUpdates",
+    ),
+    0,
+)
+#: Fields of a stat that :class:`WriteStat` has no place of its own for.
+_EXTRAS = (
+    *_ZEROS,
+    "totalLogFiles",
+    "cdcStats",
+    "minEventTime",
+    "maxEventTime",
+    "runtimeStats",
+    "tempPath",
+)
+
+
+def encode_commit(meta: CommitMetadata, version: TableVersion, replace: bool) -> bytes:
+    """Return the body of a completed commit, as `version` has it.
+
+    Parameters:
+        meta: what the commit says; names in ``extra`` of a stat that are no fields of Hudi's are left out.
+        version: version 6 has JSON, later ones an Avro container.
+        replace: True for a replace commit, which also names the replaced file groups.
+
+    Raises:
+        InvalidInputError: a plain commit replaces file groups, or a value does not fit its field.
+
+    Spec 3.4–3.6.
+
+    Example:
+        >>> body = encode_commit(CommitMetadata(WriteOperation.DELETE_PARTITION), TableVersion.EIGHT, replace=True)
+        >>> decode_commit(body, "20260101000000000_20260101000000500.replacecommit").operation
+        <WriteOperation.DELETE_PARTITION: 'DELETE_PARTITION'>
+    """
+    if meta.replaced_file_ids and not replace:
+        raise InvalidInputError("only a replace commit can replace file groups")
+    record: dict[str, object] = {
+        "partitionToWriteStats": {p: [_stat_record(s) for s in stats] for p, stats in meta.stats_by_partition.items()},
+        "compacted": meta.compacted,
+        "extraMetadata": dict(meta.extra_metadata),
+        "version": None,  # as Java does, whatever the default of the schema
+        "operationType": meta.operation.value,
+    }
+    if replace:
+        record["partitionToReplaceFileIds"] = {p: list(ids) for p, ids in meta.replaced_file_ids.items()}
+    if version is TableVersion.SIX:
+        return encode_json_commit(record)
+    return encode_body(BodyKind.REPLACE_COMMIT if replace else BodyKind.COMMIT, record)
+
+
+def _stat_record(stat: WriteStat) -> dict[str, object]:
+    record = {
+        **_ZEROS,
+        "fileId": stat.file_id,
+        "path": stat.path or None,
+        "prevCommit": stat.prev_commit,
+        "numWrites": stat.num_writes,
+        "numDeletes": stat.num_deletes,
+        "numUpdateWrites": stat.num_update_writes,
+        "numInserts": stat.num_inserts,
+        "totalWriteBytes": stat.total_write_bytes,
+        "totalWriteErrors": stat.total_write_errors,
+        "partitionPath": stat.partition_path,
+        "fileSizeInBytes": stat.file_size_in_bytes,
+        "logVersion": stat.log_version,
+        "logOffset": stat.log_offset,
+        "baseFile": stat.base_file,
+        "logFiles": None if stat.log_files is None else list(stat.log_files),
+        "prevBaseFile": stat.prev_base_file,
+    }
+    if stat.extra:
+        record.update((name, stat.extra[name]) for name in _EXTRAS if name in stat.extra)
+    return record
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def decode_commit(data: bytes, what: str) -> CommitMetadata:
+    """Return what a completed commit says, whatever release wrote it, in Avro or JSON.
+
+    The partition of a stat is the one it is listed under. Values that are absent, and numbers that are zero, do not
+    appear in ``extra``. Operations that lakefmt has no name for become ``UNKNOWN``; those on prepared records count as
+    the plain ones.
+
+    Parameters:
+        data: the whole file.
+        what: how the file is named in errors.
+
+    Raises:
+        CorruptFile: the bytes are no commit.
+        UnsafePath: a path, partition or file id leads out of the table.
+
+    Spec 3.4–3.6. See :func:`encode_commit` for an example.
+    """
+    # A replace commit has every field of a commit.
+    record: dict[str, Any] = decode_body(BodyKind.REPLACE_COMMIT, data, what=what)
+    by_partition: dict[str, list[dict[str, Any]]] = record["partitionToWriteStats"] or {}
+    replaced: dict[str, list[str]] = record["partitionToReplaceFileIds"] or {}
+    try:
+        _check_partitions((*by_partition, *replaced))
+        _check_file_ids({one for ids in replaced.values() for one in ids})
+        stats = _stats(by_partition)
+    except UnsafePath as error:
+        raise UnsafePath(f"{what}: {error}") from None
+    return CommitMetadata(
+        operation=_operation(record["operationType"]),
+        stats=stats,
+        replaced_file_ids={PartitionPath(p): tuple(map(FileId, ids)) for p, ids in replaced.items()},
+        extra_metadata=record["extraMetadata"] or {},
+        compacted=record["compacted"],
+    )
+
+
+def _operation(name: str | None) -> WriteOperation:
+    try:
+        return WriteOperation((name or "UNKNOWN").removesuffix("_PREPPED"))
+    except ValueError:
+        return WriteOperation.UNKNOWN
+
+
+def _stats(by_partition: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[WriteStat, ...]:
+    """Return the stats of all partitions: column by column, which takes a third of the time of one after the other."""
+    rows = [row for stats in by_partition.values() for row in stats]
+
+    def column(name: str) -> list[Any]:
+        return [row.get(name) for row in rows]
+
+    def numbers(name: str) -> list[int]:
+        return [value or 0 for value in column(name)]
+
+    file_ids = [value or "" for value in column("fileId")]
+    paths = _checked_paths(column("path"), file_ids)
+    base_files, previous_base_files = column("baseFile"), column("prevBaseFile")
+    log_files = [None if names is None else tuple(names) for names in column("logFiles")]
+    _check_file_ids(set(file_ids))
+    _check_names(base_files, previous_base_files, *(names for names in log_files if names))
+    _check_names(*(paths_of_changes for paths_of_changes in column("cdcStats") if paths_of_changes))
+    return tuple(
+        map(
+            WriteStat,
+            file_ids,
+            [partition for partition, stats in by_partition.items() for _ in stats],
+            paths,
+            [value or "null" for value in column("prevCommit")],
+            numbers("numWrites"),
+            numbers("numInserts"),
+            numbers("numUpdateWrites"),
+            numbers("numDeletes"),
+            numbers("totalWriteBytes"),
+            numbers("fileSizeInBytes"),
+            numbers("totalWriteErrors"),
+            previous_base_files,
+            base_files,
+            log_files,
+            column("logVersion"),
+            column("logOffset"),
+            _extras(rows),
+        )
+    )
+
+
+def _extras(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+    extras: list[dict[str, object]] = [{} for _ in rows]
+    for name in _EXTRAS:
+        values = [row.get(name) for row in rows]
+        if any(values):
+            for extra, value in zip(extras, values, strict=True):
+                if value:
+                    extra[name] = value
+    return extras
+
+
+# ------------------------------------------------------------------------------------------------------ paths are hostile
+
+
+def _check_partitions(partitions: Iterable[str]) -> None:
+    for partition in partitions:
+        if partition:
+            check_name(partition)
+
+
+def _check_file_ids(file_ids: Iterable[str]) -> None:
+    for file_id in file_ids:
+        if file_id and "/" in check_name(file_id):
+            raise UnsafePath(f"file id {file_id!r} holds a slash")
+
+
+def _check_names(*columns: Iterable[str | None]) -> None:
+    for name in {name for names in columns for name in names if name}:
+        check_name(name)
+
+
+def _checked_paths(paths: Iterable[str | None], file_ids: Iterable[str]) -> list[str]:
+    """Return the paths, ``""`` where a profile tells of rows that are still to be written."""
+    for path, file_id in zip(paths, file_ids, strict=True):
+        if path or (path is not None and file_id):
+            check_name(path)
+    return [path or "" for path in paths]

@@ -1,0 +1,200 @@
+"""File names of instants, the transition table, and what a timeline says (spec 3.2, 3.9, 3.10)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefmt.errors import IllegalTransition, InstantNotFound, InvalidInputError
+from lakefmt.timeline.clock import InstantClock, next_instant_time
+from lakefmt.timeline.instant import (
+    Action,
+    Instant,
+    State,
+    completed_action,
+    format_instant_time,
+    instant_file_name,
+    parse_instant_file,
+    parse_instant_time,
+)
+from lakefmt.timeline.machine import TRANSITIONS, check_transition
+from lakefmt.timeline.view import build_timeline
+from lakefmt.values import InstantTime
+
+R, C = InstantTime("20260101000000000"), InstantTime("20260101000000500")
+
+moments = st.datetimes(datetime(2000, 1, 1), datetime(2199, 12, 31)).map(
+    lambda d: d.replace(microsecond=d.microsecond // 1000 * 1000, tzinfo=UTC)
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "action", "state"),
+    [
+        ("20260101000000000.commit.requested", 2, Action.COMMIT, State.REQUESTED),
+        ("20260101000000000.inflight", 2, Action.COMMIT, State.INFLIGHT),
+        ("20260101000000000_20260101000000500.commit", 2, Action.COMMIT, State.COMPLETED),
+        ("20260101000000000.commit", 1, Action.COMMIT, State.COMPLETED),
+        ("20260101000000000.replacecommit.inflight", 1, Action.REPLACE_COMMIT, State.INFLIGHT),
+        ("20260101000000000.compaction.requested", 2, Action.COMPACTION, State.REQUESTED),
+        ("20260101000000.clean", 1, Action.CLEAN, State.COMPLETED),
+        ("20260101000000000.savepoint.inflight", 2, Action.SAVEPOINT, State.INFLIGHT),
+    ],
+)
+def test_real_names_are_understood(name: str, layout: int, action: Action, state: State) -> None:
+    found = parse_instant_file(name, layout)
+    assert found is not None
+    assert (found.action, found.state, found.file_name) == (action, state, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hoodie.properties",
+        "20260101000000000.commit",  # layout 2 without a completion time: a migrated legacy file, not a commit
+        "20260101000000000_2026.commit",
+        "2026_20260101000000500.commit",
+        "20260101000000000_20260101000000500.inflight",
+        "20260101000000000.commit.inflight",
+        "20260101000000000.savepoint.requested",
+        ".20260101000000000.inflight.crc",
+        "２０２６０１０１０００００００００.inflight",
+        "history",
+        "",
+    ],
+)
+def test_other_names_are_ignored(name: str) -> None:
+    assert parse_instant_file(name, 2) is None
+
+
+@given(moments, moments, st.sampled_from(Action), st.sampled_from(State), st.sampled_from([1, 2]))
+def test_names_round_trip(
+    requested: datetime, done: datetime, action: Action, state: State, layout: int
+) -> None:
+    if action is Action.SAVEPOINT and state is State.REQUESTED:
+        return
+    time, completion = format_instant_time(requested), format_instant_time(done)
+    found = parse_instant_file(instant_file_name(time, action, state, layout, completion), layout)
+    assert found is not None
+    assert found.time == time
+    assert found.state is state
+    assert found.action is (completed_action(action) if state is State.COMPLETED else action)
+    assert found.completion == (completion if state is State.COMPLETED and layout == 2 else None)
+
+
+@given(moments)
+def test_instant_times_are_moments(moment: datetime) -> None:
+    assert parse_instant_time(format_instant_time(moment)) == moment
+    zone = timezone(timedelta(hours=5, minutes=30))
+    assert parse_instant_time(format_instant_time(moment, zone), zone) == moment
+
+
+@pytest.mark.parametrize("text", ["", "2026", "20261301000000000", "20260101000000abc", "2026010100000000０"])
+def test_bad_instant_times_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_instant_time(text)
+
+
+def test_every_action_can_be_begun_completed_and_undone() -> None:
+    for action, moves in TRANSITIONS.items():
+        path = [None, State.INFLIGHT] if action is Action.SAVEPOINT else [None, State.REQUESTED, State.INFLIGHT]
+        for before, after in zip(path, [*path[1:], State.COMPLETED], strict=True):
+            check_transition(action, before, after)
+        assert None in moves[State.INFLIGHT], f"a pending {action.value} must be removable"
+
+
+@given(st.sampled_from(Action), st.sampled_from([None, *State]), st.sampled_from([None, *State]))
+def test_moves_outside_the_table_are_errors(action: Action, before: State | None, after: State | None) -> None:
+    if after in TRANSITIONS[action].get(before, frozenset()):
+        check_transition(action, before, after)
+    else:
+        with pytest.raises(IllegalTransition):
+            check_transition(action, before, after)
+    assert State.COMPLETED not in TRANSITIONS[action][None], "nothing is visible at once"
+
+
+def _timeline(*names: str, layout: int = 2):  # type: ignore[no-untyped-def]
+    found = [parse_instant_file(name, layout) for name in names]
+    return build_timeline([i for i in found if i is not None], layout)
+
+
+def test_the_highest_state_counts_and_all_files_are_kept() -> None:
+    view = _timeline(f"{R}.compaction.requested", f"{R}.compaction.inflight", f"{R}_{C}.commit")
+    (only,) = view.instants
+    assert only.action is Action.COMMIT
+    assert only.is_completed
+    assert len(view.files_of(only)) == 3
+
+
+def test_pending_instants_are_never_committed_however_old() -> None:
+    later = InstantTime("20260102000000000")
+    view = _timeline(f"{R}.commit.requested", f"{R}.inflight", f"{later}_{later}.commit")
+    assert not view.is_committed(R)
+    assert view.is_committed(later)
+    assert view.is_committed(InstantTime("20250101000000000")), "older than the timeline: archived, hence committed"
+    assert not view.is_committed(InstantTime("20270101000000000"))
+
+
+def test_an_empty_timeline_commits_nothing() -> None:
+    assert not _timeline().is_committed(R)
+
+
+def test_commits_are_ordered_by_completion() -> None:
+    view = _timeline(
+        "20260101000000001_20260101000000009.commit",
+        "20260101000000002_20260101000000005.commit",
+        "20260101000000003_20260101000000004.clean",
+    )
+    assert [i.time[-1] for i in view.commits_by_completion] == ["2", "1"]
+    assert view.highest_time == "20260101000000009"
+    assert view.latest_commit is not None
+    assert view.latest_commit.time == "20260101000000001"
+
+
+def test_as_of_keeps_what_was_requested_by_then() -> None:
+    view = _timeline(
+        "20260101000000001_20260101000000002.commit", "20260101000000003_20260101000000004.commit"
+    )
+    for bound in ("20260101000000001", "20260101000000002"):
+        cut = view.as_of(bound)
+        assert [i.time[-1] for i in cut.commits] == ["1"]
+        assert not cut.is_committed(InstantTime("20260101000000003"))
+    before = view.as_of("20250101000000000")
+    assert not before.commits
+    assert not before.is_committed(InstantTime("20260101000000001"))
+    assert before.is_committed(InstantTime("20240101000000000")), "archived files stay readable as of their time"
+
+
+def test_find_prefers_the_commit_to_its_savepoint() -> None:
+    view = _timeline(f"{R}_{C}.commit", f"{R}_{C}.savepoint")
+    assert view.find(R).action is Action.COMMIT
+    assert view.find(C).action is Action.COMMIT
+    with pytest.raises(InstantNotFound):
+        view.find("20990101000000000")
+
+
+class _Clock:
+    def __init__(self, *moments: datetime) -> None:
+        self._moments = list(moments)
+
+    def now(self) -> datetime:
+        return self._moments.pop(0)
+
+
+@given(st.lists(moments, min_size=1, max_size=20), moments)
+def test_new_instants_rise_whatever_the_clock_does(times: list[datetime], floor: datetime) -> None:
+    clock = InstantClock(_Clock(*times))
+    handed_out = [clock.next(format_instant_time(floor)) for _ in times]
+    assert handed_out == sorted(set(handed_out))
+    assert handed_out[0] > format_instant_time(floor)
+
+
+def test_a_second_later_is_a_calendar_step() -> None:
+    assert next_instant_time(InstantTime("20240228235959999")) == "20240229000000000"
+
+
+def test_instants_print_as_one_line() -> None:
+    assert str(Instant(R, Action.CLEAN, State.INFLIGHT)) == f"{R} clean inflight"
