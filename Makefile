@@ -7,7 +7,7 @@ RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv venv-oldest spark-env demo test test-all test-fast test-oldest test-spark \
-        lint format types architecture docs docs-write bench clean
+        lint format types architecture docs docs-write bench sizes clean
 
 help: ## list the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -64,8 +64,13 @@ docs: venv ## run every block, doctest and command that the documentation shows
 docs-write: venv ## write the generated parts of the documentation anew
 	@$(PY) tools/write_docs.py
 
-bench: venv ## measure: the suites in benchmarks/
-	@$(PY) -m pytest benchmarks --override-ini='python_files=bench_*.py' -s
+bench: venv ## measure: every script benchmarks/**/bench_*.py
+	@set -e; for script in $$(find benchmarks -name 'bench_*.py' | sort); do \
+	  printf '\n=== %s\n' "$$script"; $(PY) "$$script"; \
+	done
+
+sizes: venv ## figures on the length of functions and modules
+	@$(PY) tests/architecture/architecture_rules.py
 
 clean: ## remove environments, caches and what the demo left
 	rm -rf .venv .venv-oldest .venv-spark .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo_output

@@ -1,8 +1,8 @@
 """Record keys and partition paths: which generator a table has, and what it makes of rows (spec 4.6–4.9). Pure.
 
-The names of this part; the work is done in ``keys_spec`` (the value and its properties), ``keys_build`` (columns to
-keys and paths), ``keys_paths`` (paths back to what they say), ``keys_text``, ``keys_time`` and ``keys_timebased``
-(values as Hudi's texts).
+The names of this part; the work is done in ``keys_spec`` (the value), ``keys_properties`` (a user's words and
+``hoodie.properties``), ``keys_build`` (columns to keys and paths), ``keys_paths`` (paths back to what they say),
+``keys_text``, ``keys_time`` and ``keys_timebased`` (values as Hudi's texts).
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from lakefmt.keys_paths import (
     parse_partition_values,
     partition_guarantee,
 )
+from lakefmt.keys_properties import key_properties, key_spec_from_properties, plan_key_spec
 from lakefmt.keys_spec import (
     KeyGeneratorType,
     KeySpec,
     PartitionField,
     TimestampSpec,
     TimestampType,
-    key_properties,
-    key_spec_from_properties,
-    plan_key_spec,
     with_sampled_key,
 )
 

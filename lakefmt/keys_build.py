@@ -11,11 +11,11 @@ import pyarrow.types as pt
 
 from lakefmt.errors import InvalidKey, UnsupportedFeature
 from lakefmt.keys_paths import DEFAULT_PARTITION, check_paths, encode_path_values
-from lakefmt.keys_spec import KeySpec, PartitionField, field_at
+from lakefmt.keys_spec import KeySpec, PartitionField
 from lakefmt.keys_text import distinct_values, java_text
 from lakefmt.keys_time import Times
 from lakefmt.keys_timebased import time_parts
-from lakefmt.schema_types import storage_type
+from lakefmt.schema_types import field_at, storage_type
 
 __all__ = ["build_auto_keys", "build_partition_paths", "build_record_keys"]
 

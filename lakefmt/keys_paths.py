@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidKey
-from lakefmt.keys_spec import KeySpec, PartitionField, field_at
+from lakefmt.keys_spec import KeySpec, PartitionField
 from lakefmt.keys_time import compile_pattern
+from lakefmt.schema_types import field_at
 
 __all__ = [
     "DEFAULT_PARTITION",
@@ -247,5 +248,5 @@ def _decimal(text: str, kind: pa.DataType) -> decimal.Decimal | None:
     if len(text) > 50 or not re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]{1,2})?", text):
         return None
     found = decimal.Decimal(text)
-    sign, digits, exponent = found.as_tuple()
+    _, digits, exponent = found.as_tuple()
     return found if exponent == -kind.scale and len(digits) <= kind.precision and str(found) == text else None

@@ -94,18 +94,24 @@ def _float_text(array: pa.Array) -> pa.Array:
     text, size = array.cast(pa.string()), pc.abs(array)
     plain = pc.or_(pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e7)), pc.equal(size, 0.0))
     pointed = pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, ".0", ""))
-    if plain.false_count == 0:
+    others = pc.fill_null(pc.invert(plain), False)
+    if not others.true_count:
         return pointed
-    text = pc.if_else(plain, pointed, _scientific(_two_digits(array, text, size)))
-    text = pc.if_else(pc.is_nan(array), "NaN", text)
-    return pc.if_else(pc.is_inf(array), pc.if_else(pc.greater(array, 0), "Infinity", "-Infinity"), text)
+    return pc.replace_with_mask(pointed, others, _exponent_text(array.filter(others), text.filter(others)))
 
 
-def _two_digits(array: pa.Array, text: pa.Array, size: pa.Array) -> pa.Array:
+def _exponent_text(array: pa.Array, text: pa.Array) -> pa.Array:
+    """Return Java's text of numbers that have an exponent in it, and of those that are none (no nulls)."""
+    found = _scientific(_two_digits(array, text))
+    found = pc.if_else(pc.is_nan(array), "NaN", found)
+    return pc.if_else(pc.is_inf(array), pc.if_else(pc.greater(array, 0), "Infinity", "-Infinity"), found)
+
+
+def _two_digits(array: pa.Array, text: pa.Array) -> pa.Array:
     """Give numbers below the normal range two digits where the shortest text has one: Java prints at least two."""
     smallest = float(np.finfo(np.float32 if pt.is_float32(array.type) else np.float64).smallest_normal)
-    tiny = pc.fill_null(pc.and_(pc.less(size, smallest), pc.match_substring_regex(text, "^-?[0-9]e")), False)
-    if tiny.true_count == 0:
+    tiny = pc.and_(pc.less(pc.abs(array), smallest), pc.match_substring_regex(text, "^-?[0-9]e"))
+    if not tiny.true_count:
         return text
     chosen = array.filter(tiny).cast(pa.float64()).to_numpy(zero_copy_only=False)
     return pc.replace_with_mask(text, tiny, pa.array(np.char.mod("%.1e", chosen), pa.string()))

@@ -113,10 +113,11 @@ def _millis(numbers: Times, unit: str) -> Times:
     if divisor is not None:
         # Java divides towards zero.
         whole = numbers // divisor
-        return whole + ((numbers < 0) & (whole * divisor != numbers))
+        whole = whole + ((numbers < 0) & (whole * divisor != numbers))
+        return np.asarray(np.clip(whole, -_FAR, _FAR), np.int64)
     factor = _MILLIS[unit]
     bound = _FAR // factor
-    return np.clip(numbers, -bound, bound) * factor
+    return np.asarray(np.clip(numbers, -bound, bound) * factor, np.int64)
 
 
 # ------------------------------------------------------------------------------------------------------------ texts

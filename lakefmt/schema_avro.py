@@ -299,6 +299,8 @@ class _Reader:
         _refuse_logical(avro, path)
         self.open.add(full)
         members = self.record(avro, inner, path, depth)
+        if path and not members:
+            raise UnsupportedFeature(f"column {path!r} is a record without fields, which Parquet cannot store")
         self.open.discard(full)
         return _Found(pa.struct(members))
 

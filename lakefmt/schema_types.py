@@ -19,6 +19,7 @@ from lakefmt.values import IS_DELETED, META_COLUMNS
 __all__ = [
     "MAX_DEPTH",
     "check_names",
+    "field_at",
     "is_list_like",
     "list_type",
     "map_type",
@@ -167,6 +168,27 @@ def map_type(value: pa.Field) -> pa.DataType:
 def struct_fields(kind: pa.DataType) -> list[pa.Field]:
     """Return the fields of a struct type."""
     return [kind.field(i) for i in range(kind.num_fields)]
+
+
+def field_at(schema: pa.Schema, name: str) -> pa.Field | None:
+    """Return the field that `name` means, dots leading into structs; None when there is none.
+
+    Example:
+        >>> field_at(pa.schema([("a", pa.struct([("b", pa.int32())]))]), "a.b").type
+        DataType(int32)
+    """
+    if schema.names.count(name) == 1:
+        return schema.field(name)
+    first, *rest = name.split(".")
+    if schema.names.count(first) != 1:
+        return None
+    found = schema.field(first)
+    for part in rest:
+        at = found.type.get_field_index(part) if pt.is_struct(found.type) else -1
+        if at < 0:
+            return None
+        found = found.type.field(at)
+    return found
 
 
 def _struct(kind: pa.DataType, path: str, depth: int) -> pa.DataType:

@@ -23,8 +23,8 @@ def renew(page: str, parts: dict[str, Callable[[], str]]) -> str:
     for name, generate in parts.items():
         begin, end = f"<!-- generated: {name} -->", f"<!-- end of generated: {name} -->"
         pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
-        text = f"{begin}\n{generate().strip()}\n{end}"
-        page = pattern.sub(lambda _, text=text: text, page)  # a function: backslashes of the text stay as they are
+        text = f"{begin}\n{generate().strip()}\n{end}".replace("\\", r"\\")  # the text is no template
+        page = pattern.sub(text, page)
     return page
 
 

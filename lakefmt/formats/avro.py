@@ -64,13 +64,20 @@ def encode_container(schema: Mapping[str, object] | str, record: Mapping[str, ob
     return b"".join((header, sync, encode_long(1), encode_long(len(body)), body, sync))
 
 
-def decode_container(data: bytes, *, reader: str | None = None, what: str = "Avro container") -> dict[str, object]:
+def decode_container(
+    data: bytes,
+    *,
+    reader: str | None = None,
+    as_tuples: frozenset[str] = frozenset(),
+    what: str = "Avro container",
+) -> dict[str, object]:
     """Return the one record of a container.
 
     Parameters:
         data: the whole file.
         reader: the Avro schema, as JSON text, of the shape that is wanted: fields it does not name are left out, fields
             that were not stored get its defaults. None: the shape that was stored.
+        as_tuples: short names of inner records that come as tuples, in the order of the reader's fields.
         what: how the file is named in errors.
 
     Raises:
@@ -79,14 +86,19 @@ def decode_container(data: bytes, *, reader: str | None = None, what: str = "Avr
 
     Spec 3.3. See :func:`encode_container` for an example.
     """
-    records = decode_container_records(data, 1, reader=reader, what=what)
+    records = decode_container_records(data, 1, reader=reader, as_tuples=as_tuples, what=what)
     if not records:
         raise CorruptFile(f"{what}: Avro container without a record")
     return records[0]
 
 
 def decode_container_records(
-    data: bytes, max_records: int, *, reader: str | None = None, what: str = "Avro container"
+    data: bytes,
+    max_records: int,
+    *,
+    reader: str | None = None,
+    as_tuples: frozenset[str] = frozenset(),
+    what: str = "Avro container",
 ) -> list[dict[str, object]]:
     """Return the records of a container, `max_records` at most; otherwise like :func:`decode_container`.
 
@@ -96,20 +108,21 @@ def decode_container_records(
         [{'text': 'hello'}]
     """
     try:
-        return _decode(data, max_records, reader)
+        return _decode(data, max_records, reader, as_tuples)
     except IndexError:
         raise CorruptFile(f"{what}: Avro container ends too early, after {len(data):,} bytes") from None
     except ValueError as error:
         raise CorruptFile(f"{what}: damaged Avro container: {error}") from None
 
 
-def _decode(data: bytes, max_records: int, reader: str | None) -> list[dict[str, object]]:
+def _decode(data: bytes, max_records: int, reader: str | None, as_tuples: frozenset[str]) -> list[dict[str, object]]:
     header, pos = _read_header(data)
     schema = header.get("avro.schema")
     if schema is None:
         raise MalformedAvro("no schema in the header")
     codec = header.get("avro.codec", b"null").decode()
-    read = _reader(schema, reader) if len(schema) <= _CACHED_SCHEMA_BYTES else _make_reader(schema, reader)
+    make = _reader if len(schema) <= _CACHED_SCHEMA_BYTES else _make_reader
+    read = make(schema, reader, as_tuples)
     records: list[dict[str, object]] = []
     for count, payload in _blocks(data, pos):
         block = _decompress(codec, payload)
@@ -159,7 +172,8 @@ def _read_records(block: bytes, count: int, read: Decode, records: list[dict[str
 
 # ------------------------------------------------------------------------------------------------------ compiled once
 
-_HEADER = compile_decoder(*[parse_schema('{"type": "map", "values": "bytes"}')] * 2)
+_HEADER_SCHEMA = parse_schema('{"type": "map", "values": "bytes"}')
+_HEADER = compile_decoder(_HEADER_SCHEMA, _HEADER_SCHEMA)
 
 
 @lru_cache(maxsize=64)
@@ -168,13 +182,13 @@ def _schema(text: str) -> AvroType:
 
 
 @lru_cache(maxsize=64)
-def _reader(schema: bytes, reader: str | None) -> Decode:
-    return _make_reader(schema, reader)
+def _reader(schema: bytes, reader: str | None, as_tuples: frozenset[str]) -> Decode:
+    return _make_reader(schema, reader, as_tuples)
 
 
-def _make_reader(schema: bytes, reader: str | None) -> Decode:
+def _make_reader(schema: bytes, reader: str | None, as_tuples: frozenset[str]) -> Decode:
     writer = parse_schema(schema.decode())
-    return compile_decoder(writer, writer if reader is None else _schema(reader))
+    return compile_decoder(writer, writer if reader is None else _schema(reader), as_tuples)
 
 
 @lru_cache(maxsize=64)

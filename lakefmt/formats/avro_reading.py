@@ -13,10 +13,11 @@ them into errors that name the file.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 
-from lakefmt.formats.avro_schema import ABSENT, AvroField, AvroType, MalformedAvro
+from lakefmt.formats.avro_schema import ABSENT, AvroType, MalformedAvro
 
 __all__ = ["Decode", "compile_decoder", "read_long"]
 
@@ -151,8 +152,14 @@ _READERS: dict[str, Decode] = {
 }
 
 
-def compile_decoder(writer: AvroType, reader: AvroType) -> Decode:
+def compile_decoder(writer: AvroType, reader: AvroType, as_tuples: frozenset[str] = frozenset()) -> Decode:
     r"""Return the function that reads what was written by `writer` as `reader` wants it.
+
+    Parameters:
+        writer: the schema in the file.
+        reader: the schema that is wanted.
+        as_tuples: short names of the records that come as tuples, in the order of the reader's fields, instead of
+            dictionaries: in large numbers they take two thirds of the time and a quarter of the memory.
 
     Raises:
         MalformedAvro: the two do not fit together.
@@ -162,13 +169,14 @@ def compile_decoder(writer: AvroType, reader: AvroType) -> Decode:
         >>> compile_decoder(parse_schema('"int"'), parse_schema('"double"'))(b"\x06", 0)
         (3.0, 1)
     """
-    return _DecoderCompiler().compile(writer, reader)
+    return _DecoderCompiler(as_tuples).compile(writer, reader)
 
 
 @dataclass
 class _DecoderCompiler:
     """Compiles every pair of types once: a type may be referred to from many places."""
 
+    as_tuples: frozenset[str]
     done: dict[tuple[AvroType, AvroType], Decode] = field(default_factory=dict)
 
     def compile(self, writer: AvroType, reader: AvroType) -> Decode:
@@ -222,15 +230,15 @@ class _DecoderCompiler:
             raise MalformedAvro(
                 f"record {writer.name!r:.60} has {len(known)} of {len(wanted)} fields of {reader.name!r}"
             )
-        read = _record_reader(
-            tuple(stored), tuple(self.compile(kind, wanted.get(name, kind)) for name, kind in stored.items())
-        )
-        missing = [one for one in reader.fields if one.name not in stored]
-        for one in missing:
-            if one.default is ABSENT:
+        for one in reader.fields:
+            if one.name not in stored and one.default is ABSENT:
                 raise MalformedAvro(f"record {writer.name!r:.60} lacks field {one.name!r}")
-        surplus = tuple(stored.keys() - known)
-        return _reshape(read, surplus, missing) if missing or surplus else read
+        readers = tuple(self.compile(kind, wanted.get(name, kind)) for name, kind in stored.items())
+        in_tuples = not self.as_tuples.isdisjoint(reader.accepts)
+        if tuple(stored) == tuple(wanted):
+            return _record_reader(tuple(stored), readers, in_tuples)
+        defaults = {one.name: one.default for one in reader.fields}
+        return _reshape(_record_reader(tuple(stored), readers, in_tuples=False), defaults, in_tuples)
 
 
 def _resolve(writer: AvroType, reader: AvroType) -> AvroType | None:
@@ -310,22 +318,38 @@ def _map_reader(item: Decode) -> Decode:
     return read
 
 
-def _record_reader(names: tuple[str, ...], readers: tuple[Decode, ...]) -> Decode:
+def _record_reader(names: tuple[str, ...], readers: tuple[Decode, ...], in_tuples: bool) -> Decode:
     items = tuple(reader.item for reader in readers if isinstance(reader, _Optional))
-    if len(items) == len(readers):
-        return _optional_record_reader(names, items)
+    read = _optional_fields_reader(items) if len(items) == len(readers) else _fields_reader(readers)
 
-    def read(data: bytes, pos: int) -> tuple[dict[str, object], int]:
-        record: dict[str, object] = {}
-        for name, reader in zip(names, readers, strict=True):
-            record[name], pos = reader(data, pos)
-        return record, pos
+    def read_record(data: bytes, pos: int) -> tuple[object, int]:
+        values, pos = read(data, pos)
+        return dict(zip(names, values, strict=True)), pos
+
+    def read_tuple(data: bytes, pos: int) -> tuple[object, int]:
+        values, pos = read(data, pos)
+        return tuple(values), pos
+
+    return read_tuple if in_tuples else read_record
+
+
+#: Reads the values of all fields of a record.
+_Fields = Callable[[bytes, int], tuple[list[object], int]]
+
+
+def _fields_reader(readers: tuple[Decode, ...]) -> _Fields:
+    def read(data: bytes, pos: int) -> tuple[list[object], int]:
+        values = []
+        for reader in readers:
+            value, pos = reader(data, pos)
+            values.append(value)
+        return values, pos
 
     return read
 
 
-def _optional_record_reader(names: tuple[str, ...], items: tuple[Decode, ...]) -> Decode:
-    """Return the reader of a record whose fields may all be null, such as the write stats of a commit.
+def _optional_fields_reader(items: tuple[Decode, ...]) -> _Fields:
+    """Return the reader of fields that may all be null, such as those of the write stats of a commit.
 
     Numbers and texts are read in line: a call for each of them, or a name looked up in the module, doubles the time
     that a large commit takes.
@@ -334,7 +358,7 @@ def _optional_record_reader(names: tuple[str, ...], items: tuple[Decode, ...]) -
     kinds: dict[Decode, int] = {read_long: 0, _read_string: 1}
     steps = tuple((kinds.get(item, 2), item) for item in items)
 
-    def read(data: bytes, pos: int) -> tuple[dict[str, object], int]:
+    def read(data: bytes, pos: int) -> tuple[list[object], int]:
         values: list[object] = []
         append = values.append
         limit = len(data)
@@ -363,22 +387,18 @@ def _optional_record_reader(names: tuple[str, ...], items: tuple[Decode, ...]) -
             else:
                 value, pos = item(data, pos)
                 append(value)
-        return dict(zip(names, values, strict=True)), pos
+        return values, pos
 
     return read
 
 
-def _reshape(read: Decode, surplus: tuple[str, ...], missing: Sequence[AvroField]) -> Decode:
-    """Return `read` with the fields dropped that the reader does not know and those filled in that were not stored."""
+def _reshape(read: Decode, defaults: Mapping[str, object], in_tuples: bool) -> Decode:
+    """Return `read` with the fields that the reader wants, in its order; those that were not stored get their defaults."""
 
     def reshaped(data: bytes, pos: int) -> tuple[object, int]:
         record, pos = read(data, pos)
         assert isinstance(record, dict)  # noqa: S101  (`read` reads records)
-        for name in surplus:
-            del record[name]
-        for one in missing:
-            default = one.default
-            record[one.name] = default.copy() if isinstance(default, list | dict) else default
-        return record, pos
+        shaped = {name: record[name] if name in record else copy(default) for name, default in defaults.items()}
+        return tuple(shaped.values()) if in_tuples else shaped, pos
 
     return reshaped

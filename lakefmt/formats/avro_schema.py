@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 __all__ = ["ABSENT", "AvroField", "AvroType", "MalformedAvro", "parse_schema"]
 
-MAX_SCHEMA_BYTES = 1024 * 1024
+MAX_SCHEMA_BYTES = 256 * 1024
 MAX_DEPTH = 32
 MAX_BRANCHES = 64
 MAX_FIXED_BYTES = 1024 * 1024

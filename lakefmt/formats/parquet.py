@@ -137,22 +137,14 @@ def _chunk_range(keys: pa.StringArray) -> tuple[bytes, bytes]:
 
 def in_java_order(keys: pa.StringArray) -> pa.BinaryArray:
     """Return keys as bytes that sort the way Java's strings do (UTF-16 code units)."""
-    binary = keys.cast(pa.binary())
-    offsets, data = binary.buffers()[1], binary.buffers()[2]
-    if data is None:
+    # Concatenating one array copies just its own rows, so that a slice does not drag its whole buffer along.
+    binary = pa.concat_arrays([keys.cast(pa.binary())])
+    _, offsets, data = binary.buffers()
+    raw = b"" if data is None else data.to_pybytes()
+    if b"\xee" not in raw and b"\xef" not in raw:
         return binary
-    return pa.Array.from_buffers(
-        pa.binary(),
-        len(binary),
-        [None, offsets, pa.py_buffer(data.to_pybytes().translate(_TO_UTF16_ORDER))],
-        null_count=0,
-        offset=binary.offset,
-    ) if _has_upper_lead_bytes(data) else binary
-
-
-def _has_upper_lead_bytes(data: pa.Buffer) -> bool:
-    raw = data.to_pybytes()
-    return b"\xee" in raw or b"\xef" in raw
+    moved = pa.py_buffer(raw.translate(_TO_UTF16_ORDER))
+    return pa.Array.from_buffers(pa.binary(), len(binary), [None, offsets, moved], null_count=0, offset=binary.offset)
 
 
 def java_order_key(text: str) -> bytes:

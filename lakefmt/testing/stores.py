@@ -10,20 +10,19 @@ import builtins
 import enum
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import BinaryIO, Final, Generic, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefmt.errors import StorageError
 from lakefmt.storage.addresses import object_names
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, ObjectStore, PutOutcome, Sink
+from lakefmt.storage.api import ObjectStore, Sink
 from lakefmt.storage.arrow_bridge import arrow_view
-from lakefmt.storage.leftovers import SupportsLeftovers
+from lakefmt.testing.wrapping import Effect, SimulatedCrash, Step, WrapperStore
 
 __all__ = [
     "Access",
@@ -37,6 +36,7 @@ __all__ = [
     "FreezeStore",
     "Plan",
     "SimulatedCrash",
+    "Step",
     "WrapperStore",
     "fail_at",
     "no_faults",

@@ -17,7 +17,7 @@ import enum
 import json
 from functools import cache
 
-__all__ = ["RECORDS", "BodyKind", "body_schema", "reader_schema"]
+__all__ = ["RECORDS", "BodyKind", "body_schema", "reader_schema", "record_fields"]
 
 NAMESPACE = "org.apache.hudi.avro.model"
 
@@ -297,6 +297,16 @@ def reader_schema(kind: BodyKind) -> str:
     """
     aliases = {"aliases": [BodyKind.COMMIT.value]} if kind is BodyKind.REPLACE_COMMIT else {}
     return _text({**_schema(kind), **aliases})
+
+
+def record_fields(name: str) -> tuple[str, ...]:
+    """Return the names of a record's fields, in order.
+
+    Example:
+        >>> record_fields("HoodieInstantInfo")
+        ('commitTime', 'action')
+    """
+    return tuple(line.split(None, 1)[0] for line in RECORDS[name].strip().splitlines())
 
 
 def _text(schema: object) -> str:

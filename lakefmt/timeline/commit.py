@@ -8,7 +8,7 @@ from typing import Any
 
 from lakefmt.errors import InvalidInputError, UnsafePath
 from lakefmt.storage.api import check_name
-from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body, encode_json_commit
+from lakefmt.timeline.bodies import WRITE_STAT_FIELDS, BodyKind, decode_commit_rows, encode_body, encode_json_commit
 from lakefmt.values import FileId, PartitionPath, TableVersion, WriteOperation, WriteStat
 
 __all__ = ["SCHEMA_KEY", "CommitMetadata", "decode_commit", "encode_commit"]
@@ -194,9 +194,8 @@ def decode_commit(data: bytes, what: str) -> CommitMetadata:
 
     Spec 3.4–3.6. See :func:`encode_commit` for an example.
     """
-    # A replace commit has every field of a commit.
-    record: dict[str, Any] = decode_body(BodyKind.REPLACE_COMMIT, data, what=what)
-    by_partition: dict[str, list[dict[str, Any]]] = record["partitionToWriteStats"] or {}
+    record: dict[str, Any] = decode_commit_rows(data, what=what)
+    by_partition: dict[str, list[tuple[Any, ...]]] = record["partitionToWriteStats"] or {}
     replaced: dict[str, list[str]] = record["partitionToReplaceFileIds"] or {}
     try:
         _check_partitions((*by_partition, *replaced))
@@ -220,30 +219,28 @@ def _operation(name: str | None) -> WriteOperation:
         return WriteOperation.UNKNOWN
 
 
-def _stats(by_partition: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[WriteStat, ...]:
+def _stats(by_partition: Mapping[str, Sequence[tuple[Any, ...]]]) -> tuple[WriteStat, ...]:
     """Return the stats of all partitions: column by column, which takes a third of the time of one after the other."""
     rows = [row for stats in by_partition.values() for row in stats]
-
-    def column(name: str) -> list[Any]:
-        return [row.get(name) for row in rows]
+    if not rows:
+        return ()
+    columns: dict[str, tuple[Any, ...]] = dict(zip(WRITE_STAT_FIELDS, zip(*rows, strict=True), strict=True))
 
     def numbers(name: str) -> list[int]:
-        return [value or 0 for value in column(name)]
+        return [value or 0 for value in columns[name]]
 
-    file_ids = [value or "" for value in column("fileId")]
-    paths = _checked_paths(column("path"), file_ids)
-    base_files, previous_base_files = column("baseFile"), column("prevBaseFile")
-    log_files = [None if names is None else tuple(names) for names in column("logFiles")]
+    file_ids = [value or "" for value in columns["fileId"]]
+    log_files = [None if names is None else tuple(names) for names in columns["logFiles"]]
     _check_file_ids(set(file_ids))
-    _check_names(base_files, previous_base_files, *(names for names in log_files if names))
-    _check_names(*(paths_of_changes for paths_of_changes in column("cdcStats") if paths_of_changes))
+    _check_names(columns["baseFile"], columns["prevBaseFile"], *filter(None, log_files))
+    _check_names(*filter(None, columns["cdcStats"]))
     return tuple(
         map(
             WriteStat,
             file_ids,
             [partition for partition, stats in by_partition.items() for _ in stats],
-            paths,
-            [value or "null" for value in column("prevCommit")],
+            _checked_paths(columns["path"], file_ids),
+            [value or "null" for value in columns["prevCommit"]],
             numbers("numWrites"),
             numbers("numInserts"),
             numbers("numUpdateWrites"),
@@ -251,22 +248,21 @@ def _stats(by_partition: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[Wri
             numbers("totalWriteBytes"),
             numbers("fileSizeInBytes"),
             numbers("totalWriteErrors"),
-            previous_base_files,
-            base_files,
+            columns["prevBaseFile"],
+            columns["baseFile"],
             log_files,
-            column("logVersion"),
-            column("logOffset"),
-            _extras(rows),
+            columns["logVersion"],
+            columns["logOffset"],
+            _extras(columns),
         )
     )
 
 
-def _extras(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
-    extras: list[dict[str, object]] = [{} for _ in rows]
+def _extras(columns: Mapping[str, tuple[Any, ...]]) -> list[dict[str, object]]:
+    extras: list[dict[str, object]] = [{} for _ in columns["fileId"]]
     for name in _EXTRAS:
-        values = [row.get(name) for row in rows]
-        if any(values):
-            for extra, value in zip(extras, values, strict=True):
+        if any(columns[name]):
+            for extra, value in zip(extras, columns[name], strict=True):
                 if value:
                     extra[name] = value
     return extras

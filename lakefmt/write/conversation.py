@@ -10,7 +10,7 @@ by the next writer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from lakefmt.config import Settings, resolve_settings
 from lakefmt.errors import CommitConflict, InternalError, StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.schema import arrow_to_avro
-from lakefmt.table_config import TableConfig, check_writable
+from lakefmt.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.conflict import find_conflict
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
@@ -84,11 +84,19 @@ def begin_write(
     access: TableAccess,
     operation: WriteOperation,
     options: Mapping[str, object],
-    schema: pa.Schema | None = None,
+    evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema,
     commit_metadata: Mapping[str, str] | None = None,
     action: Action = Action.COMMIT,
 ) -> LiveWrite:
     """Begin a write: undo what the dead left, choose the instant, make it inflight.
+
+    Args:
+        access: the table.
+        operation: what the write does.
+        options: settings of the call; those of the handle go behind them.
+        evolve: gives the table's schema after the write from the one before, or refuses.
+        commit_metadata: texts to keep in the commit.
+        action: the timeline action.
 
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
@@ -103,10 +111,14 @@ def begin_write(
     with services.lock.hold() as lease:
         config = _open_for_writing(services)
         timeline = undo_dead_writes(services, config)
-        schema = access.schema(TableState(config, timeline)) if schema is None else schema
+        schema = evolve(access.schema(TableState(config, timeline)))
         heartbeat, instant = _claim(services, config, timeline, owner, action)
-        lease.check()
-        services.timeline(config).start(instant, action)
+        try:
+            lease.check()
+            services.timeline(config).start(instant, action)
+        except BaseException:
+            heartbeat.abandon()  # dead from here on: the next writer undoes what there is
+            raise
     context = WriteContext(
         url=access.store.url,
         owner=owner,
@@ -124,8 +136,7 @@ def begin_write(
 
 def _open_for_writing(services: WriteServices) -> TableConfig:
     store = services.access.store
-    recover_properties(store, durable=services.durable)
-    config = services.access.load_config()
+    config = parse_table_config(recover_properties(store, durable=services.durable))
     if services.settings.values["hoodie.metadata.enable"] is True:
         raise UnsupportedFeature("hoodie.metadata.enable=true: lakefmt does not keep a metadata table yet")
     if config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False:
@@ -217,8 +228,12 @@ def _claim(
         heartbeat = Heartbeat(services.access.store, time, owner, interval)
         if not heartbeat.claim():
             continue
-        if services.timeline(config).request(time, action) is PutOutcome.DONE:
-            return heartbeat, time
+        try:
+            if services.timeline(config).request(time, action) is PutOutcome.DONE:
+                return heartbeat, time
+        except BaseException:
+            heartbeat.abandon()
+            raise
         heartbeat.stop()
     raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
 

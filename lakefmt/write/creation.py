@@ -132,7 +132,13 @@ def run_creation(
     if record_key is None:
         raise UnsupportedFeature("tables with generated keys are not written yet: name a record_key")
     fields = [ordering] if isinstance(ordering, str) else list(ordering or ())
-    spec = plan_key_spec(record_key, partition_by, properties=properties)
+    spec = plan_key_spec(
+        record_key,
+        partition_by,
+        hive_style=_stated(properties, "hoodie.datasource.write.hive_style_partitioning"),
+        url_encode=_stated(properties, "hoodie.datasource.write.partitionpath.urlencode"),
+        properties=properties,
+    )
     planned = plan_properties(
         name,
         normalise_schema(schema),
@@ -151,6 +157,10 @@ def run_creation(
     )
     store.put_if_absent(NOTES, json.dumps({"index": index}).encode())
     create_properties(store, planned, access.clock.now(), durable=durable)
+
+
+def _stated(properties: Mapping[str, str], key: str) -> bool:
+    return properties.get(key, "true").lower() == "true"
 
 
 def _merge_mode(merge: str | None, ordering: Sequence[str]) -> MergeMode:

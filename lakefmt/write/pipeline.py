@@ -134,7 +134,8 @@ def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
     everything = len(rows) == len(batch.keys) and bool((np.diff(rows) == 1).all())
     table = batch.table if everything else batch.table.take(pa.array(rows))
     keys = batch.keys if everything else batch.keys.take(pa.array(rows))
-    return table.add_column(0, RECORD_KEY, keys)
+    # A delete by key carries no columns, and a table without columns has no rows to add to.
+    return table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
 
 
 def write_all(

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
 from time import perf_counter
-from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config import resolve_settings
-from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, LakefmtError, UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.index import Index, open_index
 from lakefmt.keys import KeyGeneratorType
@@ -81,15 +82,13 @@ class WriteSession:
         commit_metadata: Mapping[str, str] | None = None,
     ) -> WriteSession:
         """Begin a write; `incoming` may widen the table's schema."""
-        schema = None
-        if incoming is not None and operation is not WriteOperation.DELETE:
-            schema = evolve(
-                access.schema(access.load()),
-                normalise_schema(incoming),
-                "strict" if schema_change == "strict" else "add",
-                partial=partial,
-            )
-        session = cls(access, begin_write(access, operation, options, schema, commit_metadata))
+        def evolved(schema: pa.Schema) -> pa.Schema:
+            if incoming is None or operation is WriteOperation.DELETE:
+                return schema
+            mode: Literal["add", "strict"] = "strict" if schema_change == "strict" else "add"
+            return evolve(schema, normalise_schema(incoming), mode, partial=partial)
+
+        session = cls(access, begin_write(access, operation, options, evolved, commit_metadata))
         with _guard:
             _sessions[session.context.owner] = session
         return session
@@ -99,9 +98,22 @@ class WriteSession:
         """Abort the write when the block fails; a process that dies in it is undone by the next writer."""
         try:
             yield
-        except Exception:
-            self.abort()
+        except (Exception, KeyboardInterrupt):
+            self._undo_quietly()
             raise
+        except BaseException:
+            # The process is on its way out: whatever is left, the next writer finds a dead heartbeat.
+            self._live.heartbeat.abandon()
+            self._end()
+            raise
+
+    def _undo_quietly(self) -> None:
+        try:
+            self.abort()
+        except LakefmtError:
+            # The first error is the one to report; the next writer undoes what is left.
+            self._live.heartbeat.abandon()
+            self._end()
 
     def assign(self, data: object) -> list[tuple[FileAssignment, list[pa.Table]]]:
         """Give every row of `data` its file."""

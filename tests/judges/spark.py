@@ -1,9 +1,9 @@
 """Apache Hudi on Spark as a judge: a client of the process that `spark_worker.py` is.
 
 One process holds one bundle and one JVM. A judge starts it with the first request and may be closed and used again;
-starting one judge closes the other of this session, and a lock keeps other sessions of this machine waiting, for a while, since a
-JVM needs both cores. Every request has a time limit: a process that does not answer is killed, and the error carries
-the end of its log.
+starting one judge closes the other of this session, and other sessions of this machine wait a while for their turn,
+since a JVM needs both cores. Every request has a time limit: a process that does not answer is killed, and the error
+carries the end of its log.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ SUMMARY = ROOT / ".cache" / "spark_env.json"
 #: Below the time limit of a test, so that the judge's own error is the one that is seen.
 #: Another session's JVM is waited for, not for ever: two at once are slow, not wrong.
 START_SECONDS, REQUEST_SECONDS, TURN_SECONDS = 120.0, 120.0, 45.0
+
 __all__ = [
     "META_COLUMNS",
     "JudgeError",
@@ -391,13 +392,13 @@ class SparkJudge:
         operation: str = "upsert",
         options: Mapping[str, str] | None = None,
         *,
-        index: str = "BLOOM",
+        index: str | None = None,
         mode: str = "append",
     ) -> str:
-        """Write `rows` to the table with Spark; returns the file name of the instant it completed last.
+        """Write `rows` to the table with Spark; returns the file name of the commit it completed last.
 
         Raises:
-            JudgeError: Spark refused, completed no instant, or turned the table to another version.
+            JudgeError: Spark refused, completed no commit, or turned the table to another version.
         """
         exists = (Path(path) / ".hoodie" / "hoodie.properties").exists()
         told = writer_options(path, operation, index, options) if exists else dict(options or {})
@@ -405,10 +406,10 @@ class SparkJudge:
         version = table_properties(path)["hoodie.table.version"] if exists else None
         with self._as_file(rows) as source:
             self.request("write", path=str(path), input=source, options=told, mode=mode)
-        new = sorted(set(completed_instants(path)) - set(before))
+        new = [name for name in completed_instants(path) if name not in before and name.endswith("commit")]
         now = table_properties(path)["hoodie.table.version"]
         if not new:
-            raise JudgeError("no instant", f"the {operation} returned, but no instant of it completed")
+            raise JudgeError("no commit", f"the {operation} returned, but no commit of it completed")
         if version not in (None, now):
             raise JudgeError("upgraded", f"the {operation} turned table version {version} into {now}")
         return new[-1]

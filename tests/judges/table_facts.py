@@ -46,14 +46,15 @@ def _unescaped(text: str) -> str:
 
 
 def writer_options(
-    path: str | Path, operation: str, index: str = "BLOOM", options: Mapping[str, str] | None = None
+    path: str | Path, operation: str, index: str | None = None, options: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Spark's options for a write that keeps to what the table says and adds no service of its own.
 
     Parameters:
         path: the table.
         operation: `upsert`, `insert`, `bulk_insert`, `delete`, `insert_overwrite`, …
-        index: `BLOOM`, `SIMPLE`, `GLOBAL_BLOOM`, `GLOBAL_SIMPLE`, `BUCKET`, …
+        index: `BLOOM`, `SIMPLE`, `GLOBAL_BLOOM`, `GLOBAL_SIMPLE`, `BUCKET`, …; None: BLOOM, but SIMPLE where rows have
+            no meta columns (their files have no filters either).
         options: put over the result.
     """
     said = table_properties(path)
@@ -64,7 +65,7 @@ def writer_options(
         "hoodie.datasource.write.table.type": said["hoodie.table.type"],
         "hoodie.datasource.write.partitionpath.field": partition,
         "hoodie.datasource.write.keygenerator.class": _key_generator(said),
-        "hoodie.index.type": index,
+        "hoodie.index.type": index or ("SIMPLE" if said.get("hoodie.populate.meta.fields") == "false" else "BLOOM"),
         "hoodie.metadata.enable": "false",
         "hoodie.clean.automatic": "false",
         "hoodie.archive.automatic": "false",

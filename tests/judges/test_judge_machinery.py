@@ -245,32 +245,49 @@ def change_one_value(file):
 
 
 def flip_one_byte(file):
-    column = pq.read_metadata(file).row_group(0).column(7)
+    """In the compressed data of the last page of `ts`, before gzip's own trailer of eight bytes."""
+    chunk = pq.read_metadata(file).row_group(0)
+    column = next(chunk.column(i) for i in range(chunk.num_columns) if chunk.column(i).path_in_schema == "ts")
     start = column.dictionary_page_offset or column.data_page_offset
     raw = bytearray(file.read_bytes())
-    raw[start + column.total_compressed_size // 2] ^= 0xFF
+    raw[start + column.total_compressed_size - 12] ^= 0xFF
     file.write_bytes(raw)
 
 
-SABOTAGE = {"value": change_one_value, "byte": flip_one_byte, "file": Path.unlink}
+#: What is done to the newest file of a partition, and how a judge says no: rows that differ, or a refusal.
+SABOTAGE = [
+    pytest.param(change_one_value, AssertionError, id="one value changed"),
+    pytest.param(flip_one_byte, JudgeError, id="one byte of a data page flipped"),
+    pytest.param(Path.unlink, JudgeError, id="one file gone"),
+]
 
 
-@pytest.mark.parametrize("harm", SABOTAGE)
-def test_hudi_rs_says_no_to_a_sabotaged_table(hudi_rs_judge, unpacked, harm):
+@pytest.mark.parametrize(("harm", "says"), SABOTAGE)
+def test_hudi_rs_says_no_to_a_sabotaged_table(hudi_rs_judge, unpacked, harm, says):
     table = unpacked(EVOLVED)
-    SABOTAGE[harm](newest_base_file(table, "part=p1"))
-    with pytest.raises((JudgeError, AssertionError)):
+    harm(newest_base_file(table, "part=p1"))
+    with pytest.raises(says):
         assert_same_multiset(hudi_rs_judge.snapshot(table, meta_columns=True), recorded(EVOLVED))
 
 
-@pytest.mark.parametrize("harm", SABOTAGE)
-def test_spark_says_no_to_a_sabotaged_table(spark_judge, unpacked, harm):
+@pytest.mark.parametrize(("harm", "says"), SABOTAGE)
+def test_spark_says_no_to_a_sabotaged_table(spark_judge, unpacked, harm, says):
     table = unpacked(EVOLVED)
-    SABOTAGE[harm](newest_base_file(table, "part=p1"))
-    with pytest.raises((JudgeError, AssertionError)):
+    harm(newest_base_file(table, "part=p1"))
+    with pytest.raises(says):
         assert_same_multiset(spark_judge.snapshot(table, meta_columns=True), recorded(EVOLVED))
-    with pytest.raises((JudgeError, AssertionError)):
+    with pytest.raises(says):
         spark_judge.assert_same_rows(table, recorded(EVOLVED), ignore_columns=())
+
+
+def test_spark_minds_hadoops_sidecars(spark_judge, unpacked):
+    """A file changed in place with its `.crc` left beside it is refused: whoever rewrites a file removes the sidecar."""
+    table = unpacked(TYPES)
+    properties = table / ".hoodie" / "hoodie.properties"
+    assert properties.with_name(".hoodie.properties.crc").exists()
+    properties.write_text(properties.read_text() + "#one more comment\n")
+    with pytest.raises(JudgeError, match="hoodie properties"):
+        spark_judge.snapshot(table)
 
 
 # --- Spark --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,297 @@
+"""Arrow tables brought to a table's schema: a user's batch on the way in, an old file on the way out. Pure.
+
+Two temperaments over one walk through nested columns. :func:`conform` takes a user's data and loses nothing: what does
+not fit exactly is refused, with the column and the row. :func:`reconcile` takes what some engine once wrote and widens
+it to what the schema says today. Nested arrays are taken apart and put together here, because Arrow's own casts differ
+between releases for views, maps and missing fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.errors import CorruptFile, InvalidKey, LakefmtError, SchemaMismatch
+from lakefmt.keys_text import java_text, plain_array
+from lakefmt.schema_types import is_list_like, struct_fields
+
+__all__ = ["conform", "is_castable", "reconcile"]
+
+_MOST_ELEMENTS: Final = np.iinfo(np.int32).max
+
+
+def conform(table: pa.Table, schema: pa.Schema, *, allow_null_list_elements: bool = False) -> pa.Table:
+    """Return `table` with exactly the columns and types of `schema`, without losing anything.
+
+    Columns are matched by name; a missing nullable one is null. A column that already has its type is not copied.
+
+    Raises:
+        SchemaMismatch: a column the schema does not have; a missing or null value where one is required; a value that
+            does not fit (the message names column, types and row); null elements in a list: Hudi on Spark cannot
+            rewrite a file that has them (spec 5.4).
+
+    Example:
+        >>> schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+        >>> conform(pa.table({"id": pa.array([1], pa.int8())}), schema).schema == schema
+        True
+    """
+    unknown = [name for name in table.column_names if name not in schema.names]
+    if unknown:
+        raise SchemaMismatch(
+            f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}"
+        )
+    walk = _Walk(_cast_exactly, SchemaMismatch, drops=False)
+    columns = walk.columns(table, schema)
+    for column, field in zip(columns, schema, strict=True):
+        if _has_promises(field):
+            for chunk in column.chunks:
+                _check_nulls(chunk, field, field.name, 0, allow_null_list_elements)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def reconcile(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return `table`, read from an older file, as `schema` describes it today (spec 3.12, 5.3).
+
+    Columns and nested fields are matched by name: missing ones are null, unknown ones dropped, the others widened.
+
+    Raises:
+        CorruptFile: a column cannot be what the schema says, or a required one is missing.
+
+    Example:
+        >>> old = pa.table({"n": pa.array([1], pa.int32()), "gone": [0]})
+        >>> reconcile(old, pa.schema([("n", pa.string()), ("new", pa.int64())])).to_pylist()
+        [{'n': '1', 'new': None}]
+    """
+    return pa.Table.from_arrays(_Walk(_cast_forward, CorruptFile, drops=True).columns(table, schema), schema=schema)
+
+
+# ---------------------------------------------------------------------------------------------------- nested columns
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """One way through nested columns: `leaf` casts what is not nested, `error` is what goes wrong here."""
+
+    leaf: Callable[[pa.Array, pa.DataType], pa.Array]
+    error: type[LakefmtError]
+    drops: bool
+
+    def columns(self, table: pa.Table, schema: pa.Schema) -> list[pa.ChunkedArray]:
+        if len(set(table.column_names)) != len(table.column_names):
+            raise self.error(f"column names appear more than once: {', '.join(table.column_names)}")
+        return [self.column(table, field) for field in schema]
+
+    def column(self, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+        if field.name not in table.column_names:
+            return pa.chunked_array([self.missing(field, field.name, table.num_rows)], field.type)
+        column = table.column(field.name)
+        if _same(column.type, field.type):
+            return column
+        chunks, row = [], 0
+        for chunk in column.chunks:
+            chunks.append(self.array(chunk, field, field.name, row))
+            row += len(chunk)
+        return pa.chunked_array(chunks, field.type)
+
+    def missing(self, field: pa.Field, path: str, length: int) -> pa.Array:
+        if not field.nullable and length:
+            raise self.error(f"column {path!r} is missing, and the table requires a value in it")
+        return pa.nulls(length, field.type)
+
+    def array(self, array: pa.Array, field: pa.Field, path: str, row: int | None) -> pa.Array:
+        array, kind = plain_array(array), field.type
+        if _same(array.type, kind):
+            return array
+        if pt.is_null(array.type):
+            return pa.nulls(len(array), kind)
+        if pt.is_struct(kind) and pt.is_struct(array.type):
+            return self.struct(array, kind, path)
+        if pt.is_list(kind) and is_list_like(array.type):
+            return self.list(array, kind, path)
+        if pt.is_map(kind) and pt.is_map(array.type):
+            return self.map(array, kind, path)
+        try:
+            return self.leaf(array, kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidKey) as error:
+            raise self.error(_story(array, kind, path, row, error)) from None
+
+    def struct(self, array: pa.StructArray, kind: pa.DataType, path: str) -> pa.Array:
+        have = {field.name: child for field, child in zip(struct_fields(array.type), array.flatten(), strict=True)}
+        want = struct_fields(kind)
+        unknown = sorted(set(have) - {field.name for field in want})
+        if unknown and not self.drops:
+            raise self.error(f"column {path!r} has no field {', '.join(map(repr, unknown))} in the table")
+        children = [
+            self.array(have[field.name], field, f"{path}.{field.name}", None)
+            if field.name in have
+            else self.missing(field, f"{path}.{field.name}", len(array))
+            for field in want
+        ]
+        return pa.StructArray.from_arrays(children, fields=want, mask=_mask(array))
+
+    def list(self, array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        values = self.array(array.flatten(), kind.value_field, f"{path}.element", None)
+        return pa.ListArray.from_arrays(_offsets(lengths, path), values, type=kind, mask=_mask(array))
+
+    def map(self, array: pa.MapArray, kind: pa.DataType, path: str) -> pa.Array:
+        lengths, keys, items = _entries(array)
+        keys = self.array(keys, kind.key_field, f"{path}.key", None)
+        items = self.array(items, kind.item_field, f"{path}.value", None)
+        return pa.MapArray.from_arrays(_offsets(lengths, path), keys, items, type=kind, mask=_mask(array))
+
+
+def _same(have: pa.DataType, want: pa.DataType) -> bool:
+    # Arrow calls lists equal whose elements have other names; Parquet writers do not.
+    return bool(have == want) and (not pt.is_nested(want) or str(have) == str(want))
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _offsets(lengths: npt.NDArray[np.int64], path: str) -> pa.Array:
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+    if offsets[-1] > _MOST_ELEMENTS:
+        raise SchemaMismatch(f"column {path!r} has {offsets[-1]} elements in one batch: write smaller batches")
+    return pa.array(offsets.astype(np.int32))
+
+
+def _entries(array: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
+    """Return how many entries every map has, and the keys and items in order, without what lies under null maps."""
+    bounds = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = np.where(array.is_valid().to_numpy(zero_copy_only=False), np.diff(bounds), 0)
+    if lengths.sum() == bounds[-1] - bounds[0]:
+        start, count = int(bounds[0]), int(bounds[-1] - bounds[0])
+        return lengths, array.keys.slice(start, count), array.items.slice(start, count)
+    gaps = np.repeat(bounds[:-1] - (np.cumsum(lengths) - lengths), lengths)
+    chosen = pa.array(gaps + np.arange(len(gaps)))
+    return lengths, array.keys.take(chosen), array.items.take(chosen)
+
+
+# ------------------------------------------------------------------------------------------------------ plain values
+
+
+_FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
+    ("boolean", pt.is_boolean),
+    ("integer", pt.is_integer),
+    ("float", pt.is_floating),
+    ("decimal", pt.is_decimal),
+    ("text", lambda kind: pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)),
+    ("bytes", lambda kind: pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind)),
+    ("bytes", pt.is_fixed_size_binary),
+    ("date", pt.is_date),
+    ("time", pt.is_time),
+    ("timestamp", pt.is_timestamp),
+)
+_CASTS: Final = frozenset({("integer", "float"), ("integer", "decimal"), ("float", "integer")})
+
+
+def _family(kind: pa.DataType) -> str:
+    return next((name for name, check in _FAMILIES if check(kind)), str(kind))
+
+
+def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
+    """Say whether values of type `have` may be stored as `want` where they fit exactly (neither is nested).
+
+    Example:
+        >>> is_castable(pa.int64(), pa.int32()), is_castable(pa.string(), pa.int32())
+        (True, False)
+    """
+    families = _family(have), _family(want)
+    return pt.is_null(have) or families[0] == families[1] or families in _CASTS
+
+
+def _cast_exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast without losing anything, or raise what Arrow raises."""
+    if not is_castable(array.type, kind):
+        raise pa.ArrowTypeError("one is not the other")
+    if pt.is_integer(array.type) and pt.is_decimal(kind):
+        # Arrow looks at the type's largest number, not at those that are there.
+        return array.cast(pa.decimal128(38, 0)).cast(kind)
+    found = array.cast(kind)
+    if pt.is_floating(kind) and pt.is_floating(array.type) and _lost(array, found).true_count:
+        raise pa.ArrowInvalid("a number would be rounded")
+    return found
+
+
+def _lost(array: pa.Array, cast: pa.Array) -> pa.Array:
+    back = cast.cast(array.type, safe=False)
+    differs = pc.not_equal(back, array)
+    if pt.is_floating(array.type):
+        differs = pc.and_(differs, pc.invert(pc.is_nan(array)))
+    return pc.fill_null(differs, False)
+
+
+def _story(array: pa.Array, kind: pa.DataType, path: str, row: int | None, error: Exception) -> str:
+    """Say what does not fit, and where it is as far as that is cheap to find out."""
+    said = f"column {path!r} holds {array.type}, the table stores {kind}: {error}"
+    if row is None or not is_castable(array.type, kind):
+        return said
+    try:
+        lost = _lost(array, array.cast(kind, safe=False))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return said
+    if not lost.true_count:
+        return said
+    at = int(np.flatnonzero(lost.to_numpy(zero_copy_only=False))[0])
+    return f"{said} (first at row {row + at}: {str(array[at])[:100]})"
+
+
+def _cast_forward(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast what a file holds to what the table's schema says today, as Hudi's own readers do."""
+    have, want = _family(array.type), _family(kind)
+    if want == "text" and have not in ("text", "bytes"):
+        return java_text(array, "").cast(kind)
+    if (have, want) in (("integer", "float"), ("timestamp", "timestamp"), ("time", "time")):
+        # Rounding is what widening a long to a float means; finer times come from files of other engines only.
+        return array.cast(kind, safe=False)
+    if (have, want) in (("integer", "timestamp"), ("integer", "date"), ("integer", "time")):
+        # A file without the annotation: the number is the time.
+        return array.cast(kind)
+    if {have, want} == {"text", "bytes"} or (have, want) == ("timestamp", "integer"):
+        return array.cast(kind)
+    return _cast_exactly(array, kind)
+
+
+# ------------------------------------------------------------------------------------------------------------ nulls
+
+
+def _has_promises(field: pa.Field) -> bool:
+    """Say whether nulls are forbidden anywhere in the field: where it is required, and in lists."""
+    kind = field.type
+    if not field.nullable or pt.is_list(kind):
+        return True
+    if pt.is_struct(kind):
+        return any(_has_promises(child) for child in struct_fields(kind))
+    return bool(pt.is_map(kind)) and _has_promises(kind.item_field)
+
+
+def _check_nulls(array: pa.Array, field: pa.Field, path: str, above: int, null_elements: bool) -> None:
+    """Refuse nulls that the table does not allow; `above` of them only show that the parent is null."""
+    kind = field.type
+    if not field.nullable and array.null_count > above:
+        raise SchemaMismatch(
+            f"column {path!r} has {array.null_count - above} nulls, and the table requires values in it"
+        )
+    if pt.is_struct(kind):
+        for child, inner in zip(array.flatten(), struct_fields(kind), strict=True):
+            _check_nulls(child, inner, f"{path}.{inner.name}", array.null_count, null_elements)
+    elif pt.is_list(kind):
+        values = array.flatten()
+        if values.null_count and not null_elements:
+            raise SchemaMismatch(
+                f"column {path!r} has {values.null_count} null elements in its lists: Hudi on Spark fails to rewrite "
+                "a file that holds them (its writer stores lists without room for a null), so drop or replace them"
+            )
+        _check_nulls(values, kind.value_field, f"{path}.element", 0, null_elements)
+    elif pt.is_map(kind):
+        _, _, items = _entries(array)
+        _check_nulls(items, kind.item_field, f"{path}.value", 0, null_elements)
