@@ -8,6 +8,7 @@ between releases for views, maps and missing fields.
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -215,11 +216,21 @@ def _cast_exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
         raise pa.ArrowTypeError("one is not the other")
     if pt.is_integer(array.type) and pt.is_decimal(kind):
         # Arrow looks at the type's largest number, not at those that are there.
-        return array.cast(pa.decimal128(38, 0)).cast(kind)
+        array = array.cast(pa.decimal128(38, 0))
+    if pt.is_decimal(array.type) and _too_large(array, kind).true_count:
+        raise pa.ArrowInvalid(f"a number has more than {kind.precision - kind.scale} digits before the point")
     found = array.cast(kind)
     if pt.is_floating(kind) and pt.is_floating(array.type) and _lost(array, found).true_count:
         raise pa.ArrowInvalid("a number would be rounded")
     return found
+
+
+def _too_large(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Say which decimals have more digits before the point than `kind` has: Arrow lets some of them wrap around."""
+    whole = kind.precision - kind.scale
+    if array.type.precision - array.type.scale <= whole:
+        return pc.is_null(pa.nulls(0))
+    return pc.greater_equal(pc.abs(array), pa.scalar(decimal.Decimal(10**whole), array.type))
 
 
 def _lost(array: pa.Array, cast: pa.Array) -> pa.Array:
@@ -236,7 +247,8 @@ def _story(array: pa.Array, kind: pa.DataType, path: str, row: int | None, error
     if row is None or not is_castable(array.type, kind):
         return said
     try:
-        lost = _lost(array, array.cast(kind, safe=False))
+        is_decimal = pt.is_decimal(array.type) and pt.is_decimal(kind)
+        lost = _too_large(array, kind) if is_decimal else _lost(array, array.cast(kind, safe=False))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return said
     if not lost.true_count:

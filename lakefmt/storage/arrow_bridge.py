@@ -68,12 +68,13 @@ class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is 
         return [self._info(path) for path in paths]
 
     def _info(self, path: str) -> pafs.FileInfo:
-        if path and not (is_addressable(path) and not is_temporary(path)):
+        name = path.rstrip("/")
+        if name and not (is_addressable(name) and not is_temporary(name)):
             return pafs.FileInfo(path, pafs.FileType.NotFound)
-        found = self._store.info(path) if path else None
+        found = self._store.info(name) if name else None
         if found is not None:
             return _file_info(found)
-        is_directory = not path or next(iter(self._store.list(path)), None) is not None
+        is_directory = not name or next(iter(self._store.list(name)), None) is not None
         return pafs.FileInfo(path, pafs.FileType.Directory if is_directory else pafs.FileType.NotFound)
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:

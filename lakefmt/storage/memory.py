@@ -126,7 +126,7 @@ class MemoryStore:
     def list_directories(self, prefix: str = "") -> builtins.list[str]:
         """Return the names of the directories directly inside `prefix` that hold an object."""
         start = f"{directory_name(prefix)}/" if prefix else ""
-        inside = (name[len(start) :].partition("/") for name, _ in self._below(start))
+        inside = (name[len(start) :].partition("/") for name, _ in self._below(start) if not is_temporary(name))
         return sorted({start + first for first, slash, _ in inside if slash})
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:

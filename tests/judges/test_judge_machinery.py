@@ -286,7 +286,7 @@ def test_spark_minds_hadoops_sidecars(spark_judge, unpacked):
     properties = table / ".hoodie" / "hoodie.properties"
     assert properties.with_name(".hoodie.properties.crc").exists()
     properties.write_text(properties.read_text() + "#one more comment\n")
-    with pytest.raises(JudgeError, match="hoodie properties"):
+    with pytest.raises(JudgeError, match="Could not load Hoodie properties"):
         spark_judge.snapshot(table)
 
 

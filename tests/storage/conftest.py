@@ -52,9 +52,9 @@ def s3_service() -> Iterator[Service]:
     server.stop()
 
 
-@pytest.fixture(scope="class")
+@pytest.fixture(scope="module")
 def s3_options(s3_service):
-    """Return storage options with made-up keys; what the class before did to the service is over."""
+    """Return storage options with made-up keys; what the module before did to the service is over."""
     s3_service.interference = None
     return {
         "key": "AKIAMADEUPKEY",
@@ -64,9 +64,9 @@ def s3_options(s3_service):
     }
 
 
-@pytest.fixture(scope="class")
+@pytest.fixture(scope="module")
 def s3_filesystem(s3_options):
-    """Return s3fs as open_store makes it, shared by a class: making a client takes long."""
+    """Return s3fs as open_store makes it, shared by a module: making a client takes long."""
     import s3fs
 
     return s3fs.S3FileSystem(**s3_options, skip_instance_cache=True, use_listings_cache=False)
@@ -75,7 +75,7 @@ def s3_filesystem(s3_options):
 _buckets = itertools.count()
 
 
-@pytest.fixture(scope="class")
+@pytest.fixture(scope="module")
 def s3_bucket(s3_filesystem):
     """Return the name of a new bucket."""
     bucket = f"bucket-{next(_buckets)}"

@@ -62,7 +62,7 @@ store = LocalStore(sys.argv[1])
 body = sys.argv[2].encode() * 20_000
 print("ready", flush=True)
 sys.stdin.readline()
-won = [n for n in range(200) if store.put_if_absent(f"race/{n}", body) is PutOutcome.DONE]
+won = [n for n in range(80) if store.put_if_absent(f"race/{n}", body) is PutOutcome.DONE]
 print(*won)
 """
 
@@ -75,10 +75,10 @@ def test_of_two_processes_one_is_done(store):
         process.stdin.write("go\n")
         process.stdin.flush()
     won = {letter: process.communicate(timeout=60)[0].split() for letter, process in processes.items()}
-    assert sorted(map(int, won["A"] + won["B"])) == list(range(200))
+    assert sorted(map(int, won["A"] + won["B"])) == list(range(80))
     for letter, numbers in won.items():
         assert {store.read(f"race/{number}") for number in numbers} <= {letter.encode() * 20_000}
-    assert len(files_under(Path(store.url))) == 200
+    assert len(files_under(Path(store.url))) == 80
 
 
 KILLED_IN_A_SINK = """

@@ -289,7 +289,7 @@ def test_a_removal_that_fails_is_told(store, service):
         return [body]
 
     service.interference = deny_one
-    with pytest.raises(StorageError, match="cannot remove 'kept' in .*: AccessDenied"):
+    with pytest.raises(StorageError, match=r"cannot remove 'kept' in .*: AccessDenied"):
         store.delete(["gone", "kept"])
     service.interference = None
 

@@ -1,0 +1,6 @@
+"""``python -m lakefmt.cli``."""
+
+from lakefmt.cli import main
+
+if __name__ == "__main__":
+    main(prog_name="lakefmt")

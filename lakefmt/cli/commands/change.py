@@ -1,0 +1,210 @@
+"""`lakefmt write`, `lakefmt delete` and `lakefmt rollback`: a table changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefmt.cli.options import Pair, as_mapping, open_for, table_options
+from lakefmt.cli.progress import progress
+from lakefmt.cli.results import result_as_json, say_json, say_result
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakefmt.cli.inputs import Source
+    from lakefmt.table import Table
+    from lakefmt.timeline.rollback import RollbackPlan
+    from lakefmt.values import CommitResult
+
+__all__ = ["delete", "rollback", "write"]
+
+_FORMAT = click.Choice(["parquet", "csv", "jsonl"])
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+_metadata_option = click.option("--commit-metadata", type=Pair(), multiple=True, callback=as_mapping, metavar="KEY=VALUE", help="Text to keep in the commit. Repeatable.")
+
+
+@click.command(short_help="Write rows: upsert, insert or bulk_insert.")
+@table_options
+@click.argument("inputs", nargs=-1, type=_FILE)
+@click.option("--operation", type=click.Choice(["upsert", "insert", "bulk_insert"]), default="upsert", show_default=True, help="What to do with the rows; bulk_insert streams them in bounded memory.")
+@click.option("--format", "how", type=_FORMAT, help="Default: what each file's name tells; needed for standard input.")
+@click.option("--delimiter", default=",", show_default=True, help="Between the cells of CSV.")
+@click.option("--null", "nulls", multiple=True, metavar="TEXT", help="Text that means null in CSV, besides an empty cell. Repeatable.")
+@click.option("--partial", is_flag=True, help="upsert: columns may be missing.")
+@click.option("--sort", type=click.Choice(["none", "partition", "global"]), default="none", show_default=True, help="bulk_insert: order of the rows.")
+@click.option("--schema-change", type=click.Choice(["add", "strict"]), default="add", show_default=True, help="Whether new columns are added or refused.")
+@_metadata_option
+def write(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    inputs: tuple[str, ...],
+    operation: str,
+    how: str | None,
+    delimiter: str,
+    nulls: tuple[str, ...],
+    partial: bool,
+    sort: str,
+    schema_change: str,
+    commit_metadata: Mapping[str, str],
+) -> None:
+    """Write the rows of INPUTS (Parquet, CSV or JSON lines; `-` or none: standard input) to TABLE."""
+    from lakefmt.cli.inputs import STDIN, open_batches
+
+    if len(delimiter) != 1:
+        raise click.BadParameter("one character is expected", param_hint="--delimiter")
+    if partial and operation != "upsert":
+        raise click.UsageError("--partial goes with --operation upsert")
+    if sort != "none" and operation != "bulk_insert":
+        raise click.UsageError("--sort goes with --operation bulk_insert")
+    sources = [_source(place, how, delimiter, nulls, partial) for place in inputs or (STDIN,)]
+    opened = open_for(table, options, storage_options)
+    extra = {"partial": True} if partial else {"sort": sort} if operation == "bulk_insert" else {}
+    with progress(operation) as count:
+        result = getattr(opened, operation)(
+            open_batches(sources, opened.schema, count),
+            schema_change=schema_change,
+            commit_metadata=commit_metadata,
+            **extra,
+        )
+    say_result(result, as_json)
+
+
+def _source(
+    place: str, how: str | None, delimiter: str = ",", nulls: tuple[str, ...] = (), absent_is_missing: bool = False
+) -> Source:
+    from lakefmt.cli.inputs import STDIN, Source, guess_format
+
+    chosen = how or guess_format(place)
+    if chosen is None:
+        what = "standard input has no name" if place == STDIN else f"the name {place} does not tell a format"
+        raise click.UsageError(f"{what}: give --format")
+    return Source(place, chosen, delimiter, nulls, absent_is_missing)
+
+
+@click.command(short_help="Delete rows by key or by filter.")
+@table_options
+@click.option("--key", "keys", multiple=True, help="Record key; with several key columns a JSON object of them. Repeatable.")
+@click.option("--keys-file", type=_FILE, metavar="FILE", help="Parquet, CSV or JSON lines file that has the key columns; `-`: standard input.")
+@click.option("--format", "how", type=_FORMAT, help="Of the keys file; default: what its name tells.")
+@click.option("--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\".")
+@click.option("--partition", "partitions", multiple=True, metavar="PATH", help="Look only in this partition path. Repeatable.")
+@_metadata_option
+def delete(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    keys: tuple[str, ...],
+    keys_file: str | None,
+    how: str | None,
+    condition: str | None,
+    partitions: tuple[str, ...],
+    commit_metadata: Mapping[str, str],
+) -> None:
+    """Delete rows of TABLE: those with the keys given, or those that match a condition."""
+    if sum((bool(keys), keys_file is not None, condition is not None)) != 1:
+        raise click.UsageError("give either --key, --keys-file or --filter")
+    opened = open_for(table, options, storage_options)
+    what: object = condition
+    if keys:
+        what = _typed_keys(opened, keys)
+    elif keys_file is not None:
+        what = _keys_of_file(opened, _source(keys_file, how))
+    with progress("delete"):
+        result = opened.delete(what, partitions=list(partitions) or None, commit_metadata=commit_metadata)
+    say_result(result, as_json)
+
+
+def _typed_keys(table: Table, keys: tuple[str, ...]) -> pa.Table | pa.Array:
+    """Keys as typed on the command line, in the types of the key columns."""
+    import pyarrow as pa
+
+    from lakefmt.cli.inputs import parse_texts
+
+    fields = table.properties.record_key_fields
+    if len(fields) == 1:
+        return parse_texts(fields[0], pa.array(keys), table.schema.field(fields[0]).type)
+    columns: dict[str, list[str]] = {name: [] for name in fields}
+    for key in keys:
+        for name, value in _key_object(key, fields).items():
+            columns[name].append(value)
+    return pa.table({n: parse_texts(n, pa.array(v, pa.string()), table.schema.field(n).type) for n, v in columns.items()})
+
+
+def _key_object(text: str, fields: tuple[str, ...]) -> dict[str, str]:
+    expected = f"a JSON object with {', '.join(fields)} is expected"
+    try:
+        key = json.loads(text)
+    except ValueError:
+        raise click.BadParameter(expected, param_hint="--key") from None
+    if not isinstance(key, dict) or set(key) != set(fields):
+        raise click.BadParameter(expected, param_hint="--key")
+    if any(value is None or isinstance(value, dict | list) for value in key.values()):
+        raise click.BadParameter("the parts of a key are texts, numbers or true and false", param_hint="--key")
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in key.items()}
+
+
+def _keys_of_file(table: Table, source: Source) -> pa.Table:
+    import pyarrow as pa
+
+    from lakefmt.cli.inputs import open_batches
+
+    names = [name.split(".", 1)[0] for name in table.properties.record_key_fields]
+    kinds = pa.schema([table.schema.field(name) for name in names])
+    batches = list(open_batches([source], kinds))
+    return pa.Table.from_batches(batches) if batches else kinds.empty_table()
+
+
+@click.command(short_help="Undo an instant.")
+@table_options
+@click.argument("instant")
+@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be done, and end.")
+@click.option("--force", is_flag=True, help="Also when the writer of a pending instant may still be alive.")
+def rollback(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    instant: str,
+    yes: bool,
+    only_plan: bool,
+    force: bool,
+) -> None:
+    """Undo a pending INSTANT of TABLE, or its newest commit: the plan is shown, then you are asked."""
+    from lakefmt.errors import StateError
+    from lakefmt.write.undo import plan_undo
+
+    opened = open_for(table, options, storage_options)
+    plan = plan_undo(opened.access, instant)
+    if not as_json:
+        click.echo(str(plan))
+    if only_plan:
+        if as_json:
+            say_json({"plan": _plan_as_json(plan)})
+        return
+    if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
+        raise StateError("nothing was rolled back: it takes your yes, or --yes")
+    _say_rollback(plan, opened.rollback(instant, force=force), as_json)
+
+
+def _say_rollback(plan: RollbackPlan, result: CommitResult, as_json: bool) -> None:
+    if as_json:
+        say_json({"plan": _plan_as_json(plan), "result": result_as_json(result)})
+    else:
+        click.echo(f"rolled back {plan.target}: {plan.num_files} files deleted, by rollback {result.instant}")
+
+
+def _plan_as_json(plan: RollbackPlan) -> dict[str, object]:
+    return {
+        "target": plan.target,
+        "action": plan.action.value,
+        "files": [name for names in plan.files.values() for name in names],
+    }

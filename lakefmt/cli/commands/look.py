@@ -1,0 +1,91 @@
+"""`lakefmt timeline`, `lakefmt files` and `lakefmt stats`: looking changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefmt.cli.options import open_for, table_options
+from lakefmt.cli.results import say_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lakefmt.filegroups.model import FileSlice
+
+__all__ = ["files", "stats", "timeline"]
+
+
+def _draw(drawing: RenderableType) -> None:
+    from rich.console import Console
+
+    # Where nobody looks, lines are as long as they are.
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(drawing if console.is_terminal else drawing, width=None if console.is_terminal else 400)
+
+
+@click.command(short_help="Draw the timeline.")
+@table_options
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Only the newest instants.")
+def timeline(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    limit: int | None,
+) -> None:
+    """Draw the active timeline of TABLE, oldest first; --json prints an array."""
+    from lakefmt.cli.drawing import draw_timeline
+
+    entries = list(open_for(table, options, storage_options).timeline)
+    entries = entries[-limit:] if limit else entries
+    if as_json:
+        say_json([{**dataclasses.asdict(entry), "seconds": entry.seconds} for entry in entries])
+    else:
+        _draw(draw_timeline(entries))
+
+
+@click.command(short_help="Show the files of the latest snapshot.")
+@table_options
+@click.option("--partition", "partitions", multiple=True, metavar="PATH", help="Only this partition path. Repeatable.")
+def files(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    partitions: tuple[str, ...],
+) -> None:
+    """Show the latest file slices of TABLE with their sizes; --json prints an array."""
+    from lakefmt.cli.drawing import draw_slices
+
+    opened = open_for(table, options, storage_options)
+    slices = opened.file_groups(list(partitions) or None)
+    if as_json:
+        say_json([_slice_as_json(piece) for piece in slices])
+    else:
+        _draw(draw_slices(opened.access.store.url, slices))
+
+
+def _slice_as_json(piece: FileSlice) -> dict[str, object]:
+    return {
+        "partition": piece.partition,
+        "file_id": piece.file_id,
+        "instant": piece.instant,
+        "size_bytes": piece.size_bytes,
+        "base_file": None if piece.base is None else piece.base.path,
+        "log_files": [log.path for log in piece.logs],
+    }
+
+
+@click.command(short_help="Count rows, files and bytes.")
+@table_options
+def stats(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
+    """Count the rows, files and bytes of TABLE's latest snapshot."""
+    found = open_for(table, options, storage_options).stats()
+    if as_json:
+        say_json(dataclasses.asdict(found))
+    else:
+        click.echo(str(found))

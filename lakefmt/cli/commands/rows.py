@@ -1,0 +1,121 @@
+"""`lakefmt read` and `lakefmt incremental`: rows go out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from lakefmt.cli.options import open_for, table_options
+from lakefmt.cli.progress import progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["incremental", "read"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+def _row_options(command: _Command) -> _Command:
+    """Which rows and columns, and what to make of them."""
+    for add in (
+        click.option("--output", "-O", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write to a file, which appears when it is complete."),
+        click.option("--format", "how", type=click.Choice(["table", "csv", "jsonl", "parquet"]), help="Default: what FILE's name tells, else table."),
+        click.option("--limit", "-n", type=click.IntRange(min=0), help="The most rows; without it a table shows 20, all else everything."),
+        click.option("--meta-columns", is_flag=True, help="Also the five _hoodie_ columns."),
+        click.option("--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\"."),
+        click.option("--columns", "-c", metavar="NAMES", help="Columns, separated by commas, in the order wanted."),
+        table_options,
+    ):
+        command = add(command)
+    return command
+
+
+@click.command(short_help="Read rows.")
+@_row_options
+@click.option("--as-of", metavar="INSTANT", help="The table as it was: an instant or an ISO date and time with its zone.")
+@click.option("--query", type=click.Choice(["snapshot", "read_optimized"]), default="snapshot", show_default=True, help="What counts as the table's rows.")
+def read(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    columns: str | None,
+    condition: str | None,
+    meta_columns: bool,
+    as_of: str | None,
+    query: str,
+    **out: Any,
+) -> None:
+    """Read rows of TABLE; --json prints one object per line."""
+    opened = open_for(table, options, storage_options)
+    reader = opened.scan(_names(columns), condition, as_of, query, meta_columns=meta_columns)
+    _write(reader.schema, reader, as_json=as_json, **out)
+
+
+@click.command(short_help="Read what was written since an instant.")
+@_row_options
+@click.option("--start", required=True, metavar="INSTANT", help="Exclusive: a completion time or ISO date and time; 000 for everything.")
+@click.option("--end", metavar="INSTANT", help="Inclusive; default: now.")
+def incremental(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    columns: str | None,
+    condition: str | None,
+    meta_columns: bool,
+    start: str,
+    end: str | None,
+    **out: Any,
+) -> None:
+    """Read the rows of TABLE written after --start, the latest image of each.
+
+    Where the next pull begins is told on stderr, as `next start: INSTANT`.
+    """
+    from lakefmt.read.snapshot import NEXT_START
+
+    opened = open_for(table, options, storage_options)
+    rows = opened.incremental(start, end, _names(columns), condition, meta_columns=meta_columns)
+    _write(rows.schema.remove_metadata(), rows.replace_schema_metadata(None).to_batches(), as_json=as_json, **out)
+    click.echo(f"next start: {rows.schema.metadata[NEXT_START].decode()}", err=True)
+
+
+def _names(columns: str | None) -> list[str] | None:
+    return None if columns is None else [name.strip() for name in columns.split(",")]
+
+
+def _write(
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    as_json: bool,
+    how: str | None,
+    output: Path | None,
+    limit: int | None,
+) -> None:
+    from lakefmt.cli.outputs import write_rows
+
+    chosen = _format(how, output, as_json=as_json)
+    if chosen == "parquet" and output is None and sys.stdout.isatty():
+        raise click.UsageError("Parquet is not for a terminal: give --output FILE or pipe it")
+    with progress("reading") as count:
+        write_rows(schema, batches, chosen, output, limit, count)
+
+
+def _format(how: str | None, output: Path | None, *, as_json: bool) -> str:
+    if as_json:
+        if how not in (None, "jsonl"):
+            raise click.UsageError("--json prints JSON lines: leave out --format")
+        return "jsonl"
+    if how is None and output is not None:
+        how = _SUFFIXES.get(output.suffix.lower())
+        if how is None:
+            raise click.UsageError(f"the name {output} does not tell a format: give --format")
+    return how or "table"

@@ -1,0 +1,119 @@
+"""Drawings of a table: its timeline, its file slices, its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakefmt.cli.units import size_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.tree import Tree
+
+    from lakefmt.filegroups.model import FileSlice
+    from lakefmt.read.inspection import TimelineEntry
+
+__all__ = ["draw_directory", "draw_slices", "draw_timeline"]
+
+_SIGNS = {"requested": ("○", "yellow"), "inflight": ("◐", "yellow"), "completed": ("●", "green")}
+
+
+def draw_timeline(entries: Sequence[TimelineEntry]) -> RenderableType:
+    """Return the timeline as one line per instant, oldest first, along a rail."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not entries:
+        return Text("(no instants)")
+    grid = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for title, side in _COLUMNS:
+        grid.add_column(title, justify="right" if side == ">" else "left", no_wrap=True)
+    for place, entry in enumerate(entries):
+        sign, colour = _SIGNS[entry.state]
+        grid.add_row(Text(sign, colour), *_cells(entry))
+        if place + 1 < len(entries):
+            grid.add_row(Text("│", "dim"))
+    return grid
+
+
+_COLUMNS = (
+    ("", "<"),
+    ("instant", "<"),
+    ("action", "<"),
+    ("operation", "<"),
+    ("inserted", ">"),
+    ("updated", ">"),
+    ("deleted", ">"),
+    ("files", ">"),
+    ("written", ">"),
+    ("took", ">"),
+)
+
+
+def _cells(entry: TimelineEntry) -> tuple[str, ...]:
+    took = "" if entry.seconds is None else f"{entry.seconds:.3f} s"
+    if not entry.operation:
+        pending = "" if entry.state == "completed" else entry.state
+        return (entry.time, entry.action, pending, "", "", "", "", "", took)
+    counts = (f"{number:,}" if number else "·" for number in (entry.inserts, entry.updates, entry.deletes))
+    return (entry.time, entry.action, entry.operation, *counts, f"{entry.files:,}", size_text(entry.bytes_written), took)
+
+
+def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:
+    """Return the latest file slices as a tree: partition, file group, and what each weighs."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    grouped: dict[str, list[FileSlice]] = {}
+    for piece in slices:
+        grouped.setdefault(piece.partition, []).append(piece)
+    total = sum(piece.size_bytes for pieces in grouped.values() for piece in pieces)
+    tree = Tree(Text(f"{root}  {size_text(total)}", "bold"), guide_style="dim")
+    for partition, pieces in sorted(grouped.items()):
+        weight = size_text(sum(piece.size_bytes for piece in pieces))
+        branch = tree.add(Text(f"{partition or '(no partitions)'}  {len(pieces):,} file groups, {weight}"))
+        for piece in pieces:
+            logs = f", {len(piece.logs)} logs" if piece.logs else ""
+            branch.add(Text(f"{piece.file_id}  {piece.instant}  {size_text(piece.size_bytes)}{logs}"))
+    return tree
+
+
+def draw_directory(root: Path, opened: Sequence[str]) -> RenderableType:
+    """Return a directory as a tree with sizes; only the folders in `opened` show their files, the others are counted.
+
+    Args:
+        root: a local directory.
+        opened: paths relative to `root`.
+    """
+    from rich.text import Text
+    from rich.tree import Tree
+
+    tree = Tree(Text(f"{root}  {_weight(root)}", "bold"), guide_style="dim")
+    _add_folder(tree, root, root, frozenset(opened))
+    return tree
+
+
+def _add_folder(tree: Tree, folder: Path, root: Path, opened: frozenset[str]) -> None:
+    from rich.text import Text
+
+    for path in sorted(folder.iterdir(), key=_by_kind_and_number):
+        name = path.relative_to(root).as_posix()
+        if not path.is_dir():
+            tree.add(Text(f"{path.name}  {size_text(path.stat().st_size)}"))
+            continue
+        branch = tree.add(Text(f"{path.name}/  {_weight(path)}"))
+        if name in opened:
+            _add_folder(branch, path, root, opened)
+
+
+def _by_kind_and_number(path: Path) -> tuple[bool, str, int, str]:
+    """Folders first; month=2 before month=10."""
+    head, _, tail = path.name.rpartition("=")
+    return (not path.is_dir(), head, int(tail) if tail.isdecimal() else 0, path.name)
+
+
+def _weight(folder: Path) -> str:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return f"{len(sizes):,} files, {size_text(sum(sizes))}" if sizes else "empty"

@@ -1,0 +1,111 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from lakefmt.table import Table
+
+__all__ = ["Pair", "as_mapping", "json_option", "open_for", "table_options", "wants_json"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_JSON = "lakefmt.cli.json"
+
+
+class Pair(click.ParamType):
+    """``key=value``. What is wrong with a value is said without showing it: it may be a secret."""
+
+    name = "key=value"
+
+    def __init__(self, *, typed: bool = False) -> None:
+        """With `typed`, ``true``, ``false`` and JSON objects are what they say; all else is text."""
+        self._typed = typed
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, object]:
+        """Return key and value."""
+        if isinstance(value, tuple):
+            return value
+        key, sign, text = str(value).partition("=")
+        if not sign or not key.strip():
+            self.fail("expected key=value", param, ctx)
+        return key.strip(), self._value(text, param, ctx) if self._typed else text
+
+    def _value(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        if text in ("true", "false"):
+            return text == "true"
+        if not text.startswith("{"):
+            return text
+        try:
+            return json.loads(text)
+        except ValueError:
+            self.fail("a value that begins with { must be a JSON object", param, ctx)
+
+
+def as_mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """Return repeated pairs as a mapping; a key given twice is wrong usage."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise click.BadParameter("a key is given twice", ctx, param)
+    return found
+
+
+def _remember_json(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    ctx.meta[_JSON] = value
+    return value
+
+
+def wants_json(ctx: click.Context) -> bool:
+    """Say whether the command was called with ``--json``."""
+    return bool(ctx.meta.get(_JSON))
+
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    # Eager: an error in a later option is told in JSON, too.
+    is_eager=True,
+    callback=_remember_json,
+    help="Print JSON; an error, too, is then a JSON object (on stderr).",
+)
+
+_storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    type=Pair(typed=True),
+    multiple=True,
+    callback=as_mapping,
+    metavar="KEY=VALUE",
+    help="Credential or setting of the store, for fsspec; never shown. Repeatable.",
+)
+
+_option = click.option(
+    "--option",
+    "options",
+    type=Pair(),
+    multiple=True,
+    callback=as_mapping,
+    metavar="KEY=VALUE",
+    help="Setting of this call, such as hoodie.parquet.max.file.size=1048576. Repeatable.",
+)
+
+
+def table_options(command: _Command) -> _Command:
+    """Add what every command on a table takes: its path, ``--json``, ``--option`` and ``--storage-option``."""
+    for add in (json_option, _option, _storage_option, click.argument("table")):
+        command = add(command)
+    return command
+
+
+def open_for(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> Table:
+    """Open the table a command was given."""
+    from lakefmt.table import open_table
+
+    return open_table(table, options=options, storage_options=storage_options)

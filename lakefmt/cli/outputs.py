@@ -1,0 +1,202 @@
+"""Where rows go: a table on the terminal, CSV, JSON lines or a Parquet file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from pyarrow import csv
+
+from lakefmt.cli.texts import cell_texts, csv_columns, json_lines, text_bytes
+from lakefmt.errors import UnsupportedFeature
+
+__all__ = ["FORMATS", "write_rows"]
+
+FORMATS = ("table", "csv", "jsonl", "parquet")
+
+#: Rows shown in a table when nobody says how many.
+_SHOWN = 20
+_WIDEST = 40
+_BATCH_ROWS = 65_536
+
+
+class _Sink(Protocol):
+    """Takes batches of one schema, then ends."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def write_rows(
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    how: str,
+    output: Path | None,
+    limit: int | None,
+    count: Callable[[int], None],
+) -> None:
+    """Write rows as `how` says, in bounded memory.
+
+    Args:
+        schema: of all batches.
+        batches: the rows.
+        how: one of :data:`FORMATS`.
+        output: a file, which appears when it is complete; None: standard output.
+        limit: the most rows; None: all of them, in a table the first twenty.
+        count: is told how many rows went by.
+
+    Raises:
+        UnsupportedFeature: a column has no form in that format.
+    """
+    shown = limit if limit is not None or how != "table" else _SHOWN
+    with _opened(output) as target:
+        sink = _sink(how, schema, target, limit is None)
+        # A table is told of one row more than it shows: so it knows that there are more.
+        for batch in _first(batches, None if shown is None else shown + (how == "table" and limit is None)):
+            for piece in range(0, batch.num_rows, _BATCH_ROWS):
+                part = batch.slice(piece, _BATCH_ROWS)
+                sink.write(part)
+                count(part.num_rows)
+        sink.close()
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[BinaryIO]:
+    if output is None:
+        target = click.get_binary_stream("stdout")
+        yield target
+        target.flush()
+        return
+    partial = output.with_name(f"{output.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _first(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.RecordBatch]:
+    if most is None:
+        yield from batches
+        return
+    left = most
+    for batch in batches if left else ():
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+        if not left:
+            return
+
+
+def _sink(how: str, schema: pa.Schema, target: BinaryIO, is_preview: bool) -> _Sink:
+    if how == "csv":
+        return _Csv(schema, target)
+    if how == "jsonl":
+        return _JsonLines(target)
+    return _Parquet(schema, target) if how == "parquet" else _Terminal(schema, target, is_preview)
+
+
+class _JsonLines:
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._target.write(text_bytes(json_lines(batch)))
+
+    def close(self) -> None:
+        pass
+
+
+class _Csv:
+    def __init__(self, schema: pa.Schema, target: BinaryIO) -> None:
+        first = csv_columns(pa.RecordBatch.from_pylist([], schema))
+        self._writer = csv.CSVWriter(target, first.schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(csv_columns(batch))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Parquet:
+    def __init__(self, schema: pa.Schema, target: BinaryIO) -> None:
+        import pyarrow.parquet as pq
+
+        try:
+            self._writer = pq.ParquetWriter(target, schema, compression="zstd")
+        except pa.ArrowNotImplementedError as error:
+            raise UnsupportedFeature(f"Parquet cannot hold these columns: {error}") from error
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Terminal:
+    """Columns side by side, as many as the terminal is wide; what is left out is said."""
+
+    def __init__(self, schema: pa.Schema, target: BinaryIO, is_preview: bool) -> None:
+        self._schema, self._target, self._is_preview = schema, target, is_preview
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    def close(self) -> None:
+        table = pa.Table.from_batches(self._batches, self._schema)
+        more = self._is_preview and table.num_rows > _SHOWN
+        table = table.slice(0, _SHOWN) if more else table
+        drawn = [_drawn(name, table.column(i)) for i, name in enumerate(table.column_names)]
+        room = shutil.get_terminal_size().columns if self._target.isatty() else 0
+        kept = _fitting([width for _, width in drawn], room)
+        lines = _side_by_side([column for column, _ in drawn[:kept]])
+        self._target.write(text_bytes(lines))
+        notes = [f"{table.num_rows:,} rows"] if not more else [f"the first {_SHOWN} rows; --limit shows more"]
+        notes += [f"{len(drawn) - kept} more columns: --columns chooses"] if kept < len(drawn) else []
+        self._target.write(f"({'; '.join(notes)})\n".encode())
+
+
+def _drawn(name: str, column: pa.ChunkedArray) -> tuple[pa.Array, int]:
+    """A column's head, rule and cells, all of one width."""
+    values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    heads = cell_texts(pa.array([name]), _WIDEST)
+    cells = cell_texts(values, _WIDEST)
+    widths = pc.utf8_length(pa.concat_arrays([heads, cells]))
+    width = int(str(pc.max(widths)))
+    pad = pc.utf8_lpad if _is_number(column.type) else pc.utf8_rpad
+    rule = pa.array(["─" * width], heads.type)
+    return pa.concat_arrays([pad(heads, width), rule, pad(cells, width)]), width
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+def _fitting(widths: list[int], room: int) -> int:
+    """How many columns, of those widths with two spaces between them, fit; at least one; all where room is 0."""
+    used, kept = 0, 0
+    for width in widths:
+        used += width + (2 if kept else 0)
+        if room and kept and used > room:
+            break
+        kept += 1
+    return kept
+
+
+def _side_by_side(columns: list[pa.Array]) -> pa.Array:
+    if not columns:
+        return pa.array([], pa.large_string())
+    joined = pc.binary_join_element_wise(*columns, pa.scalar("  ", columns[0].type))
+    trimmed = pc.utf8_rtrim_whitespace(joined)
+    return pc.binary_join_element_wise(trimmed, pa.scalar("\n", trimmed.type), pa.scalar("", trimmed.type))

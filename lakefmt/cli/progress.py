@@ -1,0 +1,80 @@
+"""A progress bar on stderr, for a person who waits more than a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["progress"]
+
+_PATIENCE_SECONDS = 1.0
+
+
+class _Bar:
+    """Counts from the start; shows itself when `_PATIENCE_SECONDS` have passed."""
+
+    def __init__(self, title: str, total: int | None) -> None:
+        self._title, self._total, self._done = title, total, 0
+        self._lock = threading.Lock()
+        self._shown: Progress | None = None
+        self._ended = False
+        self._timer = threading.Timer(_PATIENCE_SECONDS, self._show)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def advance(self, amount: int) -> None:
+        """Count `amount` more rows."""
+        with self._lock:
+            self._done += amount
+            if self._shown is not None:
+                self._shown.update(self._shown.task_ids[0], completed=self._done)
+
+    def end(self) -> None:
+        """Take the bar away."""
+        self._timer.cancel()
+        with self._lock:
+            self._ended = True
+            if self._shown is not None:
+                self._shown.stop()
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            *((BarColumn(),) if self._total else ()),
+            TextColumn("{task.completed:,} rows"),
+            TimeElapsedColumn(),
+        )
+        with self._lock:
+            if self._ended:
+                return
+            self._shown = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._shown.add_task(self._title, total=self._total, completed=self._done)
+            self._shown.start()
+
+
+@contextmanager
+def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a bar while the block runs, if it takes long and stderr is a terminal; yields how to count rows.
+
+    Args:
+        title: what goes on.
+        total: rows in all, when known.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _amount: None
+        return
+    bar = _Bar(title, total)
+    try:
+        yield bar.advance
+    finally:
+        bar.end()

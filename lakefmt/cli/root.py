@@ -1,0 +1,67 @@
+"""The group of all commands, and what becomes of an error: exit status 1 and one line."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import traceback
+
+import click
+
+from lakefmt.cli.commands.change import delete, rollback, write
+from lakefmt.cli.commands.create import create
+from lakefmt.cli.commands.demo import quickstart
+from lakefmt.cli.commands.look import files, stats, timeline
+from lakefmt.cli.commands.rows import incremental, read
+from lakefmt.cli.options import wants_json
+from lakefmt.errors import LakefmtError, StorageError
+
+__all__ = ["main"]
+
+
+class Door(click.Group):
+    """A group whose errors are one line on stderr: ``error[kind]: message``, or a JSON object with ``--json``."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; refused and failed ones end with status 1, wrong usage is click's and ends with 2."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except LakefmtError as error:
+            transient = error.transient if isinstance(error, StorageError) else None
+            _say_error(ctx, error.kind, str(error), transient)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # whoever read our output has left: click ends quietly
+            _say_error(ctx, "io", f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+        except Exception as error:  # noqa: BLE001 - a person is shown one line, never a stack
+            _say_error(ctx, "internal", f"{type(error).__name__}: {error} (LAKEFMT_DEBUG=1 shows where; please report)")
+        ctx.exit(1)
+
+
+def _say_error(ctx: click.Context, kind: str, message: str, transient: bool | None = None) -> None:
+    if os.environ.get("LAKEFMT_DEBUG") == "1":
+        traceback.print_exc()
+    line = " ".join(message.split())
+    if not wants_json(ctx):
+        click.echo(f"error[{kind}]: {line}", err=True)
+        return
+    said: dict[str, object] = {"kind": kind, "message": line}
+    if transient is not None:
+        said["transient"] = transient
+    click.echo(json.dumps({"error": said}), err=True)
+
+
+@click.group(cls=Door, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="lakefmt", prog_name="lakefmt")
+def main() -> None:
+    """Apache Hudi tables from the shell.
+
+    Exit status: 0 done, 1 refused or failed, 2 wrong usage.
+    """
+
+
+for _command in (create, write, read, incremental, delete, timeline, files, stats, rollback, quickstart):
+    main.add_command(_command)
