@@ -81,42 +81,139 @@ def _restated(key: str, table_key: str) -> Setting:
 MIB = 1024 * 1024
 
 _ALL: Final[tuple[Setting, ...]] = (
-    _honoured("lakefmt.durability", _text, "fsync", "`fsync`: data files and completed instants reach the disk before "
-              "a commit returns; `none`: they reach the page cache", choices=("fsync", "none")),
+    _honoured(
+        "lakefmt.durability",
+        _text,
+        "fsync",
+        "`fsync`: data files and completed instants reach the disk before "
+        "a commit returns; `none`: they reach the page cache",
+        choices=("fsync", "none"),
+    ),
     _honoured("lakefmt.write.threads", int, 0, "threads that write files; 0: as many as cores, at most 8", minimum=0),
-    _honoured("lakefmt.write.window.bytes", int, 128 * MIB, "bytes of a stream that are held while it is spread over "
-              "partitions", minimum=1024),
-    _honoured("lakefmt.write.null_list_elements", _text, "refuse", "`refuse`: null elements in lists are refused, "
-              "because Spark's rewrite of such a file fails; `allow`: they are written", choices=("refuse", "allow")),
+    _honoured(
+        "lakefmt.write.window.bytes",
+        int,
+        128 * MIB,
+        "bytes of a stream that are held while it is spread over partitions",
+        minimum=1024,
+    ),
+    _honoured(
+        "lakefmt.write.null_list_elements",
+        _text,
+        "refuse",
+        "`refuse`: null elements in lists are refused, "
+        "because Spark's rewrite of such a file fails; `allow`: they are written",
+        choices=("refuse", "allow"),
+    ),
     _honoured("hoodie.parquet.max.file.size", int, 120 * MIB, "target size of a base file in bytes", minimum=1024),
-    _honoured("hoodie.parquet.small.file.limit", int, 100 * MIB, "base files below this many bytes take new rows "
-              "before new files are made; 0 switches that off", minimum=0),
-    _honoured("hoodie.copyonwrite.record.size.estimate", int, 0, "bytes per stored row when no earlier commit tells; "
-              "0: guessed from the batch", minimum=0),
-    _honoured("hoodie.parquet.compression.codec", _text, "zstd", "codec of base files",
-              choices=("zstd", "snappy", "gzip", "none")),
+    _honoured(
+        "hoodie.parquet.small.file.limit",
+        int,
+        100 * MIB,
+        "base files below this many bytes take new rows before new files are made; 0 switches that off",
+        minimum=0,
+    ),
+    _honoured(
+        "hoodie.copyonwrite.record.size.estimate",
+        int,
+        0,
+        "bytes per stored row when no earlier commit tells; 0: guessed from the batch",
+        minimum=0,
+    ),
+    _honoured(
+        "hoodie.parquet.compression.codec",
+        _text,
+        "zstd",
+        "codec of base files",
+        choices=("zstd", "snappy", "gzip", "none"),
+    ),
     _honoured("lakefmt.parquet.compression.level", int, 1, "level of codecs that have one", minimum=1),
-    _honoured("hoodie.parquet.bloom.filter.enabled", _bool, True, "write a key filter into every base file; without "
-              "one a Spark writer with the bloom index fails"),
+    _honoured(
+        "hoodie.parquet.bloom.filter.enabled",
+        _bool,
+        True,
+        "write a key filter into every base file; without one a Spark writer with the bloom index fails",
+    ),
     _honoured("hoodie.index.bloom.num_entries", int, 0, "planned keys per filter; 0: sized to the file", minimum=0),
     _honoured("hoodie.index.bloom.fpp", float, 1e-9, "false positives per probe of a filter", minimum=0),
-    _honoured("hoodie.bloom.index.filter.dynamic.max.entries", int, 100000, "most keys before a filter stops growing",
-              minimum=1),
+    _honoured(
+        "hoodie.bloom.index.filter.dynamic.max.entries",
+        int,
+        100000,
+        "most keys before a filter stops growing",
+        minimum=1,
+    ),
     _honoured("hoodie.bloom.index.prune.by.ranges", _bool, True, "use key ranges before filters"),
     _honoured("hoodie.index.type", _text, None, "the index of this call instead of the table's"),
-    _honoured("hoodie.metadata.enable", _bool, None, "`false` drops an existing metadata table before the write, as "
-              "Hudi does; `true` is refused, because lakefmt does not keep one yet"),
+    _honoured(
+        "hoodie.metadata.enable",
+        _bool,
+        None,
+        "`false` drops an existing metadata table before the write, as "
+        "Hudi does; `true` is refused, because lakefmt does not keep one yet",
+    ),
     _honoured("hoodie.combine.before.upsert", _bool, True, "records of one batch with equal keys are combined first"),
     _honoured("hoodie.combine.before.insert", _bool, False, "the same for inserts"),
     _honoured("hoodie.combine.before.delete", _bool, True, "the same for deletes"),
-    _honoured("hoodie.write.lock.provider", _text, None, "class name of the lock; `FileSystemBasedLockProvider` "
-              "shares `.hoodie/lock` with Spark"),
+    _honoured(
+        "hoodie.write.lock.provider",
+        _text,
+        None,
+        "class name of the lock; `FileSystemBasedLockProvider` shares `.hoodie/lock` with Spark",
+    ),
     _honoured("hoodie.write.lock.wait_time_ms", int, 60000, "longest wait for the table lock", minimum=0),
     _honoured("hoodie.client.heartbeat.interval_in_ms", int, 60000, "time between two signs of life", minimum=10),
-    _honoured("hoodie.client.heartbeat.tolerable.misses", int, 10, "missed signs of life before a writer counts as "
-              "dead", minimum=0),
-    _honoured("hoodie.datasource.write.operation", _text, None, "the verb, for callers that bring Spark's options",
-              choices=("upsert", "insert", "bulk_insert", "delete")),
+    _honoured(
+        "hoodie.client.heartbeat.tolerable.misses",
+        int,
+        10,
+        "missed signs of life before a writer counts as dead",
+        minimum=0,
+    ),
+    _honoured(
+        "hoodie.datasource.write.operation",
+        _text,
+        None,
+        "the verb, for callers that bring Spark's options",
+        choices=(
+            "upsert",
+            "insert",
+            "bulk_insert",
+            "delete",
+            "insert_overwrite",
+            "insert_overwrite_table",
+            "delete_partition",
+        ),
+    ),
+    _honoured(
+        "hoodie.datasource.write.insert.drop.duplicates",
+        _bool,
+        False,
+        "inserts leave out rows whose key is stored or comes twice",
+    ),
+    _honoured(
+        "hoodie.datasource.write.payload.class",
+        _text,
+        None,
+        "`EmptyHoodieRecordPayload` turns an upsert into a delete of its keys; other classes must be the table's",
+        choices=("org.apache.hudi.common.model.emptyhoodierecordpayload",),
+    ),
+    _honoured(
+        "hoodie.bloom.index.update.partition.path",
+        _bool,
+        True,
+        "with `global_bloom`: a row whose key is stored in another partition moves to its own; `false`: it is written "
+        "where its key is",
+    ),
+    _honoured("hoodie.simple.index.update.partition.path", _bool, True, "the same for `global_simple`"),
+    _honoured("hoodie.write.commit.callback.on", _bool, False, "post every commit to an address"),
+    _honoured("hoodie.write.commit.callback.http.url", _text, None, "that address"),
+    _honoured(
+        "hoodie.write.commit.callback.http.timeout.seconds", int, 5, "longest wait for it, in seconds", minimum=1
+    ),
+    _honoured(
+        "hoodie.write.commit.callback.http.api.key", _text, None, "sent as `HUDI-CALLBACK-KEY`; never kept anywhere"
+    ),
     _restated("hoodie.table.name", "hoodie.table.name"),
     _restated("hoodie.datasource.write.table.name", "hoodie.table.name"),
     _restated("hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields"),

@@ -24,6 +24,7 @@ from lakefmt.errors import StateError
 from lakefmt.storage.opening import open_store
 from lakefmt.values import CommitResult, WriteOperation
 from lakefmt.write.files import write_assigned
+from lakefmt.write.request import WriteRequest
 from lakefmt.write.session import WriteSession, find_session
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
@@ -58,9 +59,8 @@ def begin_write(
         MetadataTablePresent: see there for the way out.
     """
     chosen = operation if isinstance(operation, WriteOperation) else WriteOperation(operation.upper())
-    return WriteSession.begin(
-        table.access, chosen, options or {}, incoming=schema, commit_metadata=commit_metadata
-    ).context
+    request = WriteRequest(chosen, dict(options or {}), dict(commit_metadata or {}))
+    return WriteSession.begin(table.access, request, schema).context
 
 
 def assign(context: WriteContext, data: object) -> list[tuple[FileAssignment, list[pa.Table]]]:

@@ -25,6 +25,9 @@ from lakefmt.schema_types import is_list_like, struct_fields
 
 __all__ = ["conform", "is_castable", "reconcile"]
 
+#: Casts what is not nested, or raises one of the refusals.
+Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
+_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidKey)
 _MOST_ELEMENTS: Final = np.iinfo(np.int32).max
 
 
@@ -80,7 +83,7 @@ def reconcile(table: pa.Table, schema: pa.Schema) -> pa.Table:
 class _Walk:
     """One way through nested columns: `leaf` casts what is not nested, `error` is what goes wrong here."""
 
-    leaf: Callable[[pa.Array, pa.DataType], pa.Array]
+    leaf: Leaf
     error: type[LakefmtError]
     drops: bool
 
@@ -120,8 +123,10 @@ class _Walk:
             return self.map(array, kind, path)
         try:
             return self.leaf(array, kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidKey) as error:
-            raise self.error(_story(array, kind, path, row, error)) from None
+        except _REFUSALS as error:
+            at = None if row is None else _first_failure(array, kind, self.leaf)
+            where = "" if at is None or row is None else f" (first at row {row + at}: {_shown(array[at])})"
+            raise self.error(f"column {path!r} holds {array.type}, not the table's {kind}: {error}{where}") from None
 
     def struct(self, array: pa.StructArray, kind: pa.DataType, path: str) -> pa.Array:
         have = {field.name: child for field, child in zip(struct_fields(array.type), array.flatten(), strict=True)}
@@ -217,44 +222,53 @@ def _cast_exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_integer(array.type) and pt.is_decimal(kind):
         # Arrow looks at the type's largest number, not at those that are there.
         array = array.cast(pa.decimal128(38, 0))
-    if pt.is_decimal(array.type) and _too_large(array, kind).true_count:
+    if pt.is_decimal(array.type) and pt.is_decimal(kind) and _is_too_large(array, kind):
         raise pa.ArrowInvalid(f"a number has more than {kind.precision - kind.scale} digits before the point")
     found = array.cast(kind)
-    if pt.is_floating(kind) and pt.is_floating(array.type) and _lost(array, found).true_count:
-        raise pa.ArrowInvalid("a number would be rounded")
+    if pt.is_floating(kind) and pt.is_floating(array.type) and kind.bit_width < array.type.bit_width:
+        # Arrow rounds, and calls it safe.
+        rounded = pc.and_(pc.not_equal(found.cast(array.type), array), pc.invert(pc.is_nan(array)))
+        if rounded.true_count:
+            raise pa.ArrowInvalid("a number would be rounded")
     return found
 
 
-def _too_large(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Say which decimals have more digits before the point than `kind` has: Arrow lets some of them wrap around."""
+def _is_too_large(array: pa.Array, kind: pa.DataType) -> bool:
+    """Say whether a decimal has more digits before the point than `kind`: Arrow lets some of them wrap around."""
     whole = kind.precision - kind.scale
     if array.type.precision - array.type.scale <= whole:
-        return pc.is_null(pa.nulls(0))
-    return pc.greater_equal(pc.abs(array), pa.scalar(decimal.Decimal(10**whole), array.type))
+        return False
+    bound = pa.scalar(decimal.Decimal(10**whole), array.type)
+    return bool(pc.greater_equal(pc.abs(array), bound).true_count)
 
 
-def _lost(array: pa.Array, cast: pa.Array) -> pa.Array:
-    back = cast.cast(array.type, safe=False)
-    differs = pc.not_equal(back, array)
-    if pt.is_floating(array.type):
-        differs = pc.and_(differs, pc.invert(pc.is_nan(array)))
-    return pc.fill_null(differs, False)
+def _first_failure(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> int | None:
+    """Return the first row that `leaf` cannot cast, found by halving; None when not even an empty array can be."""
+    good, bad = 0, len(array)
+    if _fails(array.slice(0, 0), kind, leaf):
+        return None
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if _fails(array.slice(good, middle - good), kind, leaf):
+            bad = middle
+        else:
+            good = middle
+    return good
 
 
-def _story(array: pa.Array, kind: pa.DataType, path: str, row: int | None, error: Exception) -> str:
-    """Say what does not fit, and where it is as far as that is cheap to find out."""
-    said = f"column {path!r} holds {array.type}, the table stores {kind}: {error}"
-    if row is None or not is_castable(array.type, kind):
-        return said
+def _fails(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> bool:
     try:
-        is_decimal = pt.is_decimal(array.type) and pt.is_decimal(kind)
-        lost = _too_large(array, kind) if is_decimal else _lost(array, array.cast(kind, safe=False))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return said
-    if not lost.true_count:
-        return said
-    at = int(np.flatnonzero(lost.to_numpy(zero_copy_only=False))[0])
-    return f"{said} (first at row {row + at}: {str(array[at])[:100]})"
+        leaf(array, kind)
+    except _REFUSALS:
+        return True
+    return False
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return str(value)[:100]
+    except (OverflowError, ValueError):
+        return "a value that Python cannot show"
 
 
 def _cast_forward(array: pa.Array, kind: pa.DataType) -> pa.Array:

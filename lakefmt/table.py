@@ -13,20 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config import Settings, resolve_settings
-from lakefmt.write.creation import run_creation
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
 from lakefmt.read.filters import Filter
+from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.storage.opening import open_store
 from lakefmt.table_config import TableConfig
-from lakefmt.write.undo import rollback_instant
 from lakefmt.values import RECORD_KEY, CommitResult, PartitionPath, WriteOperation
-from lakefmt.write.deletes import keys_to_delete
+from lakefmt.write.callbacks import notify
+from lakefmt.write.changes import keys_to_delete, updated_rows
+from lakefmt.write.creation import run_creation
 from lakefmt.write.incoming import open_stream, read_all
+from lakefmt.write.request import WriteRequest, honour_spark_options
 from lakefmt.write.session import WriteSession
+from lakefmt.write.undo import rollback_instant
 
 if TYPE_CHECKING:
     import duckdb
@@ -160,8 +162,10 @@ class Table:
 
         Args:
             data: anything that holds Arrow data.
-            partial: missing columns are filled with nulls for new keys.
-            **call: ``options``, ``commit_metadata``, ``on_commit``, ``schema_change`` as for every writing verb.
+            partial: rows may lack columns: stored values stay, new keys get nulls.
+            **call: as every writing verb takes them: ``options`` (settings), ``commit_metadata`` (texts kept in the
+                commit), ``on_commit`` (called with the result; when it fails the commit stands),
+                ``schema_change`` (``"add"`` or ``"strict"``).
 
         Raises:
             SchemaMismatch: the data do not fit.
@@ -173,21 +177,104 @@ class Table:
             >>> t.upsert(pa.table({"id": ["a", "a", "b"]})).num_inserts
             2
         """
-        return self._write(WriteOperation.UPSERT, data, partial=partial, **call)
+        return self._write(WriteOperation.UPSERT, data, call, partial=partial)
 
-    def insert(self, data: object, **call: Any) -> CommitResult:
-        """Add rows without looking for their keys; small files are filled first. Arguments as for :meth:`upsert`."""
-        return self._write(WriteOperation.INSERT, data, **call)
+    def insert(self, data: object, *, drop_duplicates: bool = False, **call: Any) -> CommitResult:
+        """Add rows without looking for their keys; small files are filled first.
 
-    def bulk_insert(self, data: object, *, sort: str = "none", **call: Any) -> CommitResult:
+        Args:
+            data: anything that holds Arrow data.
+            drop_duplicates: leave out rows whose key is stored already or comes twice.
+            **call: as for :meth:`upsert`.
+
+        Example:
+            >>> t = create_table("memory://doc-insert", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a"]}))
+            >>> t.insert(pa.table({"id": ["a", "b", "b"]}), drop_duplicates=True).num_inserts
+            1
+        """
+        return self._write(WriteOperation.INSERT, data, call, drop_duplicates=drop_duplicates)
+
+    def bulk_insert(
+        self, data: object, *, sort: str = "none", drop_duplicates: bool = False, **call: Any
+    ) -> CommitResult:
         """Add rows as new files, in bounded memory however long the stream is.
 
         Args:
             data: anything that holds Arrow data; an iterable of batches is never held whole.
-            sort: ``"none"``, ``"partition"`` or ``"global"``: order by partition and key within each window.
+            sort: ``"none"``; ``"partition"``: by partition and key within each window of
+                ``lakefmt.write.window.bytes``; ``"global"``: over all rows, spilling to temporary files.
+            drop_duplicates: as for :meth:`insert`; then the rows are held in memory.
             **call: as for :meth:`upsert`.
+
+        Example:
+            >>> t = create_table("memory://doc-bulk", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> t.bulk_insert(pa.table({"id": [f"{n}-{i}" for i in range(9)]}) for n in range(3)).num_inserts
+            27
         """
-        return self._write(WriteOperation.BULK_INSERT, data, sort=sort, **call)
+        return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort, drop_duplicates=drop_duplicates)
+
+    def insert_overwrite(self, data: object, **call: Any) -> CommitResult:
+        """Replace everything in the partitions that `data` touches by its rows.
+
+        Args:
+            data: anything that holds Arrow data.
+            **call: as for :meth:`upsert`.
+
+        Example:
+            >>> t = create_table("memory://doc-overwrite", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a", "b"]}))
+            >>> _ = t.insert_overwrite(pa.table({"id": ["c"]}))
+            >>> t.read()["id"].to_pylist()
+            ['c']
+        """
+        return self._write(WriteOperation.INSERT_OVERWRITE, data, call)
+
+    def insert_overwrite_table(self, data: object, **call: Any) -> CommitResult:
+        """Replace the whole table's rows by those of `data`; arguments as for :meth:`insert_overwrite`."""
+        return self._write(WriteOperation.INSERT_OVERWRITE_TABLE, data, call)
+
+    def delete_partitions(self, partitions: Sequence[str], **call: Any) -> CommitResult:
+        """Remove whole partitions.
+
+        Args:
+            partitions: partition paths, such as ``"city=sf"``.
+            **call: as for :meth:`upsert`.
+
+        Raises:
+            InvalidInputError: the table has no such partition.
+        """
+        with self._writing:
+            known = set(self.access.listing().partitions())
+            unknown = [path for path in partitions if path not in known]
+            if unknown:
+                raise InvalidInputError(f"no partition {', '.join(map(repr, unknown))}; see table.partitions()")
+            request, observer = _request(WriteOperation.DELETE_PARTITION, call)
+            session = WriteSession.begin(self.access, request)
+            result = session.run_delete_partitions([PartitionPath(path) for path in partitions])
+        return _observed(self.access, result or _nothing(request), request, observer)
+
+    def update(self, filter: Filter, values: Mapping[str, object], **call: Any) -> CommitResult:
+        """Set columns of the rows that a filter selects.
+
+        Args:
+            filter: as for :meth:`read`.
+            values: column → new value, a literal or an Arrow expression over the row.
+            **call: as for :meth:`upsert`.
+
+        Raises:
+            InvalidInputError: a key or partition column is among the values, or a column is not there.
+
+        Example:
+            >>> t = create_table("memory://doc-update", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a", "b"], "v": [1, 2]}))
+            >>> t.update("v = 2", {"v": 3}).num_updates
+            1
+        """
+        with self._writing:
+            state = self.access.load()
+            changed = updated_rows(self.access, state, Snapshot(self.access, state).read(filter=filter), values)
+            return self._write(WriteOperation.UPSERT, changed, call)
 
     def delete(self, what: object, *, partitions: Sequence[str] | None = None, **call: Any) -> CommitResult:
         """Remove rows, by key or by filter.
@@ -209,78 +296,30 @@ class Table:
             1
         """
         places = None if partitions is None else [PartitionPath(p) for p in partitions]
+        request, observer = _request(WriteOperation.DELETE, call)
         with self._writing:
             state = self.access.load()
             if isinstance(what, str | pc.Expression):
-                found = Snapshot(self.access, state).read([RECORD_KEY], what)
-                keys = found.column(0).combine_chunks()
+                keys = Snapshot(self.access, state).read([RECORD_KEY], what).column(0).combine_chunks()
             else:
                 keys = keys_to_delete(self.access, state, what)
-            return self._run_delete(keys, places, **call)
+            result = None
+            if len(keys) or request.commit_metadata:
+                result = WriteSession.begin(self.access, request).run_delete(keys, places)
+        return _observed(self.access, result or _nothing(request), request, observer)
 
-    def _run_delete(
-        self,
-        keys: pa.StringArray,
-        places: Sequence[PartitionPath] | None,
-        *,
-        options: Mapping[str, object] | None = None,
-        commit_metadata: Mapping[str, str] | None = None,
-        on_commit: OnCommit | None = None,
-    ) -> CommitResult:
+    def _write(self, operation: WriteOperation, data: object, call: Mapping[str, Any], **asked: Any) -> CommitResult:
         started = perf_counter()
-        if not len(keys) and not commit_metadata:
-            return CommitResult(None, operation=WriteOperation.DELETE, seconds=perf_counter() - started)
-        session = WriteSession.begin(
-            self.access, WriteOperation.DELETE, options or {}, commit_metadata=commit_metadata
-        )
-        with session.undone_on_error():
-            assigned = session.assign_deletes(keys, places)
-            if not assigned and not commit_metadata:
-                session.abort()
-                return CommitResult(None, operation=WriteOperation.DELETE, seconds=perf_counter() - started)
-            result = session.commit(session.write_deletes(keys, assigned))
-        return _observed(result, on_commit)
-
-    def _write(
-        self,
-        operation: WriteOperation,
-        data: object,
-        *,
-        options: Mapping[str, object] | None = None,
-        commit_metadata: Mapping[str, str] | None = None,
-        on_commit: OnCommit | None = None,
-        schema_change: str = "add",
-        partial: bool = False,
-        sort: str = "none",
-    ) -> CommitResult:
-        started = perf_counter()
-        if schema_change not in ("add", "strict"):
-            raise InvalidInputError(f"unknown schema_change {schema_change!r}: expected 'add' or 'strict'")
+        request, observer = _request(operation, call, **asked)
         schema, tables = open_stream(data)
-        whole = None if operation is WriteOperation.BULK_INSERT else read_all(schema, tables)
+        rows = tables if request.streams else read_all(schema, tables)
         with self._writing:
-            if whole is not None and not whole.num_rows and not commit_metadata:
-                return CommitResult(None, operation=operation, seconds=perf_counter() - started)
-            session = WriteSession.begin(
-                self.access,
-                operation,
-                options or {},
-                incoming=schema if schema.names else None,
-                schema_change=schema_change,
-                partial=partial,
-                commit_metadata=commit_metadata,
-            )
-            with session.undone_on_error():
-                if whole is None:
-                    statuses, rows = session.stream(tables, sort)
-                    if not rows and not commit_metadata:
-                        session.abort()
-                        return CommitResult(None, operation=operation, seconds=perf_counter() - started)
-                else:
-                    batch = session.key(whole)
-                    statuses = session.write(batch, session.assign_batch(batch))
-                result = session.commit(statuses)
-        return _observed(result, on_commit)
+            result = None
+            if not isinstance(rows, pa.Table) or rows.num_rows or request.keeps_empty:
+                incoming = schema if schema.names else None
+                result = WriteSession.begin(self.access, request, incoming).run(rows)
+        result = replace(result or _nothing(request), seconds=perf_counter() - started)
+        return _observed(self.access, result, request, observer)
 
     def rollback(self, instant: str, *, force: bool = False) -> CommitResult:
         """Undo a pending instant, or the newest completed one.
@@ -433,11 +472,29 @@ def _reopen(url: str, options: Mapping[str, object]) -> Table:
     return open_table(url, options=options)
 
 
-def _observed(result: CommitResult, on_commit: OnCommit | None) -> CommitResult:
-    if on_commit is None:
+def _request(operation: WriteOperation, call: Mapping[str, Any], **asked: Any) -> tuple[WriteRequest, OnCommit | None]:
+    allowed = {"options", "commit_metadata", "on_commit", "schema_change"}
+    if unknown := call.keys() - allowed:
+        raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}: a writing verb takes {sorted(allowed)}")
+    request = WriteRequest(
+        operation,
+        dict(call.get("options") or {}),
+        dict(call.get("commit_metadata") or {}),
+        call.get("schema_change", "add"),
+        **asked,
+    )
+    return honour_spark_options(request), call.get("on_commit")
+
+
+def _nothing(request: WriteRequest) -> CommitResult:
+    return CommitResult(None, operation=request.operation)
+
+
+def _observed(
+    access: TableAccess, result: CommitResult, request: WriteRequest, observer: OnCommit | None
+) -> CommitResult:
+    """Tell whoever wants to know; the commit stands whatever becomes of that."""
+    if result.instant is None:
         return result
-    try:
-        on_commit(result)
-    except Exception as error:  # noqa: BLE001 - the commit stands whatever its observer does
-        return replace(result, warnings=(*result.warnings, f"on_commit failed: {type(error).__name__}: {error}"))
-    return result
+    failures = notify(access, result, {**access.options, **request.options}, observer)
+    return replace(result, warnings=(*result.warnings, *failures)) if failures else result

@@ -8,6 +8,7 @@ was left out. With ``CI=true`` a missing judge is a failure; elsewhere the closi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -119,16 +120,12 @@ def run_bounded(command: list[str], limit_seconds: float) -> int:
 
 
 def _stop(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
-    # The stage leads a session of its own: its workers, servers and JVM go with it.
-    for number in (first, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(timeout=KILL_AFTER_SECONDS)
-            return
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
+    # The stage leads a session of its own: its workers, servers and JVM go with it, those that do not listen too.
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, first)
+        process.wait(timeout=KILL_AFTER_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def read_counts(report: Path) -> dict[str, int]:

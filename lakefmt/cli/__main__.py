@@ -3,4 +3,4 @@
 from lakefmt.cli import main
 
 if __name__ == "__main__":
-    main(prog_name="lakefmt")
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,15 +10,24 @@ from typing import TYPE_CHECKING
 from lakefmt.cli.units import size_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.tree import Tree
 
     from lakefmt.filegroups.model import FileSlice
     from lakefmt.read.inspection import TimelineEntry
 
-__all__ = ["draw_directory", "draw_slices", "draw_timeline"]
+__all__ = ["draw_directory", "draw_slices", "draw_timeline", "plain_console"]
 
+_WIDE = 400
 _SIGNS = {"requested": ("○", "yellow"), "inflight": ("◐", "yellow"), "completed": ("●", "green")}
+
+
+def plain_console() -> Console:
+    """Return a console on standard output that adds nothing of its own; without a terminal lines are never cut."""
+    from rich.console import Console
+
+    is_terminal = sys.stdout.isatty()
+    return Console(highlight=False, emoji=False, width=None if is_terminal else _WIDE)
 
 
 def draw_timeline(entries: Sequence[TimelineEntry]) -> RenderableType:
@@ -58,7 +68,15 @@ def _cells(entry: TimelineEntry) -> tuple[str, ...]:
         pending = "" if entry.state == "completed" else entry.state
         return (entry.time, entry.action, pending, "", "", "", "", "", took)
     counts = (f"{number:,}" if number else "·" for number in (entry.inserts, entry.updates, entry.deletes))
-    return (entry.time, entry.action, entry.operation, *counts, f"{entry.files:,}", size_text(entry.bytes_written), took)
+    return (
+        entry.time,
+        entry.action,
+        entry.operation,
+        *counts,
+        f"{entry.files:,}",
+        size_text(entry.bytes_written),
+        took,
+    )
 
 
 def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:

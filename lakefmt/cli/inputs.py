@@ -7,13 +7,13 @@ as UTC. Columns that the table does not have get the type their first values sho
 from __future__ import annotations
 
 import io
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import click
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -21,7 +21,7 @@ from pyarrow import csv, json
 
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 
-__all__ = ["FORMATS", "STDIN", "Source", "guess_format", "open_batches", "read_schema"]
+__all__ = ["FORMATS", "STDIN", "Source", "guess_format", "open_batches", "parse_texts", "read_schema"]
 
 FORMATS = ("parquet", "csv", "jsonl")
 STDIN = "-"
@@ -121,7 +121,7 @@ def _guarded(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _opened(source: Source) -> BinaryIO:
-    return click.get_binary_stream("stdin") if source.place == STDIN else Path(source.place).open("rb")
+    return sys.stdin.buffer if source.place == STDIN else Path(source.place).open("rb")
 
 
 # --- Parquet ------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _seekable(source: Source) -> BinaryIO:
     if source.place != STDIN:
         return Path(source.place).open("rb")
     aside = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    while block := click.get_binary_stream("stdin").read(_BLOCK):
+    while block := sys.stdin.buffer.read(_BLOCK):
         aside.write(block)
     aside.seek(0)
     return aside
@@ -234,11 +234,16 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         kind = schema.field(name).type if name in schema.names else column.type
-        columns.append(_parsed(name, column, kind) if pt.is_string(column.type) else column)
+        columns.append(parse_texts(name, column, kind) if pt.is_string(column.type) else column)
     return pa.record_batch(columns, names=batch.schema.names)
 
 
-def _parsed(name: str, texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def parse_texts(name: str, texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return texts as the values of a column; moments without a zone are in UTC.
+
+    Raises:
+        SchemaMismatch: a text is no value of that type, or the type has no form as text.
+    """
     if pt.is_string(kind) or pt.is_large_string(kind):
         return texts
     if pt.is_nested(kind) or pt.is_binary(kind):

@@ -11,13 +11,17 @@ import click
 if TYPE_CHECKING:
     from lakefmt.table import Table
 
-__all__ = ["Pair", "as_mapping", "json_option", "open_for", "table_options", "wants_json"]
+    _ParamType = click.ParamType[tuple[str, object]]
+else:
+    _ParamType = click.ParamType  # takes no type parameter before click 8.3
+
+__all__ = ["Pair", "as_mapping", "json_option", "open_for", "table_argument", "table_options", "wants_json"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _JSON = "lakefmt.cli.json"
 
 
-class Pair(click.ParamType):
+class Pair(_ParamType):
     """``key=value``. What is wrong with a value is said without showing it: it may be a secret."""
 
     name = "key=value"
@@ -26,9 +30,7 @@ class Pair(click.ParamType):
         """With `typed`, ``true``, ``false`` and JSON objects are what they say; all else is text."""
         self._typed = typed
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, object]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, object]:
         """Return key and value."""
         if isinstance(value, tuple):
             return value
@@ -97,9 +99,13 @@ _option = click.option(
 )
 
 
+#: The table a command is about: a path or URL.
+table_argument = click.argument("table")
+
+
 def table_options(command: _Command) -> _Command:
-    """Add what every command on a table takes: its path, ``--json``, ``--option`` and ``--storage-option``."""
-    for add in (json_option, _option, _storage_option, click.argument("table")):
+    """Add what every command on a table takes besides its place: ``--json``, ``--option``, ``--storage-option``."""
+    for add in (_storage_option, _option, json_option):
         command = add(command)
     return command
 

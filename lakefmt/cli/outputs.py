@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-import click
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from pyarrow import csv
 
-from lakefmt.cli.texts import cell_texts, csv_columns, json_lines, text_bytes
+from lakefmt.cli.texts import cell_texts, csv_head, csv_lines, json_lines, text_bytes
 from lakefmt.errors import UnsupportedFeature
 
 __all__ = ["FORMATS", "write_rows"]
@@ -71,7 +70,7 @@ def write_rows(
 @contextmanager
 def _opened(output: Path | None) -> Iterator[BinaryIO]:
     if output is None:
-        target = click.get_binary_stream("stdout")
+        target = sys.stdout.buffer
         yield target
         target.flush()
         return
@@ -117,14 +116,14 @@ class _JsonLines:
 
 class _Csv:
     def __init__(self, schema: pa.Schema, target: BinaryIO) -> None:
-        first = csv_columns(pa.RecordBatch.from_pylist([], schema))
-        self._writer = csv.CSVWriter(target, first.schema)
+        self._target = target
+        target.write(csv_head(schema).encode())
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(csv_columns(batch))
+        self._target.write(text_bytes(csv_lines(batch)))
 
     def close(self) -> None:
-        self._writer.close()
+        pass
 
 
 class _Parquet:
@@ -170,7 +169,7 @@ class _Terminal:
 def _drawn(name: str, column: pa.ChunkedArray) -> tuple[pa.Array, int]:
     """A column's head, rule and cells, all of one width."""
     values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    heads = cell_texts(pa.array([name]), _WIDEST)
+    heads = cell_texts(pa.array([name], pa.large_string()), _WIDEST)
     cells = cell_texts(values, _WIDEST)
     widths = pc.utf8_length(pa.concat_arrays([heads, cells]))
     width = int(str(pc.max(widths)))
@@ -197,6 +196,6 @@ def _fitting(widths: list[int], room: int) -> int:
 def _side_by_side(columns: list[pa.Array]) -> pa.Array:
     if not columns:
         return pa.array([], pa.large_string())
-    joined = pc.binary_join_element_wise(*columns, pa.scalar("  ", columns[0].type))
-    trimmed = pc.utf8_rtrim_whitespace(joined)
-    return pc.binary_join_element_wise(trimmed, pa.scalar("\n", trimmed.type), pa.scalar("", trimmed.type))
+    between, end, nothing = (pa.scalar(sign, columns[0].type) for sign in ("  ", "\n", ""))
+    trimmed = pc.utf8_rtrim_whitespace(pc.binary_join_element_wise(*columns, between))
+    return pc.binary_join_element_wise(trimmed, end, nothing)

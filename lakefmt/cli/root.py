@@ -6,9 +6,11 @@ import errno
 import json
 import os
 import traceback
+from typing import Any
 
 import click
 
+from lakefmt import __version__
 from lakefmt.cli.commands.change import delete, rollback, write
 from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.demo import quickstart
@@ -22,6 +24,11 @@ __all__ = ["main"]
 
 class Door(click.Group):
     """A group whose errors are one line on stderr: ``error[kind]: message``, or a JSON object with ``--json``."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run as click does, under the name `lakefmt` however Python was started."""
+        extra["prog_name"] = extra.get("prog_name") or "lakefmt"
+        return super().main(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; refused and failed ones end with status 1, wrong usage is click's and ends with 2."""
@@ -38,7 +45,7 @@ class Door(click.Group):
             _say_error(ctx, "io", f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
         except Exception as error:  # noqa: BLE001 - a person is shown one line, never a stack
             _say_error(ctx, "internal", f"{type(error).__name__}: {error} (LAKEFMT_DEBUG=1 shows where; please report)")
-        ctx.exit(1)
+        return ctx.exit(1)
 
 
 def _say_error(ctx: click.Context, kind: str, message: str, transient: bool | None = None) -> None:
@@ -55,7 +62,7 @@ def _say_error(ctx: click.Context, kind: str, message: str, transient: bool | No
 
 
 @click.group(cls=Door, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="lakefmt", prog_name="lakefmt")
+@click.version_option(__version__, prog_name="lakefmt")
 def main() -> None:
     """Apache Hudi tables from the shell.
 

@@ -67,6 +67,7 @@ class _Reader:
 
     text: str
     place: int = 0
+    began: int = 0
     depth: int = 0
 
     def fields(self) -> list[pa.Field]:
@@ -76,7 +77,7 @@ class _Reader:
         names = [field.name for field in found]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise self.wrong(f"the column {twice[0]} is there twice")
+            raise self.wrong(f"the column {twice[0]} is there twice", self.place)
         return found
 
     def field(self) -> pa.Field:
@@ -157,8 +158,8 @@ class _Reader:
     def take(self, group: str, wanted: str) -> str:
         match = _TOKEN.match(self.text, self.place)
         if match is None or match[group] is None:
-            raise self.wrong(f"expected {wanted}")
-        self.place = match.end()
+            raise self.wrong(f"expected {wanted}", self.place)
+        self.began, self.place = match.start(group), match.end()
         return match[group]
 
     def accept(self, sign: str) -> bool:
@@ -170,15 +171,16 @@ class _Reader:
 
     def expect(self, sign: str) -> None:
         if not self.accept(sign):
-            raise self.wrong(f"expected {sign!r}")
+            raise self.wrong(f"expected {sign!r}", self.place)
 
     def expect_end(self) -> None:
         if self.text[self.place :].strip():
-            raise self.wrong("expected ',' or the end")
+            raise self.wrong("expected ',' or the end", self.place)
 
-    def wrong(self, why: str) -> InvalidInputError:
-        rest = self.text[self.place : self.place + 20]
-        return InvalidInputError(f"schema: {why} at character {self.place + 1}, before {rest!r}")
+    def wrong(self, why: str, place: int | None = None) -> InvalidInputError:
+        place = self.began if place is None else place
+        rest = self.text[place : place + 20]
+        return InvalidInputError(f"{why} at character {place + 1}" + (f", {rest!r}" if rest else ", the end"))
 
 
 _NESTED: dict[str, Callable[[_Reader], pa.DataType]] = {

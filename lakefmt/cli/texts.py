@@ -17,7 +17,7 @@ import pyarrow.types as pt
 
 from lakefmt.errors import UnsupportedFeature
 
-__all__ = ["cell_texts", "csv_columns", "json_lines", "json_texts", "text_bytes"]
+__all__ = ["cell_texts", "csv_head", "csv_lines", "json_lines", "json_texts", "text_bytes"]
 
 _TEXT = pa.large_string()
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
@@ -25,11 +25,11 @@ _CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
-    """Return one JSON object per row, each ending with a line feed.
+    r"""Return one JSON object per row, each ending with a line feed.
 
     Example:
-        >>> json_lines(pa.record_batch({"a": [1, None], "b": ["x", "\\n"]})).to_pylist()
-        ['{"a": 1, "b": "x"}\\n', '{"a": null, "b": "\\\\u000a"}\\n']
+        >>> json_lines(pa.record_batch({"a": [1, None], "b": ["x", "\n"]})).to_pylist()
+        ['{"a": 1, "b": "x"}\n', '{"a": null, "b": "\\u000a"}\n']
     """
     if not batch.num_columns or not batch.num_rows:
         return pa.array([], _TEXT)
@@ -52,7 +52,17 @@ def json_texts(array: pa.Array) -> pa.Array:
     Raises:
         UnsupportedFeature: the type has no form in JSON here.
     """
-    return pc.fill_null(_json(_plain(array)), "null")
+    return pc.fill_null(_json(_plain(array)), _constant("null"))
+
+
+def _constant(text: str | None) -> pa.Scalar:
+    return pa.scalar(text, _TEXT)
+
+
+def _glued(*parts: pa.Array | str) -> pa.Array:
+    """Parts put one behind the other, row by row; null where one of them is."""
+    typed = [_constant(part) if isinstance(part, str) else part.cast(_TEXT) for part in parts]
+    return pc.binary_join_element_wise(*typed, _constant(""))
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -91,17 +101,22 @@ def _leaf_text(array: pa.Array) -> pa.Array:
     if pt.is_date(kind) or pt.is_time(kind):
         return array.cast(_TEXT)
     if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
-        return _base64(array.cast(pa.large_binary()))
+        return _masked(_base64(array.cast(pa.large_binary())), array)
     raise UnsupportedFeature(f"a column of type {kind} cannot be written as text: choose Parquet")
 
 
-def _floats(array: pa.Array) -> pa.Array:
+def _decimal_texts(array: pa.Array) -> pa.Array:
+    """Floats as the shortest decimals that mean them; whole ones end with ``.0``, so that they stay floats."""
     kind = pa.float32() if pt.is_float16(array.type) else array.type
-    texts = array.cast(kind).cast(_TEXT)
-    words = (("nan", '"NaN"'), ("inf", '"Infinity"'), ("-inf", '"-Infinity"'))
+    return pc.replace_substring_regex(array.cast(kind).cast(_TEXT), "^(-?[0-9]+)$", r"\1.0")
+
+
+def _floats(array: pa.Array) -> pa.Array:
+    texts = _decimal_texts(array)
+    words = (("nan", '"NaN"'), ("-nan", '"NaN"'), ("inf", '"Infinity"'), ("-inf", '"-Infinity"'))
     for found, meant in words:
-        texts = pc.if_else(pc.equal(texts, found), meant, texts)
-    return pc.replace_substring_regex(texts, "^-nan$", '"NaN"')
+        texts = pc.if_else(pc.equal(texts, _constant(found)), _constant(meant), texts)
+    return texts
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
@@ -110,7 +125,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _without_controls(texts: pa.Array) -> pa.Array:
-    """Control characters as ``\\u001b``: JSON asks for some of them, and no terminal may be given orders by a table."""
+    r"""Control characters as ``\u001b``: JSON asks for some of them, and no terminal may be given orders by a table."""
     if not pc.any(pc.match_substring_regex(texts, _CONTROL), min_count=0).equals(pa.scalar(True)):
         return texts
     for control in _CONTROLS:
@@ -119,18 +134,17 @@ def _without_controls(texts: pa.Array) -> pa.Array:
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise('"', texts, '"', "").cast(_TEXT)
+    return _glued('"', texts, '"')
 
 
 def _object(names: Sequence[str], columns: Sequence[pa.Array], end: str = "}") -> pa.Array:
     """Objects with one text per name and row."""
     if not columns:
         raise UnsupportedFeature("a struct without fields cannot be written as text")
-    parts: list[pa.Array | pa.Scalar] = []
+    parts: list[pa.Array | str] = []
     for name, column in zip(names, columns, strict=True):
-        sign = "{" if not parts else ", "
-        parts += [pa.scalar(f"{sign}{json.dumps(name)}: ", _TEXT), column.cast(_TEXT)]
-    return pc.binary_join_element_wise(*parts, pa.scalar(end, _TEXT), pa.scalar("", _TEXT))
+        parts += [f"{', ' if parts else '{'}{json.dumps(name)}: ", column]
+    return _glued(*parts, end)
 
 
 def _map(array: pa.MapArray) -> pa.Array:
@@ -140,20 +154,18 @@ def _map(array: pa.MapArray) -> pa.Array:
     names = json_texts(keys)
     if not (pt.is_string(keys.type) or pt.is_large_string(keys.type)):
         names = _quoted(pc.replace_substring(names, '"', ""))
-    pairs = pc.binary_join_element_wise(names, json_texts(items), ": ").cast(_TEXT)
-    return _masked(_bracketed(pairs, pa.array(np.diff(ends)), "{}"), array)
+    return _masked(_bracketed(_glued(names, ": ", json_texts(items)), pa.array(np.diff(ends)), "{}"), array)
 
 
 def _bracketed(children: pa.Array, lengths: pa.Array, brackets: str) -> pa.Array:
     """Children joined by their parents, who have so many each."""
     ends = np.concatenate([[0], np.cumsum(np.asarray(lengths).astype(np.int64))])
     grouped = pa.LargeListArray.from_arrays(pa.array(ends), children.cast(_TEXT))
-    joined = pc.binary_join(grouped, pa.scalar(", ", _TEXT))
-    return pc.binary_join_element_wise(brackets[0], joined.cast(pa.string()), brackets[1], "").cast(_TEXT)
+    return _glued(brackets[0], pc.binary_join(grouped, _constant(", ")), brackets[1])
 
 
 def _masked(texts: pa.Array, like: pa.Array) -> pa.Array:
-    return pc.if_else(like.is_valid(), texts, pa.scalar(None, _TEXT))
+    return pc.if_else(like.is_valid(), texts, _constant(None))
 
 
 def _base64(array: pa.Array) -> pa.Array:
@@ -177,32 +189,63 @@ def _base64(array: pa.Array) -> pa.Array:
 # --- CSV and terminal ---------------------------------------------------------------------------------------------
 
 
-def csv_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with every column as something that CSV can hold; nested values are JSON, null stays null."""
-    return pa.record_batch({n: _csv(_plain(c)) for n, c in zip(batch.schema.names, batch.columns, strict=True)})
+def csv_lines(batch: pa.RecordBatch) -> pa.Array:
+    r"""Return one line of CSV per row (RFC 4180, but for its line end); null is empty, empty text is quoted.
+
+    Example:
+        >>> csv_lines(pa.record_batch({"a": [1, None], "b": ["x, y", ""]})).to_pylist()
+        ['1,"x, y"\n', ',""\n']
+    """
+    if not batch.num_columns or not batch.num_rows:
+        return pa.array([], _TEXT)
+    cells = [pc.fill_null(_cell(_plain(column)), _constant("")) for column in batch.columns]
+    between = [part for cell in cells for part in (",", cell)][1:]
+    return _glued(*between, "\n")
 
 
-def _csv(array: pa.Array) -> pa.Array:
+def csv_head(schema: pa.Schema) -> str:
+    """Return the line that names the columns."""
+    names = _quoted_if_needed(pa.array(schema.names, _TEXT))
+    return ",".join(map(str, names)) + "\n"
+
+
+def _cell(array: pa.Array) -> pa.Array:
+    """A column's values as cells of CSV; null stays null."""
     kind = array.type
+    if pt.is_nested(kind):
+        return _quoted_if_needed(_json(array))
+    texts = _value_texts(array)
+    return _quoted_if_needed(texts) if pt.is_string(kind) or pt.is_large_string(kind) else texts
+
+
+def _quoted_if_needed(texts: pa.Array) -> pa.Array:
+    quoted = _glued('"', pc.replace_substring(texts, '"', '""'), '"')
+    needed = pc.or_(pc.match_substring_regex(texts, '[",\r\n]'), pc.equal(texts, _constant("")))
+    return pc.if_else(needed, quoted, texts.cast(_TEXT))
+
+
+def _value_texts(array: pa.Array) -> pa.Array:
+    """A flat column's values as bare texts; null stays null."""
+    kind = array.type
+    if pt.is_floating(kind):
+        return _decimal_texts(array)
     if pt.is_null(kind):
-        return array.cast(pa.string())
-    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_boolean(kind) or pt.is_integer(kind):
-        return array
-    if pt.is_floating(kind) or pt.is_decimal(kind):
-        return array.cast(pa.float32() if pt.is_float16(kind) else kind).cast(pa.string())
-    return _masked(json_texts(array) if pt.is_nested(kind) else _leaf_text(array), array).cast(pa.string())
+        return pa.nulls(len(array), _TEXT)
+    if (
+        pt.is_string(kind)
+        or pt.is_large_string(kind)
+        or pt.is_boolean(kind)
+        or pt.is_integer(kind)
+        or pt.is_decimal(kind)
+    ):
+        return array.cast(_TEXT)
+    return _leaf_text(array)
 
 
 def cell_texts(array: pa.Array, widest: int) -> pa.Array:
     """Return the values as a person reads them in a table: no quotes, no control characters, cut to `widest`."""
     array = _plain(array)
-    kind = array.type
-    if pt.is_string(kind) or pt.is_large_string(kind):
-        texts = _without_controls(array.cast(_TEXT))
-    elif pt.is_nested(kind) or pt.is_null(kind) or pt.is_floating(kind):
-        texts = pc.replace_substring_regex(json_texts(array), '^"(NaN|-?Infinity)"$', r"\1")
-    else:
-        texts = _csv(array).cast(_TEXT)
-    texts = pc.fill_null(texts, "null")
-    cut = pc.binary_join_element_wise(pc.utf8_slice_codeunits(texts, 0, widest - 1), pa.scalar("…", _TEXT), "")
-    return pc.if_else(pc.greater(pc.utf8_length(texts), widest), cut.cast(_TEXT), texts)
+    texts = _json(array) if pt.is_nested(array.type) else _without_controls(_value_texts(array))
+    texts = pc.fill_null(texts, _constant("null"))
+    cut = _glued(pc.utf8_slice_codeunits(texts, 0, widest - 1), "…")
+    return pc.if_else(pc.greater(pc.utf8_length(texts), widest), cut, texts)

@@ -92,10 +92,12 @@ class Incoming:
         table: every column of the file with its meta columns, except the file name's meaning, which the writer sets;
             for a delete by key only the key column is needed.
         deletes: which of the rows remove their key.
+        columns: the columns that replace stored values; None replaces all (a partial update leaves the others).
     """
 
     table: pa.Table
     deletes: Mask
+    columns: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def merge_into_base(base: pa.Table, incoming: Incoming, ordering: Sequence[str],
     fresh = np.flatnonzero(~known & ~incoming.deletes)
     inserts = incoming.table.take(pa.array(fresh)) if len(fresh) else incoming.table.slice(0, 0)
     if len(replaced):
-        base = _replace_rows(base, replaced, incoming.table.take(pa.array(match[wins & ~removes])))
+        base = _replace_rows(base, replaced, incoming.table.take(pa.array(match[wins & ~removes])), incoming.columns)
     if len(removed):
         keep = np.ones(base.num_rows, dtype=bool)
         keep[removed] = False
@@ -158,7 +160,7 @@ def _winners(
     return incoming_wins(new, old)
 
 
-def _replace_rows(base: pa.Table, rows: Rows, replacements: pa.Table) -> pa.Table:
+def _replace_rows(base: pa.Table, rows: Rows, replacements: pa.Table, names: frozenset[str] | None) -> pa.Table:
     selected = np.zeros(base.num_rows, dtype=bool)
     selected[rows] = True
     mask = pa.array(selected)
@@ -166,6 +168,9 @@ def _replace_rows(base: pa.Table, rows: Rows, replacements: pa.Table) -> pa.Tabl
     columns = []
     for field in base.schema:
         column = base.column(field.name)
+        if names is not None and field.name not in names:
+            columns.append(column)
+            continue
         new = replacements.column(field.name).combine_chunks()
         if pa.types.is_nested(field.type):
             # replace_with_mask knows no nested types: gather from both instead.

@@ -8,6 +8,7 @@ Every effect may end *done*, *refused* or *unknown* (the answer was lost). Calle
 
 from __future__ import annotations
 
+import builtins
 import enum
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -109,7 +110,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def list_directories(self, prefix: str = "") -> list[str]:
+    def list_directories(self, prefix: str = "") -> builtins.list[str]:
         """Return the names (relative to the base) of the directories directly inside `prefix`."""
         ...
 

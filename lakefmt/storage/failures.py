@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TypeGuard
 
 from lakefmt.errors import StorageError
 
-__all__ = ["is_transient_code", "os_failure"]
+__all__ = ["is_full", "is_transient_code", "os_failure"]
 
 _TRANSIENT = frozenset(
     {
@@ -52,6 +53,16 @@ def is_transient_code(code: int | None) -> bool:
         (True, False)
     """
     return code in _TRANSIENT
+
+
+def is_full(error: BaseException | None) -> TypeGuard[OSError]:
+    """Return whether somebody who wrote to a file of ours met the end of a disk, or a failing one.
+
+    Example:
+        >>> is_full(OSError(errno.ENOSPC, "x")), is_full(ValueError())
+        (True, False)
+    """
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def os_failure(error: OSError, doing: str, name: str, base: str) -> StorageError:

@@ -25,7 +25,7 @@ import pyarrow.fs as pafs
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
 from lakefmt.storage.addresses import directory_name, is_addressable, is_temporary, object_name, object_names
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome
-from lakefmt.storage.failures import os_failure
+from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.files import ABSENT, READ_FLAGS, flush_path, forget_file, remove_file, remove_tree, sidecar_of
 from lakefmt.storage.placing import AtomicFiles
 from lakefmt.storage.process_lock import HeldLock, hold_file, is_held
@@ -34,7 +34,6 @@ __all__ = ["LocalStore"]
 
 _SINK_BUFFER_BYTES: Final = 256 * 1024
 _TREE_ATTEMPTS: Final = 10
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 
 
 class LocalStore:
@@ -415,7 +414,7 @@ class LocalSink:
             self.file.close()
         forget_file(self._temporary)
         # A full disk, met while somebody wrote to our file object, must not look like a fault of that writer.
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if is_full(error):
             raise self._store._failure(error, "write", self._name) from error
 
 

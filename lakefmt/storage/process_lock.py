@@ -6,14 +6,13 @@ A local store offers them; object stores do not, and there leases by time take t
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # pragma: no cover - not a POSIX system: leases by time are used there
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["HeldLock", "SupportsProcessLocks", "hold_file", "is_held"]
 
@@ -58,8 +57,8 @@ class SupportsProcessLocks(Protocol):
 
 def hold_file(path: Path) -> HeldLock | None:
     """Lock a file without waiting; None when it is held or the system has no such locks."""
-    if fcntl is None:  # pragma: no cover
-        return None
+    if sys.platform == "win32":
+        return None  # leases by time take its place there
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -72,7 +71,7 @@ def hold_file(path: Path) -> HeldLock | None:
 
 def is_held(path: Path) -> bool:
     """Return whether a living process holds the file; a file that is not there is not held."""
-    if fcntl is None:  # pragma: no cover
+    if sys.platform == "win32":
         return False
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -33,6 +33,7 @@ from lakefmt.storage.addresses import (
 )
 from lakefmt.storage.answers import describe, is_transient
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome
+from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.fsspec_objects import FsspecObjects
 from lakefmt.storage.payload import Payload
 from lakefmt.storage.redaction import Redactor, printable_url
@@ -91,7 +92,8 @@ class RemoteStore:
         protocols = [fs.protocol] if isinstance(fs.protocol, str) else list(fs.protocol)
         self._url = printable_url(url or f"{protocols[0]}://{self._root.lstrip('/')}").rstrip("/")
         self._redact = Redactor(getattr(fs, "storage_options", {}))
-        fs.dircache.use_listings_cache = False
+        if hasattr(fs, "dircache"):
+            fs.dircache.use_listings_cache = False
         fs.invalidate_cache()
         is_s3 = not {"s3", "s3a"}.isdisjoint(protocols)
         self._objects: RemoteObjects = S3Objects(fs, self._root) if is_s3 else FsspecObjects(fs, self._root)
@@ -325,6 +327,8 @@ class RemoteSink:
             self.file.close()
         with contextlib.suppress(OSError):
             os.unlink(self._path)
+        if is_full(error):
+            raise os_failure(error, "buffer", self._name, tempfile.gettempdir()) from error
 
 
 class _UncachedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is untyped

@@ -11,6 +11,7 @@ metadata, and a refusal is believed only after the stamp was looked at.
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import logging
 import re
 import secrets
@@ -55,6 +56,9 @@ class S3Objects:
         self._bucket: str = bucket
         self._start: str = f"{key}/" if key else ""
         self.conditional = _botocore_knows_if_none_match()
+        # Several requests for the ranges of one object could return a mix of two; not every release can be told so.
+        told = "max_concurrency" in inspect.signature(fs._cat_file).parameters
+        self._in_one_request = {"max_concurrency": 1} if told else {}
 
     def _call(self, method: str, **arguments: object) -> Answer:
         answer: Answer = self._fs.call_s3(method, Bucket=self._bucket, **arguments)
@@ -71,9 +75,9 @@ class S3Objects:
     def get(self, name: str, limit: int | None) -> bytes:
         """Return an object, or its first `limit` bytes; one request, so never a mix of two objects."""
         path = f"{self._bucket}/{self._key(name)}"
-        options = {"max_concurrency": 1} if hasattr(self._fs, "max_concurrency") else {}
+        start = None if limit is None else 0
         try:
-            data: bytes = self._fs.cat_file(path, start=None if limit is None else 0, end=limit, **options)
+            data: bytes = self._fs.cat_file(path, start=start, end=limit, **self._in_one_request)
         except OSError as error:
             # An empty object has no first byte: a range of it cannot be satisfied.
             if limit is None or status_of(error) != 416:

@@ -196,7 +196,7 @@ def _json_field(name: str, value: object) -> str:
 
 def _json_stats(stats: Iterable[Mapping[str, object]]) -> str:
     texts = [_STAT_JSON({name: value for name, value in stat.items() if value is not None}) for stat in stats]
-    return "[ " + ", ".join(f"{{\n      {text[1:-1]}\n    }}" for text in texts) + " ]"
+    return "[ " + ", ".join(f"{{\n      {text[1:-1]}\n    }}" for text in texts) + " ]" if texts else "[ ]"
 
 
 def _decode_json_commit(kind: BodyKind, data: bytes, what: str) -> dict[str, object]:

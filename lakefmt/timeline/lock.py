@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time as _time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import Protocol
 
@@ -40,18 +40,13 @@ class Lease(Protocol):
 class TableLock(Protocol):
     """Mutual exclusion of everybody who writes one table."""
 
-    def hold(self) -> _Held:
+    def hold(self) -> AbstractContextManager[Lease]:
         """Wait for the lock (bounded), hold it inside the ``with`` block.
 
         Raises:
             LockUnavailable: it could not be had in time.
         """
         ...
-
-
-class _Held(Protocol):
-    def __enter__(self) -> Lease: ...
-    def __exit__(self, *exc: object) -> bool | None: ...
 
 
 class _Certain:

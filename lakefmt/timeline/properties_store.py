@@ -17,8 +17,7 @@ from lakefmt.formats.properties import (
     properties_comment_date,
     table_checksum,
 )
-from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.api import PutOutcome
+from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.timeline.store import settle_put
 
 __all__ = ["PROPERTIES", "create_properties", "load_properties", "update_properties"]

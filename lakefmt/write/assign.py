@@ -18,7 +18,7 @@ from lakefmt.index.api import Located
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.values import FileAssignment
 
-__all__ = ["Assigned", "FileSizing", "assign_rows", "group_rows", "new_file", "rewrite_file"]
+__all__ = ["Assigned", "FileSizing", "Routes", "assign_rows", "group_rows", "new_file", "rewrite_file"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -49,10 +49,14 @@ class FileSizing:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """An assignment and the rows that go with it, as row numbers."""
+    """An assignment and the rows that go with it, as row numbers.
+
+    ``leaving`` marks rows whose key leaves this file for another partition; None: no row does.
+    """
 
     assignment: FileAssignment
     rows: Rows
+    leaving: npt.NDArray[np.bool_] | None = None
 
 
 def new_file(
@@ -64,15 +68,39 @@ def new_file(
     return FileAssignment(partition, file_id, name, None, False, rows, sequence, new_partition=True)
 
 
-def rewrite_file(piece: FileSlice, instant: InstantTime, sequence: int, rows: int, *, match_keys: bool) -> FileAssignment:
+def rewrite_file(
+    piece: FileSlice, instant: InstantTime, sequence: int, rows: int, *, match_keys: bool
+) -> FileAssignment:
     """Return the assignment that rewrites a slice's base file under the same file id."""
     name = base_file_name(piece.file_id, f"{sequence}-0-0", instant)
     return FileAssignment(piece.partition, piece.file_id, name, piece.base, match_keys, rows, sequence)
 
 
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What a look-up found, sorted by what to do with the rows.
+
+    Attributes:
+        stay: pairs whose row is written where its key is stored; None: nothing was looked up, every row is appended.
+        leave: pairs whose key leaves that slice; the row is written anew in its own partition (global indexes).
+        late: rows that lost against what is stored in another partition; they are not written.
+    """
+
+    stay: Located | None
+    leave: Located | None = None
+    late: Rows | None = None
+
+    def num_routed(self, num_rows: int) -> int:
+        """Return how many rows all assignments together must have, doubled and leaving ones included."""
+        # A key that is stored twice (plain inserts) is routed to both places.
+        doubled = 0 if self.stay is None else len(self.stay.rows) - len(np.unique(self.stay.rows))
+        left = 0 if self.leave is None else len(self.leave.rows)
+        return num_rows + doubled + left - (0 if self.late is None else len(self.late))
+
+
 def assign_rows(
     partitions: pa.DictionaryArray,
-    located: Located | None,
+    routes: Routes,
     slices: Sequence[FileSlice],
     sizing: FileSizing,
     instant: InstantTime,
@@ -82,32 +110,42 @@ def assign_rows(
 
     Args:
         partitions: the partition path of every row.
-        located: where rows' keys are stored; None appends every row (plain inserts).
+        routes: where rows' keys are stored.
         slices: the latest file slices of the partitions touched.
         sizing: how large files should be.
         instant: the write's instant time.
         new_uuid: makes names for new file groups.
     """
-    homes = dict(group_rows(located.slices, located.rows)) if located is not None else {}
-    fresh = np.ones(len(partitions), dtype=bool)
-    if located is not None:
-        fresh[located.rows] = False
+    homes = _grouped(routes.stay)
+    left = _grouped(routes.leave)
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
-    for partition, rows in _by_partition(partitions, np.flatnonzero(fresh)):
+    for partition, rows in _by_partition(partitions, _fresh(len(partitions), routes)):
         rest = _fill_small_files(rows, partition, slices, sizing, inserts)
         opened += [(partition, piece) for piece in _split(rest, sizing.rows_per_file)]
     assigned: list[Assigned] = []
-    for number in sorted(homes.keys() | inserts.keys()):
-        rows = np.concatenate([homes.get(number, np.empty(0, np.int64)), *inserts.get(number, [])])
-        assigned.append(
-            Assigned(
-                rewrite_file(slices[number], instant, len(assigned), len(rows), match_keys=located is not None), rows
-            )
-        )
+    for number in sorted(homes.keys() | inserts.keys() | left.keys()):
+        gone = left.get(number, np.empty(0, np.int64))
+        rows = np.concatenate([homes.get(number, gone[:0]), *inserts.get(number, []), gone])
+        marks = np.arange(len(rows)) >= len(rows) - len(gone) if len(gone) else None
+        file = rewrite_file(slices[number], instant, len(assigned), len(rows), match_keys=routes.stay is not None)
+        assigned.append(Assigned(file, rows, marks))
     for partition, rows in opened:
         assigned.append(Assigned(new_file(partition, instant, len(assigned), new_uuid, rows=len(rows)), rows))
     return assigned
+
+
+def _grouped(located: Located | None) -> dict[int, Rows]:
+    return {} if located is None else dict(group_rows(located.slices, located.rows))
+
+
+def _fresh(num_rows: int, routes: Routes) -> Rows:
+    fresh = np.ones(num_rows, dtype=bool)
+    if routes.stay is not None:
+        fresh[routes.stay.rows] = False
+    if routes.late is not None:
+        fresh[routes.late] = False
+    return np.flatnonzero(fresh)
 
 
 def group_rows(numbers: npt.NDArray[np.int64], rows: Rows) -> Iterator[tuple[int, Rows]]:
@@ -131,7 +169,11 @@ def _by_partition(partitions: pa.DictionaryArray, rows: Rows) -> Iterator[tuple[
 
 
 def _fill_small_files(
-    rows: Rows, partition: PartitionPath, slices: Sequence[FileSlice], sizing: FileSizing, inserts: dict[int, list[Rows]]
+    rows: Rows,
+    partition: PartitionPath,
+    slices: Sequence[FileSlice],
+    sizing: FileSizing,
+    inserts: dict[int, list[Rows]],
 ) -> Rows:
     small = [
         (piece.base.size, number)

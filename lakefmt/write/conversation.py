@@ -19,19 +19,22 @@ from lakefmt.config import Settings, resolve_settings
 from lakefmt.errors import CommitConflict, InternalError, StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.schema import arrow_to_avro
+from lakefmt.storage.api import PutOutcome
 from lakefmt.table_config import TableConfig, check_writable, parse_table_config
+from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.conflict import find_conflict
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.heartbeat import Heartbeat, is_alive
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.lock import Lease, TableLock, open_lock
-from lakefmt.timeline.markers import list_marked, marker_directory, remove_markers
+from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.properties_store import recover_properties, update_properties
 from lakefmt.timeline.rollback import finish_rollback, list_files_of_instant, plan_rollback, run_rollback
-from lakefmt.timeline.store import PutOutcome, TimelineStore
+from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import CommitResult, InstantTime, WriteOperation
+from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation
+from lakefmt.write.callbacks import SECRET_OPTIONS
 from lakefmt.write.values import WriteContext, WriteStatus
 
 __all__ = ["LiveWrite", "WriteServices", "abort_write", "begin_write", "commit_write", "table_lock"]
@@ -128,7 +131,7 @@ def begin_write(
         schema_text=arrow_to_avro(schema, config.name),
         file_schema_text=arrow_to_avro(schema, config.name, with_meta=True),
         properties=dict(config.properties),
-        options=merged,
+        options={key: value for key, value in merged.items() if key not in SECRET_OPTIONS},
         commit_metadata=dict(commit_metadata or {}),
     )
     return LiveWrite(context, heartbeat, TableState(config, timeline))
@@ -229,7 +232,7 @@ def _claim(
         if not heartbeat.claim():
             continue
         try:
-            if services.timeline(config).request(time, action) is PutOutcome.DONE:
+            if services.timeline(config).request(time, action, _requested_body(action)) is PutOutcome.DONE:
                 return heartbeat, time
         except BaseException:
             heartbeat.abandon()
@@ -238,8 +241,26 @@ def _claim(
     raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
 
 
-def commit_write(services: WriteServices, live: LiveWrite, statuses: Sequence[WriteStatus]) -> CommitResult:
+def _requested_body(action: Action) -> bytes:
+    if action is not Action.REPLACE_COMMIT:
+        return b""
+    nothing = {"operationType": None, "clusteringPlan": None, "extraMetadata": None, "version": 1}
+    return encode_body(BodyKind.REQUESTED_REPLACE, nothing)
+
+
+def commit_write(
+    services: WriteServices,
+    live: LiveWrite,
+    statuses: Sequence[WriteStatus],
+    replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None,
+) -> CommitResult:
     """Make a write visible, or refuse and leave everything as it was before.
+
+    Args:
+        services: the table and its lock.
+        live: the write.
+        statuses: what the workers wrote; of one file only one is counted.
+        replaced: file groups that readers no longer see, by partition (replacecommits only).
 
     Raises:
         CommitConflict: a commit that completed meanwhile touched the same file groups.
@@ -252,7 +273,7 @@ def commit_write(services: WriteServices, live: LiveWrite, statuses: Sequence[Wr
     metadata = CommitMetadata(
         operation=context.operation,
         stats=tuple(s.stat for s in stats),
-        replaced_file_ids={},
+        replaced_file_ids=replaced or {},
         extra_metadata={**context.commit_metadata, "schema": context.schema_text},
         compacted=False,
     )
@@ -281,14 +302,10 @@ def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[Wr
     return list(by_path.values())
 
 
-def _check_conflicts(
-    services: WriteServices, live: LiveWrite, metadata: CommitMetadata, now: TableState
-) -> None:
+def _check_conflicts(services: WriteServices, live: LiveWrite, metadata: CommitMetadata, now: TableState) -> None:
     seen = {(i.time, i.action) for i in live.state.timeline.commits}
     access = services.access
-    rivals = [
-        (i, access.commit_metadata(now, i)) for i in now.timeline.commits if (i.time, i.action) not in seen
-    ]
+    rivals = [(i, access.commit_metadata(now, i)) for i in now.timeline.commits if (i.time, i.action) not in seen]
     unique = live.context.operation in (WriteOperation.UPSERT, WriteOperation.DELETE)
     conflict = find_conflict(metadata, rivals, keys_are_unique=unique)
     if conflict is not None:
@@ -348,7 +365,6 @@ def abort_write(services: WriteServices, context: WriteContext, heartbeat: Heart
                 continue
             plan = plan_rollback(instant, files)
             run_rollback(access.store, timeline_store, plan, _next_time(services, config, timeline))
-    if not access.store.list_directories(marker_directory(context.instant)):
-        remove_markers(access.store, context.instant)
+    remove_markers(access.store, context.instant)
     if heartbeat is not None:
         heartbeat.stop()

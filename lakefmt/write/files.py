@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 
 from lakefmt.config import Settings
 from lakefmt.errors import CorruptFile, InternalError, StorageError
-from lakefmt.filegroups.merge import Incoming, Merged, merge_into_base
+from lakefmt.filegroups.merge import Incoming, Mask, Merged, merge_into_base
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key_range
 from lakefmt.formats.properties import encode_properties
+from lakefmt.keys import build_auto_keys
 from lakefmt.schema import avro_to_arrow, reconcile
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.timeline.markers import announce
@@ -40,8 +41,10 @@ from lakefmt.values import (
 )
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
-__all__ = ["FileInProgress", "write_assigned"]
+__all__ = ["MOVED_AWAY", "FileInProgress", "write_assigned"]
 
+#: A column of routed rows, never stored: the key has moved to another partition and leaves this file.
+MOVED_AWAY = "_lakefmt_moved_away"
 #: Footer entry by which a second attempt learns what the first one counted.
 STAT_KEY = "lakefmt.write_stat"
 _MIN_FILTER_KEYS = 1000
@@ -85,9 +88,7 @@ def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment)
     info = store.info(assignment.path)
     if info is None:
         return None
-    written = BaseFile(
-        assignment.partition, assignment.file_name, assignment.file_id, "", context.instant, info.size
-    )
+    written = BaseFile(assignment.partition, assignment.file_name, assignment.file_id, "", context.instant, info.size)
     entries = BaseFileReader(store).footer(written).entries
     try:
         counts = json.loads(entries[STAT_KEY])
@@ -99,9 +100,7 @@ def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment)
 class FileInProgress:
     """A base file that is being written; nothing of it is visible before :meth:`finish`."""
 
-    def __init__(
-        self, store: ObjectStore, context: WriteContext, assignment: FileAssignment, stack: ExitStack
-    ) -> None:
+    def __init__(self, store: ObjectStore, context: WriteContext, assignment: FileAssignment, stack: ExitStack) -> None:
         self._store = store
         self._context = context
         self._assignment = assignment
@@ -137,8 +136,9 @@ class FileInProgress:
             self._counts["ignored"] += int(deletes.sum())
             rows = rows.filter(pa.array(~deletes))
         self._counts["inserts"] += rows.num_rows
-        self._keys.extend(rows.column(RECORD_KEY).chunks)
-        self._writer.write(self._meta.complete(rows, self._schema))
+        complete = self._meta.complete(rows, self._schema)
+        self._keys.extend(complete.column(RECORD_KEY).chunks)
+        self._writer.write(complete)
 
     def rewrite(self, rows: pa.Table) -> None:
         """Write the assigned base file's rows with the routed rows merged in."""
@@ -173,13 +173,14 @@ class FileInProgress:
             ignored = int(deletes.sum())
             return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
         mode = config.merge_mode
-        if self._context.operation is WriteOperation.DELETE:
-            mode = MergeMode.COMMIT_TIME_ORDERING  # a delete by key has no event time: it always removes
-        return merge_into_base(base, Incoming(complete, deletes), config.ordering_fields, mode)
+        lacks_order = any(name not in rows.column_names for name in config.ordering_fields)
+        if self._context.operation is WriteOperation.DELETE or lacks_order:
+            mode = MergeMode.COMMIT_TIME_ORDERING  # without an event time the later write wins
+        present = frozenset((*META_COLUMNS, *rows.column_names))
+        columns = None if present.issuperset(self._schema.names) else present
+        return merge_into_base(base, Incoming(complete, deletes, columns), config.ordering_fields, mode)
 
-    def _grown_filter(
-        self, old: BloomFilter | None, num_keys: int, new_keys: pa.ChunkedArray
-    ) -> BloomFilter | None:
+    def _grown_filter(self, old: BloomFilter | None, num_keys: int, new_keys: pa.ChunkedArray) -> BloomFilter | None:
         # The old bits stay (a filter may only err towards "present"); past its planned size a fresh one is built.
         if old is None or old.type_code != "DYNAMIC_V0" or num_keys > old.capacity:
             return None
@@ -232,13 +233,16 @@ def _new_filter(settings: Settings, num_keys: int) -> BloomFilter:
     return BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
 
 
-def _deletes(operation: WriteOperation, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _deletes(operation: WriteOperation, rows: pa.Table) -> Mask:
     if operation is WriteOperation.DELETE:
         return np.ones(rows.num_rows, dtype=bool)
-    if IS_DELETED not in rows.column_names or operation is WriteOperation.BULK_INSERT:
-        return np.zeros(rows.num_rows, dtype=bool)
-    marked = pc.fill_null(rows.column(IS_DELETED), False).combine_chunks()
-    flags: np.ndarray[tuple[int], np.dtype[np.bool_]] = marked.to_numpy(zero_copy_only=False)
+    flags: Mask = np.zeros(rows.num_rows, dtype=bool)
+    # A bulk insert writes rows as they are; elsewhere a row may mark itself, or have moved to another partition.
+    marks = () if operation is WriteOperation.BULK_INSERT else (IS_DELETED, MOVED_AWAY)
+    for name in marks:
+        if name in rows.column_names:
+            marked = pc.fill_null(rows.column(name), False).combine_chunks()
+            flags |= marked.to_numpy(zero_copy_only=False)
     return flags
 
 
@@ -253,14 +257,16 @@ class _MetaColumns:
     def complete(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """Return the rows with every column of the file; columns that a delete does not carry are null."""
         count = rows.num_rows
+        present = frozenset(rows.column_names)
+        first = self._next
+        self._next += count
         made: Mapping[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
             COMMIT_TIME: lambda: pa.repeat(pa.scalar(self._instant), count),
-            COMMIT_SEQNO: lambda: self._sequence_numbers(count),
-            RECORD_KEY: lambda: rows.column(RECORD_KEY),
+            COMMIT_SEQNO: lambda: self._numbered(first, count),
+            RECORD_KEY: lambda: rows.column(RECORD_KEY) if RECORD_KEY in present else self._numbered(first, count),
             PARTITION_PATH: lambda: pa.repeat(pa.scalar(str(self._assignment.partition)), count),
             FILE_NAME: lambda: pa.repeat(pa.scalar(self._assignment.file_name), count),
         }
-        present = set(rows.column_names)
         columns = []
         for field in schema:
             if field.name in META_COLUMNS:
@@ -271,11 +277,9 @@ class _MetaColumns:
                 columns.append(pa.nulls(count, field.type))
         return pa.table(columns, schema=schema)
 
-    def _sequence_numbers(self, count: int) -> pa.Array:
-        numbers = pa.array(np.arange(self._next, self._next + count))
-        self._next += count
-        prefix = f"{self._instant}_{self._assignment.sequence}_"
-        return pc.binary_join_element_wise(pa.scalar(prefix), numbers.cast(pa.string()), "")
+    def _numbered(self, first: int, count: int) -> pa.Array:
+        # Sequence numbers and generated keys have one form (spec 4.5, 4.6).
+        return build_auto_keys(self._instant, self._assignment.sequence, first, count)
 
 
 def _status(

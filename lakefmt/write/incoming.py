@@ -29,15 +29,21 @@ class SupportsArrow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """Rows with their keys and partitions; equal lengths, no nulls among keys."""
+    """Rows with their keys and partitions; equal lengths, no nulls among keys. ``keys`` None: they are generated."""
 
     table: pa.Table
-    keys: pa.StringArray
+    keys: pa.StringArray | None
     partitions: pa.DictionaryArray
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.partitions)
 
     def take(self, rows: pa.Array) -> KeyedBatch:
         """Return the rows numbered."""
-        return KeyedBatch(self.table.take(rows), self.keys.take(rows), self.partitions.take(rows))
+        keys = None if self.keys is None else self.keys.take(rows)
+        return KeyedBatch(self.table.take(rows), keys, self.partitions.take(rows))
 
 
 def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
@@ -121,6 +127,8 @@ def key_batch(spec: KeySpec, table: pa.Table, schema: pa.Schema, *, allow_null_e
     partitions = build_partition_paths(spec, conformed)
     if isinstance(partitions, pa.ChunkedArray):
         partitions = partitions.unify_dictionaries().combine_chunks()
+    if spec.auto_keys:
+        return KeyedBatch(conformed, None, partitions)
     keys = build_record_keys(spec, conformed)
     flat = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     return KeyedBatch(conformed, flat, partitions)

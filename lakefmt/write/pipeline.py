@@ -19,25 +19,30 @@ from lakefmt.config import Settings
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.merge import choose_survivors
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.index import Index, IndexKeys, Located, open_index
+from lakefmt.index import Index, IndexKeys, open_index
 from lakefmt.keys import KeySpec
 from lakefmt.storage.api import ObjectStore
-from lakefmt.values import RECORD_KEY, MergeMode, PartitionPath
-from lakefmt.write.assign import Assigned, FileSizing, assign_rows, group_rows, new_file, rewrite_file
-from lakefmt.write.files import FileInProgress, prepare, write_assigned
+from lakefmt.values import RECORD_KEY, IdSource, MergeMode, PartitionPath
+from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, group_rows, new_file, rewrite_file
+from lakefmt.write.files import MOVED_AWAY, FileInProgress, prepare, write_assigned
 from lakefmt.write.incoming import KeyedBatch, key_batch
-from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
+from lakefmt.write.moves import split_moves
+from lakefmt.write.sorting import sort_stream
+from lakefmt.write.values import WriteContext, WriteStatus
 
-__all__ = ["assign", "combine", "file_sizing", "route", "sorted_for_bulk_insert", "stream_files", "write_all"]
+__all__ = ["append_files", "assign", "assign_deletes", "combine", "file_sizing", "route", "stream_files", "write_all"]
 
 _FIRST_GUESS_OF_COMPRESSION = 0.4
+#: Spreads a window over partitions without cutting.
+_ONE_FILE = FileSizing(1 << 62, 0, 1.0)
 _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
 
 
 def combine(batch: KeyedBatch, ordering: Sequence[str], mode: MergeMode, *, across_partitions: bool) -> KeyedBatch:
     """Leave one record per key (per key and partition unless `across_partitions`): the table's rule chooses it."""
+    if batch.keys is None:
+        return batch
     codes = batch.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
     if not across_partitions:
         places = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -72,7 +77,7 @@ def _guessed_record_bytes(sample: pa.Table | None) -> float:
     if sample is None or not sample.num_rows:
         return 1024.0
     # Meta columns and filter bits take about a hundred bytes a row before compression.
-    return max(8.0, (sample.nbytes / sample.num_rows + 100) * _FIRST_GUESS_OF_COMPRESSION)
+    return max(8.0, (float(sample.nbytes) / sample.num_rows + 100) * _FIRST_GUESS_OF_COMPRESSION)
 
 
 def assign(
@@ -86,10 +91,23 @@ def assign(
     """Look the keys up and give every row its file; `index` None appends without looking."""
     partitions = _partitions_to_list(access, batch, index)
     slices = access.slices(state, partitions)
-    located = None if index is None else index.locate(IndexKeys(batch.keys, batch.partitions), slices, access.reader)
-    assigned = assign_rows(batch.partitions, located, slices, sizing, context.instant, access.ids.new_uuid)
-    _check_counts(len(batch.keys), located, assigned)
+    routes = Routes(None)
+    if index is not None:
+        located = index.locate(IndexKeys(batch.keys, batch.partitions), slices, access.reader)
+        routes = Routes(located)
+        if index.is_global:
+            moves = updates_partition(context.settings, index)
+            routes = split_moves(batch, located, slices, state.config, access.reader, update_partition=moves)
+    assigned = assign_rows(batch.partitions, routes, slices, sizing, context.instant, access.ids.new_uuid)
+    routed, expected = sum(len(a.rows) for a in assigned), routes.num_routed(batch.num_rows)
+    if routed != expected:
+        raise InternalError(f"{batch.num_rows} rows came in and {routed} of {expected} were routed; nothing is written")
     return assigned
+
+
+def updates_partition(settings: Settings, index: Index) -> bool:
+    """Return whether a row whose key is stored in another partition moves to its own (Hudi's setting per index)."""
+    return settings.flag(f"hoodie.{index.name.removeprefix('global_')}.index.update.partition.path")
 
 
 def assign_deletes(
@@ -120,22 +138,23 @@ def _partitions_to_list(access: TableAccess, batch: KeyedBatch, index: Index | N
     return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
 
 
-def _check_counts(num_rows: int, located: Located | None, assigned: Sequence[Assigned]) -> None:
-    # A key that is stored twice (plain inserts) is routed to both places.
-    doubled = 0 if located is None else len(located.rows) - len(np.unique(located.rows))
-    routed = sum(len(a.rows) for a in assigned)
-    if routed != num_rows + doubled:
-        raise InternalError(f"{num_rows} rows came in and {routed - doubled} were routed; nothing is written")
+def append_files(context: WriteContext, batch: KeyedBatch, sizing: FileSizing, ids: IdSource) -> list[Assigned]:
+    """Give every row a new file, whatever is stored (overwrites)."""
+    return assign_rows(batch.partitions, Routes(None), [], sizing, context.instant, ids.new_uuid)
 
 
 def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
     """Return an assignment's rows with their record keys, the way the workers take them."""
     rows = assigned.rows
-    everything = len(rows) == len(batch.keys) and bool((np.diff(rows) == 1).all())
+    everything = len(rows) == batch.num_rows and bool((np.diff(rows) == 1).all())
     table = batch.table if everything else batch.table.take(pa.array(rows))
-    keys = batch.keys if everything else batch.keys.take(pa.array(rows))
-    # A delete by key carries no columns, and a table without columns has no rows to add to.
-    return table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
+    if batch.keys is not None:
+        keys = batch.keys if everything else batch.keys.take(pa.array(rows))
+        # A delete by key carries no columns, and a table without columns has no rows to add to.
+        table = table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
+    if assigned.leaving is not None:
+        table = table.append_column(MOVED_AWAY, pa.array(assigned.leaving))
+    return table
 
 
 def write_all(
@@ -153,15 +172,14 @@ def write_all(
         return list(pool.map(write, assigned))
 
 
-def sorted_for_bulk_insert(batch: KeyedBatch, sort: str) -> KeyedBatch:
-    """Return the rows in the order of a bulk insert: ``global`` and ``partition`` sort by partition and key."""
-    if sort == "none":
-        return batch
+def _sort_key(batch: KeyedBatch) -> pa.Array:
+    """Return each row's partition and key as one string: the order of a sorted bulk insert."""
     names = batch.partitions.cast(pa.string())
-    order = pc.sort_indices(
-        pa.table({"p": names, "k": batch.keys}), sort_keys=[("p", "ascending"), ("k", "ascending")]
-    )
-    return batch.take(order)
+    return names if batch.keys is None else pc.binary_join_element_wise(names, batch.keys, "\x00")
+
+
+def _sorted(batch: KeyedBatch) -> KeyedBatch:
+    return batch.take(pc.sort_indices(_sort_key(batch)))
 
 
 def stream_files(
@@ -184,12 +202,15 @@ def stream_files(
     rows_in = 0
     with ExitStack() as stack:
         writer: _PartitionWriter | None = None
-        for window in _windows(tables, window_bytes):
+        windows = _windows(tables, window_bytes // 4 if sort == "global" else window_bytes)
+        if sort == "global":
+            windows = sort_stream(windows, lambda t: _sort_key(key_batch(spec, t, schema)), window_bytes)
+        for window in windows:
             if writer is None:
                 writer = _PartitionWriter(access, context, sizing(window), stack)
-            batch = sorted_for_bulk_insert(key_batch(spec, window, schema, allow_null_elements=allow_null), sort)
+            batch = key_batch(spec, window, schema, allow_null_elements=allow_null)
             rows_in += window.num_rows
-            statuses += writer.write(batch)
+            statuses += writer.write(_sorted(batch) if sort == "partition" else batch)
         if writer is not None:
             statuses += writer.close()
     return statuses, rows_in
@@ -235,9 +256,7 @@ class _PartitionWriter:
         """Append a window's rows to their partitions' files; returns what was finished."""
         pieces = [
             (a.assignment.partition, route(batch, a))
-            for a in assign_rows(
-                batch.partitions, None, [], FileSizing(1 << 62, 0, 1.0), self._context.instant, lambda: "window"
-            )
+            for a in assign_rows(batch.partitions, Routes(None), [], _ONE_FILE, self._context.instant, lambda: "window")
         ]
         for partition, _ in pieces:
             if partition not in self._open:

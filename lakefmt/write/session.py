@@ -17,13 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.config import resolve_settings
-from lakefmt.errors import InvalidInputError, LakefmtError, UnsupportedFeature
+from lakefmt.errors import InvalidKey, LakefmtError, UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.index import Index, open_index
-from lakefmt.keys import KeyGeneratorType
+from lakefmt.index import Index, IndexKeys, open_index
 from lakefmt.schema import avro_to_arrow, evolve, normalise_schema
-from lakefmt.values import RECORD_KEY, CommitResult, PartitionPath, WriteOperation
+from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
 from lakefmt.write.conversation import (
     LiveWrite,
@@ -34,13 +32,26 @@ from lakefmt.write.conversation import (
     table_lock,
 )
 from lakefmt.write.incoming import KeyedBatch, key_batch, open_stream, read_all
-from lakefmt.write.pipeline import assign, assign_deletes, combine, file_sizing, route, stream_files, write_all
+from lakefmt.write.pipeline import (
+    append_files,
+    assign,
+    assign_deletes,
+    combine,
+    file_sizing,
+    route,
+    stream_files,
+    write_all,
+)
+from lakefmt.write.request import WriteRequest
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
 __all__ = ["WriteSession", "find_session"]
 
 _sessions: dict[str, WriteSession] = {}
 _guard = Lock()
+
+_OVERWRITES = frozenset({WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE})
+_APPENDS = frozenset({WriteOperation.INSERT, WriteOperation.BULK_INSERT, *_OVERWRITES})
 
 
 def find_session(context: WriteContext) -> WriteSession | None:
@@ -52,11 +63,12 @@ def find_session(context: WriteContext) -> WriteSession | None:
 class WriteSession:
     """A write that this process began."""
 
-    def __init__(self, access: TableAccess, live: LiveWrite) -> None:
+    def __init__(self, access: TableAccess, request: WriteRequest, live: LiveWrite) -> None:
         self.access = access
+        self._request = request
         self._live = live
-        settings = live.context.settings
-        self._services = WriteServices(access, settings, table_lock(access, settings, live.context.owner))
+        self._settings = live.context.settings
+        self._services = WriteServices(access, self._settings, table_lock(access, self._settings, live.context.owner))
         self._started = perf_counter()
 
     @property
@@ -70,25 +82,17 @@ class WriteSession:
         return self._live.state
 
     @classmethod
-    def begin(
-        cls,
-        access: TableAccess,
-        operation: WriteOperation,
-        options: Mapping[str, object],
-        *,
-        incoming: pa.Schema | None = None,
-        schema_change: str = "add",
-        partial: bool = False,
-        commit_metadata: Mapping[str, str] | None = None,
-    ) -> WriteSession:
+    def begin(cls, access: TableAccess, request: WriteRequest, incoming: pa.Schema | None = None) -> WriteSession:
         """Begin a write; `incoming` may widen the table's schema."""
-        def evolved(schema: pa.Schema) -> pa.Schema:
-            if incoming is None or operation is WriteOperation.DELETE:
-                return schema
-            mode: Literal["add", "strict"] = "strict" if schema_change == "strict" else "add"
-            return evolve(schema, normalise_schema(incoming), mode, partial=partial)
 
-        session = cls(access, begin_write(access, operation, options, evolved, commit_metadata))
+        def evolved(schema: pa.Schema) -> pa.Schema:
+            if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
+                return schema
+            mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
+            return evolve(schema, normalise_schema(incoming), mode, partial=request.partial)
+
+        live = begin_write(access, request.operation, request.options, evolved, request.commit_metadata, request.action)
+        session = cls(access, request, live)
         with _guard:
             _sessions[session.context.owner] = session
         return session
@@ -115,76 +119,138 @@ class WriteSession:
             self._live.heartbeat.abandon()
             self._end()
 
+    # --- whole verbs ---------------------------------------------------------------------------------------------
+
+    def run(self, data: pa.Table | Iterable[pa.Table]) -> CommitResult | None:
+        """Write rows and commit; None when there was nothing to write and nothing to remember.
+
+        Args:
+            data: all rows, or a stream of tables for a bulk insert.
+        """
+        with self.undone_on_error():
+            if isinstance(data, pa.Table):
+                batch = self.key(data)
+                statuses, some = self._write_batch(batch), batch.num_rows > 0
+            else:
+                statuses, rows = self._stream(data)
+                some = rows > 0
+            if not some and not self._request.keeps_empty:
+                self.abort()
+                return None
+            return self.commit(statuses)
+
+    def run_delete(self, keys: pa.StringArray, partitions: Sequence[PartitionPath] | None) -> CommitResult | None:
+        """Remove keys, in the partitions named or anywhere, and commit; None when none of them was there."""
+        with self.undone_on_error():
+            unique = pc.unique(keys)
+            assigned = assign_deletes(self.access, self.context, self.state, unique, partitions, self.index())
+            if not assigned and not self._request.commit_metadata:
+                self.abort()
+                return None
+            batch = KeyedBatch(pa.table({}), unique, _nowhere(len(unique)))
+            return self.commit(write_all(self.access.store, self.context, batch, assigned))
+
+    def run_delete_partitions(self, partitions: Sequence[PartitionPath]) -> CommitResult | None:
+        """Hide every file group of the partitions and commit; None when there was none."""
+        with self.undone_on_error():
+            replaced = self._groups_in(partitions)
+            if not replaced and not self._request.commit_metadata:
+                self.abort()
+                return None
+            return self.commit([], replaced)
+
+    # --- rooms ---------------------------------------------------------------------------------------------------
+
     def assign(self, data: object) -> list[tuple[FileAssignment, list[pa.Table]]]:
         """Give every row of `data` its file."""
         schema, tables = open_stream(data)
         batch = self.key(read_all(schema, tables))
-        return [(a.assignment, [route(batch, a)]) for a in self.assign_batch(batch)]
+        return [(a.assignment, [route(batch, a)]) for a in self._assign_batch(batch)]
 
     def key(self, table: pa.Table) -> KeyedBatch:
         """Return rows in the table's schema, keyed, and combined where the operation asks for it."""
-        settings = self.context.settings
-        allow = settings.text("lakefmt.write.null_list_elements") == "allow"
         spec = self.access.key_spec(self.state.config)
-        if spec.generator is KeyGeneratorType.AUTO_RECORD:
-            raise UnsupportedFeature("tables with generated keys are not written yet")
-        batch = key_batch(spec, table, avro_to_arrow(self.context.schema_text), allow_null_elements=allow)
+        schema = avro_to_arrow(self.context.schema_text)
+        if self._request.partial:
+            schema = pa.schema([field for field in schema if field.name in table.column_names])
+        allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
+        batch = key_batch(spec, table, schema, allow_null_elements=allow)
+        if batch.keys is None and self._request.operation not in _APPENDS:
+            raise UnsupportedFeature("the table has no record key (its keys are generated): rows can only be inserted")
         if not self._combines():
             return batch
+        if batch.keys is None:
+            raise InvalidKey("the table has no record key: rows cannot be told to be duplicates")
         config = self.state.config
         across = self.index().is_global
         return combine(batch, config.ordering_fields, config.merge_mode, across_partitions=across)
 
     def _combines(self) -> bool:
-        settings, operation = self.context.settings, self.context.operation
-        if operation is WriteOperation.UPSERT:
-            return settings.flag("hoodie.combine.before.upsert")
-        return settings.flag("hoodie.combine.before.insert")
+        operation = self._request.operation
+        if operation in (WriteOperation.UPSERT, WriteOperation.DELETE):
+            return self._settings.flag(f"hoodie.combine.before.{operation.value.lower()}")
+        return self._request.drop_duplicates or self._settings.flag("hoodie.combine.before.insert")
 
     def index(self) -> Index:
         """Return the index of this write: the call's, else the table's, else bloom."""
-        chosen = self.context.settings.text("hoodie.index.type") or self.access.load_notes().get("index") or "bloom"
+        chosen = self._settings.text("hoodie.index.type") or self.access.load_notes().get("index") or "bloom"
         return open_index(str(chosen))
 
-    def assign_batch(self, batch: KeyedBatch) -> list[Assigned]:
+    def _write_batch(self, batch: KeyedBatch) -> list[WriteStatus]:
+        if self._request.drop_duplicates:
+            batch = self._without_stored(batch)
+        return write_all(self.access.store, self.context, batch, self._assign_batch(batch))
+
+    def _without_stored(self, batch: KeyedBatch) -> KeyedBatch:
+        """Leave out rows whose key is stored already."""
+        assert batch.keys is not None  # noqa: S101 - combining refused generated keys before
+        index = self.index()
+        listed = batch.partitions.dictionary.to_pylist()  # partitions, not rows
+        slices = self.access.slices(self.state, None if index.is_global else [PartitionPath(p) for p in listed])
+        located = index.locate(IndexKeys(batch.keys, batch.partitions), slices, self.access.reader)
+        fresh = np.ones(batch.num_rows, dtype=bool)
+        fresh[located.rows] = False
+        return batch.take(pa.array(np.flatnonzero(fresh)))
+
+    def _assign_batch(self, batch: KeyedBatch) -> list[Assigned]:
         """Look the keys up (unless rows are only appended) and give every row its file."""
-        index = self.index() if self.context.operation is WriteOperation.UPSERT else None
-        sizing = file_sizing(self.access, self.state, self.context.settings, batch.table)
+        sizing = self._sizing(batch.table)
+        if self._request.operation in _OVERWRITES or self._request.operation is WriteOperation.BULK_INSERT:
+            return append_files(self.context, batch, sizing, self.access.ids)
+        index = None if self._request.operation in _APPENDS else self.index()
         return assign(self.access, self.context, self.state, batch, index, sizing)
 
-    def write(self, batch: KeyedBatch, assigned: Sequence[Assigned]) -> list[WriteStatus]:
-        """Write every assigned file in this process."""
-        return write_all(self.access.store, self.context, batch, assigned)
+    def _sizing(self, sample: pa.Table) -> FileSizing:
+        return file_sizing(self.access, self.state, self._settings, sample)
 
-    def stream(self, tables: Iterable[pa.Table], sort: str) -> tuple[list[WriteStatus], int]:
-        """Write new files from a stream in bounded memory; returns also how many rows came."""
-        if sort not in ("none", "partition", "global"):
-            raise InvalidInputError(f"unknown sort {sort!r}: expected 'none', 'partition' or 'global'")
+    def _stream(self, tables: Iterable[pa.Table]) -> tuple[list[WriteStatus], int]:
         spec = self.access.key_spec(self.state.config)
         schema = avro_to_arrow(self.context.schema_text)
+        return stream_files(self.access, self.context, spec, schema, tables, self._sizing, self._request.sort)
 
-        def sizing(sample: pa.Table) -> FileSizing:
-            return file_sizing(self.access, self.state, self.context.settings, sample)
+    # --- the end -------------------------------------------------------------------------------------------------
 
-        return stream_files(self.access, self.context, spec, schema, tables, sizing, sort)
-
-    def assign_deletes(self, keys: pa.StringArray, partitions: Sequence[PartitionPath] | None) -> list[Assigned]:
-        """Find where keys are stored, in the partitions named or anywhere; keys that are nowhere are left out."""
-        unique = pc.unique(keys)
-        return assign_deletes(self.access, self.context, self.state, unique, partitions, self.index())
-
-    def write_deletes(self, keys: pa.StringArray, assigned: Sequence[Assigned]) -> list[WriteStatus]:
-        """Rewrite the files that hold the keys, without them."""
-        unique = pc.unique(keys)
-        nowhere = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(unique), np.int32)), pa.array([""]))
-        batch = KeyedBatch(pa.table({RECORD_KEY: unique}).select([]), unique, nowhere)
-        return write_all(self.access.store, self.context, batch, assigned)
-
-    def commit(self, statuses: Sequence[WriteStatus]) -> CommitResult:
+    def commit(
+        self, statuses: Sequence[WriteStatus], replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None
+    ) -> CommitResult:
         """Make the write visible."""
-        result = commit_write(self._services, self._live, statuses)
+        hidden = self._overwritten(statuses) if replaced is None else replaced
+        result = commit_write(self._services, self._live, statuses, hidden)
         self._end()
-        return replace(result, seconds=perf_counter() - self._started, warnings=self.context.settings.notes)
+        return replace(result, seconds=perf_counter() - self._started, warnings=self._settings.notes)
+
+    def _overwritten(self, statuses: Sequence[WriteStatus]) -> Mapping[PartitionPath, tuple[FileId, ...]]:
+        if self._request.operation is WriteOperation.INSERT_OVERWRITE_TABLE:
+            return self._groups_in(None)
+        if self._request.operation is WriteOperation.INSERT_OVERWRITE:
+            return self._groups_in(sorted({s.stat.partition_path for s in statuses}))
+        return {}
+
+    def _groups_in(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
+        found: dict[PartitionPath, list[FileId]] = {}
+        for piece in self.access.slices(self.state, partitions):
+            found.setdefault(piece.partition, []).append(piece.file_id)
+        return {partition: tuple(ids) for partition, ids in found.items()}
 
     def abort(self) -> None:
         """Undo the write."""
@@ -194,3 +260,8 @@ class WriteSession:
     def _end(self) -> None:
         with _guard:
             _sessions.pop(self.context.owner, None)
+
+
+def _nowhere(count: int) -> pa.DictionaryArray:
+    """Return partitions for rows that are meant for none in particular."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([""]))

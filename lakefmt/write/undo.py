@@ -53,7 +53,9 @@ def rollback_instant(access: TableAccess, instant: str, *, force: bool) -> Commi
         if not target.is_completed and not force:
             life = is_alive(access.store, timeline, target, access.clock.now, services.expiry_seconds)
             if life.alive:
-                raise WriterActive(f"{target} belongs to a writer that may be alive ({life.reason}); force=True undoes it")
+                raise WriterActive(
+                    f"{target} belongs to a writer that may be alive ({life.reason}); force=True undoes it"
+                )
         plan = plan_rollback(target, _files(access, target))
         lease.check()
         if target.is_completed:

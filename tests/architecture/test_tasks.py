@@ -83,8 +83,9 @@ def test_a_stage_that_hangs_is_stopped_with_its_children(tmp_path):
     try:
         hang = f"import os, signal; f = open({str(pipe)!r}, 'wb', 0); f.write(b'x'); os.fork(); signal.pause()"
         assert runner.run_bounded([sys.executable, "-c", hang], 1.0) == 124
+        os.set_blocking(reader, True)
         assert os.read(reader, 9) == b"x"
-        assert os.read(reader, 9) == b""  # the end: nobody holds the other side any more
+        assert os.read(reader, 9) == b""  # the end comes when nobody holds the other side any more
     finally:
         os.close(reader)
 

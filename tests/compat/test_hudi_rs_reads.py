@@ -41,9 +41,7 @@ def agree(judge: HudiRsJudge, table: lakefmt.Table, root: Path) -> None:
 
 @pytest.mark.parametrize("partition_by", [None, "city"])
 @pytest.mark.parametrize("hive", [True, False])
-def test_every_kind_of_write(
-    tmp_path: Path, hudi_rs_judge: HudiRsJudge, partition_by: str | None, hive: bool
-) -> None:
+def test_every_kind_of_write(tmp_path: Path, hudi_rs_judge: HudiRsJudge, partition_by: str | None, hive: bool) -> None:
     root = tmp_path / "trips"
     table = lakefmt.create_table(
         str(root),
@@ -69,9 +67,7 @@ def test_every_kind_of_write(
     agree(hudi_rs_judge, table, root)
     assert table.read().num_rows == 141
     for result in (loaded, inserted):
-        assert_same_multiset(
-            hudi_rs_judge.as_of(root, result.instant), table.read(as_of=result.instant), what="as of"
-        )
+        assert_same_multiset(hudi_rs_judge.as_of(root, result.instant), table.read(as_of=result.instant), what="as of")
     since = table.incremental(inserted.completion_time, late.completion_time)
     assert_same_multiset(
         hudi_rs_judge.incremental(root, inserted.completion_time, late.completion_time), since, what="increment"

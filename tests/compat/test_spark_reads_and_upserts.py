@@ -114,9 +114,7 @@ def _flip_byte(file: Path) -> None:
     file.write_bytes(raw)
 
 
-def test_sabotage_a_file_without_its_footers_stops_sparks_bloom_index(
-    tmp_path: Path, spark_judge: SparkJudge
-) -> None:
+def test_sabotage_a_file_without_its_footers_stops_sparks_bloom_index(tmp_path: Path, spark_judge: SparkJudge) -> None:
     table = make_plain_table(tmp_path / "t", 30)
     for piece in table.file_groups():
         assert piece.base is not None

@@ -88,7 +88,7 @@ def test_workers_run_twice_at_once_and_die_half_way(tmp_path: Path) -> None:
     read = table.read()
     assert dict(zip(read["id"].to_pylist(), read["v"].to_pylist(), strict=True)) == expected
     assert read.num_rows == 150
-    in_commits = {f.path for entry in (table.file_groups(), ) for s in entry if s.base for f in [s.base]}
+    in_commits = {f.path for entry in (table.file_groups(),) for s in entry if s.base for f in [s.base]}
     stray = {n for n in data_files(tmp_path / "t") if n not in in_commits and context.instant in n}
     assert not stray
     assert not [n for n in data_files(tmp_path / "t") if "tmp" in n]

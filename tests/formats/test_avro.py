@@ -51,8 +51,16 @@ def test_equal_content_gives_equal_bytes_and_other_content_another_marker():
 
 @pytest.mark.parametrize(
     ("number", "data"),
-    [(0, "00"), (-1, "01"), (1, "02"), (-64, "7f"), (64, "8001"), (2**31 - 1, "feffffff0f")]
-    + [(2**63 - 1, "feffffffffffffffff01"), (-(2**63), "ffffffffffffffffff01")],
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (-64, "7f"),
+        (64, "8001"),
+        (2**31 - 1, "feffffff0f"),
+        (2**63 - 1, "feffffffffffffffff01"),
+        (-(2**63), "ffffffffffffffffff01"),
+    ],
 )
 def test_numbers_of_the_specification(number, data):
     assert encode_long(number).hex() == data
@@ -99,6 +107,7 @@ everything = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(everything)
 def test_another_implementation_reads_what_is_written(record):
     data = encode_container(EVERYTHING, record)
@@ -106,6 +115,7 @@ def test_another_implementation_reads_what_is_written(record):
     assert decode_container(data) == record
 
 
+@pytest.mark.slow
 @given(everything, st.sampled_from(["null", "deflate"]))
 def test_what_another_implementation_writes_is_read(record, codec):
     out = io.BytesIO()
@@ -168,7 +178,7 @@ def test_compressed_containers(codec):
         decode_container(damaged)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [b"deflate", b"zstandard"])
 def test_a_decompression_bomb_is_bounded(codec):
     size = 8 * 1024 * 1024
     data = container(NOTE, (1, CODECS[codec](encode_long(size) + b"a" * size)), codec=codec)
@@ -177,9 +187,17 @@ def test_a_decompression_bomb_is_bounded(codec):
         decode_container(data)
 
 
-def test_a_wrong_snappy_checksum():
-    payload = snappy(b"\x02a")[:-1] + b"\0"
-    with pytest.raises(CorruptFile, match="wrong checksum"):
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (snappy(b"\x02a")[:-1] + b"\0", "wrong checksum"),
+        (b"\xff\xff\xff\xff\x0f" + b"x" * 100, "4,294,967,295 bytes announced"),
+        (b"\xff" * 100, "no size"),
+        (b"", "no size"),
+    ],
+)
+def test_damaged_snappy(payload, reason):
+    with pytest.raises(CorruptFile, match=reason):
         decode_container(container(NOTE, (1, payload), codec=b"snappy"))
 
 

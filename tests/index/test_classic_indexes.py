@@ -26,7 +26,12 @@ class Files:
     def __init__(self, contents: list[tuple[str, list[str]]], *, blooms: bool = True, ranges: bool = True) -> None:
         self.contents = {f"f{n}": keys for n, (_, keys) in enumerate(contents)}
         self.slices = [
-            FileSlice(PartitionPath(p), FileId(f"f{n}"), R, BaseFile(PartitionPath(p), f"f{n}", FileId(f"f{n}"), "0-0-0", R, 1))
+            FileSlice(
+                PartitionPath(p),
+                FileId(f"f{n}"),
+                R,
+                BaseFile(PartitionPath(p), f"f{n}", FileId(f"f{n}"), "0-0-0", R, 1),
+            )
             for n, (p, _) in enumerate(contents)
         ]
         self.blooms, self.ranges = blooms, ranges

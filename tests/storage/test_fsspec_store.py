@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import tempfile
 import threading
 from datetime import UTC, datetime
 
@@ -288,6 +290,29 @@ def test_whatever_a_driver_raises_is_a_storage_error():
         with pytest.raises(StorageError, match="Strange: no reason") as caught:
             verb()
         assert caught.value.__context__ is None
+
+
+def test_a_temporary_directory_that_fills_up_is_a_sentence():
+    store = RemoteStore(Google(), "bucket/t")
+
+    def fill():
+        with store.create("big") as sink:
+            sink.file.write(b"x")
+            raise OSError(errno.ENOSPC, "what the write of an Arrow file would raise")
+
+    with pytest.raises(StorageError, match=r"cannot buffer 'big' in .*: the disk is full"):
+        fill()
+    assert names_in(store) == []
+
+
+def test_a_sink_leaves_nothing_on_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = RemoteStore(Google(), "bucket/t")
+    with store.create("big") as sink:
+        sink.file.write(b"x")
+        assert len(list(tmp_path.iterdir())) == 1
+        assert sink.put_if_absent() is PutOutcome.DONE
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_base_can_be_any_path_and_objects_outside_are_not_seen():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.index.api import Located
 from lakefmt.values import FileId, InstantTime, PartitionPath
-from lakefmt.write.assign import FileSizing, assign_rows
+from lakefmt.write.assign import FileSizing, Routes, assign_rows
 
 R = InstantTime("20260101000000000")
 
@@ -20,7 +20,10 @@ R = InstantTime("20260101000000000")
 def _slices(sizes: list[tuple[str, int]]) -> list[FileSlice]:
     return [
         FileSlice(
-            PartitionPath(p), FileId(f"g{n}"), R, BaseFile(PartitionPath(p), f"g{n}_x", FileId(f"g{n}"), "0-0-0", R, size)
+            PartitionPath(p),
+            FileId(f"g{n}"),
+            R,
+            BaseFile(PartitionPath(p), f"g{n}_x", FileId(f"g{n}"), "0-0-0", R, size),
         )
         for n, (p, size) in enumerate(sizes)
     ]
@@ -44,7 +47,9 @@ def test_every_row_is_routed_where_its_key_lives_or_once(places: list[str], size
         pairs += [(row, n) for n in data.draw(st.sets(st.sampled_from(homes), max_size=2) if homes else st.just(set()))]
     located = Located(np.array([r for r, _ in pairs], np.int64), np.array([n for _, n in pairs], np.int64))
     sizing = FileSizing(max_bytes=100, small_bytes=50, record_bytes=7.0)
-    assigned = assign_rows(pa.array(places, pa.string()).dictionary_encode(), located, slices, sizing, R, _ids())
+    assigned = assign_rows(
+        pa.array(places, pa.string()).dictionary_encode(), Routes(located), slices, sizing, R, _ids()
+    )
     routed = sorted((row, a.assignment.file_id) for a in assigned for row in a.rows.tolist())
     known = {row for row, _ in pairs}
     assert [r for r, _ in routed if r not in known] == [r for r in range(len(places)) if r not in known]
@@ -61,7 +66,7 @@ def test_every_row_is_routed_where_its_key_lives_or_once(places: list[str], size
 def test_small_files_are_filled_smallest_first_and_only_to_their_room() -> None:
     slices = _slices([("p", 40), ("p", 10), ("p", 60), ("q", 0)])
     places = pa.array(["p"] * 30).dictionary_encode()
-    assigned = assign_rows(places, None, slices, FileSizing(100, 50, 10.0), R, _ids())
+    assigned = assign_rows(places, Routes(None), slices, FileSizing(100, 50, 10.0), R, _ids())
     by_file = {a.assignment.file_id: len(a.rows) for a in assigned}
     assert by_file == {"g0": 6, "g1": 9, "new0-0": 10, "new1-0": 5}
     assert all(not a.assignment.match_keys for a in assigned), "plain inserts never replace stored rows"
@@ -69,12 +74,12 @@ def test_small_files_are_filled_smallest_first_and_only_to_their_room() -> None:
 
 def test_filling_can_be_switched_off() -> None:
     assigned = assign_rows(
-        pa.array(["p"] * 3).dictionary_encode(), None, _slices([("p", 1)]), FileSizing(100, 0, 10.0), R, _ids()
+        pa.array(["p"] * 3).dictionary_encode(), Routes(None), _slices([("p", 1)]), FileSizing(100, 0, 10.0), R, _ids()
     )
     assert [a.assignment.base for a in assigned] == [None]
 
 
 def test_row_numbers_and_names_are_the_same_in_every_run() -> None:
     places = pa.array(["q", "p", "q"]).dictionary_encode()
-    one, two = (assign_rows(places, None, [], FileSizing(100, 0, 1.0), R, _ids()) for _ in range(2))
+    one, two = (assign_rows(places, Routes(None), [], FileSizing(100, 0, 1.0), R, _ids()) for _ in range(2))
     assert [(a.assignment, a.rows.tolist()) for a in one] == [(a.assignment, a.rows.tolist()) for a in two]

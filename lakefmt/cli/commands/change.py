@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.options import Pair, as_mapping, open_for, table_options
+from lakefmt.cli.options import Pair, as_mapping, open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import result_as_json, say_json, say_result
 
@@ -25,20 +25,52 @@ __all__ = ["delete", "rollback", "write"]
 
 _FORMAT = click.Choice(["parquet", "csv", "jsonl"])
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
-_metadata_option = click.option("--commit-metadata", type=Pair(), multiple=True, callback=as_mapping, metavar="KEY=VALUE", help="Text to keep in the commit. Repeatable.")
+_metadata_option = click.option(
+    "--commit-metadata",
+    type=Pair(),
+    multiple=True,
+    callback=as_mapping,
+    metavar="KEY=VALUE",
+    help="Text to keep in the commit. Repeatable.",
+)
 
 
 @click.command(short_help="Write rows: upsert, insert or bulk_insert.")
-@table_options
+@table_argument
 @click.argument("inputs", nargs=-1, type=_FILE)
-@click.option("--operation", type=click.Choice(["upsert", "insert", "bulk_insert"]), default="upsert", show_default=True, help="What to do with the rows; bulk_insert streams them in bounded memory.")
+@click.option(
+    "--operation",
+    type=click.Choice(["upsert", "insert", "bulk_insert"]),
+    default="upsert",
+    show_default=True,
+    help="What to do with the rows; bulk_insert streams them in bounded memory.",
+)
 @click.option("--format", "how", type=_FORMAT, help="Default: what each file's name tells; needed for standard input.")
 @click.option("--delimiter", default=",", show_default=True, help="Between the cells of CSV.")
-@click.option("--null", "nulls", multiple=True, metavar="TEXT", help="Text that means null in CSV, besides an empty cell. Repeatable.")
+@click.option(
+    "--null",
+    "nulls",
+    multiple=True,
+    metavar="TEXT",
+    help="Text that means null in CSV, besides an empty cell. Repeatable.",
+)
 @click.option("--partial", is_flag=True, help="upsert: columns may be missing.")
-@click.option("--sort", type=click.Choice(["none", "partition", "global"]), default="none", show_default=True, help="bulk_insert: order of the rows.")
-@click.option("--schema-change", type=click.Choice(["add", "strict"]), default="add", show_default=True, help="Whether new columns are added or refused.")
+@click.option(
+    "--sort",
+    type=click.Choice(["none", "partition", "global"]),
+    default="none",
+    show_default=True,
+    help="bulk_insert: order of the rows.",
+)
+@click.option(
+    "--schema-change",
+    type=click.Choice(["add", "strict"]),
+    default="add",
+    show_default=True,
+    help="Whether new columns are added or refused.",
+)
 @_metadata_option
+@table_options
 def write(
     table: str,
     as_json: bool,
@@ -89,13 +121,23 @@ def _source(
 
 
 @click.command(short_help="Delete rows by key or by filter.")
-@table_options
-@click.option("--key", "keys", multiple=True, help="Record key; with several key columns a JSON object of them. Repeatable.")
-@click.option("--keys-file", type=_FILE, metavar="FILE", help="Parquet, CSV or JSON lines file that has the key columns; `-`: standard input.")
+@table_argument
+@click.option(
+    "--key", "keys", multiple=True, help="Record key; with several key columns a JSON object of them. Repeatable."
+)
+@click.option(
+    "--keys-file",
+    type=_FILE,
+    metavar="FILE",
+    help="Parquet, CSV or JSON lines file that has the key columns; `-`: standard input.",
+)
 @click.option("--format", "how", type=_FORMAT, help="Of the keys file; default: what its name tells.")
 @click.option("--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\".")
-@click.option("--partition", "partitions", multiple=True, metavar="PATH", help="Look only in this partition path. Repeatable.")
+@click.option(
+    "--partition", "partitions", multiple=True, metavar="PATH", help="Look only in this partition path. Repeatable."
+)
 @_metadata_option
+@table_options
 def delete(
     table: str,
     as_json: bool,
@@ -135,7 +177,9 @@ def _typed_keys(table: Table, keys: tuple[str, ...]) -> pa.Table | pa.Array:
     for key in keys:
         for name, value in _key_object(key, fields).items():
             columns[name].append(value)
-    return pa.table({n: parse_texts(n, pa.array(v, pa.string()), table.schema.field(n).type) for n, v in columns.items()})
+    return pa.table(
+        {n: parse_texts(n, pa.array(v, pa.string()), table.schema.field(n).type) for n, v in columns.items()}
+    )
 
 
 def _key_object(text: str, fields: tuple[str, ...]) -> dict[str, str]:
@@ -163,11 +207,12 @@ def _keys_of_file(table: Table, source: Source) -> pa.Table:
 
 
 @click.command(short_help="Undo an instant.")
-@table_options
+@table_argument
 @click.argument("instant")
 @click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be done, and end.")
 @click.option("--force", is_flag=True, help="Also when the writer of a pending instant may still be alive.")
+@table_options
 def rollback(
     table: str,
     as_json: bool,

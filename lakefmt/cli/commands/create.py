@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.options import Pair, as_mapping, table_options
+from lakefmt.cli.options import Pair, as_mapping, table_argument, table_options
 from lakefmt.cli.results import say_json
 
 if TYPE_CHECKING:
@@ -17,20 +17,54 @@ __all__ = ["create"]
 
 
 @click.command(short_help="Create a table.")
-@table_options
-@click.option("--schema", "schema_text", metavar="COLUMNS", help="Columns, as in 'id:string!,ts:timestamp,tags:list<string>'.")
-@click.option("--schema-from", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="Take the columns of a Parquet, CSV or JSON lines file; nothing of it is written.")
+@table_argument
+@click.option(
+    "--schema", "schema_text", metavar="COLUMNS", help="Columns, as in 'id:string!,ts:timestamp,tags:list<string>'."
+)
+@click.option(
+    "--schema-from",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Take the columns of a Parquet, CSV or JSON lines file; nothing of it is written.",
+)
 @click.option("--record-key", "-k", multiple=True, metavar="COLUMN", help="Column of the record key. Repeatable.")
-@click.option("--partition-by", "-p", multiple=True, metavar="COLUMN", help="Column whose values make the partitions. Repeatable.")
-@click.option("--ordering", "-o", multiple=True, metavar="COLUMN", help="Of two rows with one key the larger value wins. Repeatable.")
-@click.option("--type", "table_type", default="cow", show_default=True, metavar="cow|mor", help="Copy-on-write or merge-on-read.")
+@click.option(
+    "--partition-by", "-p", multiple=True, metavar="COLUMN", help="Column whose values make the partitions. Repeatable."
+)
+@click.option(
+    "--ordering",
+    "-o",
+    multiple=True,
+    metavar="COLUMN",
+    help="Of two rows with one key the larger value wins. Repeatable.",
+)
+@click.option(
+    "--type", "table_type", default="cow", show_default=True, metavar="cow|mor", help="Copy-on-write or merge-on-read."
+)
 @click.option("--table-version", type=int, default=8, show_default=True, help="Hudi's table version: 6, 8 or 9.")
 @click.option("--index", default="bloom", show_default=True, help="How keys are found: bloom or simple.")
-@click.option("--merge", type=click.Choice(["event_time", "commit_time"]), help="Which row wins; default from --ordering.")
+@click.option(
+    "--merge", type=click.Choice(["event_time", "commit_time"]), help="Which row wins; default from --ordering."
+)
 @click.option("--name", help="Name of the table; default: the last part of its path.")
 @click.option("--database", help="Name of its database.")
-@click.option("--property", "properties", type=Pair(), multiple=True, callback=as_mapping, metavar="KEY=VALUE", help="Further table property. Repeatable.")
-@click.option("--if-exists", type=click.Choice(["error", "open"]), default="error", show_default=True, help="What to do when there is a table.")
+@click.option(
+    "--property",
+    "properties",
+    type=Pair(),
+    multiple=True,
+    callback=as_mapping,
+    metavar="KEY=VALUE",
+    help="Further table property. Repeatable.",
+)
+@click.option(
+    "--if-exists",
+    type=click.Choice(["error", "open"]),
+    default="error",
+    show_default=True,
+    help="What to do when there is a table.",
+)
+@table_options
 def create(
     table: str,
     as_json: bool,
@@ -62,7 +96,9 @@ def create(
     config = made.properties
     if as_json:
         columns = {field.name: str(field.type) for field in made.schema}
-        say_json({"table": made.access.store.url, "name": config.name, "version": config.version.value, "columns": columns})
+        say_json(
+            {"table": made.access.store.url, "name": config.name, "version": config.version.value, "columns": columns}
+        )
     else:
         click.echo(f"{config.name}: table of version {config.version.value} at {made.access.store.url}")
 
@@ -83,5 +119,7 @@ def _taken(place: str) -> pa.Schema:
 
     how = guess_format(place)
     if how is None:
-        raise click.BadParameter(f"the name {place} does not tell a format: .parquet, .csv, .jsonl", param_hint="--schema-from")
+        raise click.BadParameter(
+            f"the name {place} does not tell a format: .parquet, .csv, .jsonl", param_hint="--schema-from"
+        )
     return without_meta_columns(read_schema(Source(place, how)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.options import open_for, table_options
+from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.results import say_json
 
 if TYPE_CHECKING:
@@ -20,16 +20,15 @@ __all__ = ["files", "stats", "timeline"]
 
 
 def _draw(drawing: RenderableType) -> None:
-    from rich.console import Console
+    from lakefmt.cli.drawing import plain_console
 
-    # Where nobody looks, lines are as long as they are.
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(drawing if console.is_terminal else drawing, width=None if console.is_terminal else 400)
+    plain_console().print(drawing)
 
 
 @click.command(short_help="Draw the timeline.")
-@table_options
+@table_argument
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Only the newest instants.")
+@table_options
 def timeline(
     table: str,
     as_json: bool,
@@ -49,8 +48,9 @@ def timeline(
 
 
 @click.command(short_help="Show the files of the latest snapshot.")
-@table_options
+@table_argument
 @click.option("--partition", "partitions", multiple=True, metavar="PATH", help="Only this partition path. Repeatable.")
+@table_options
 def files(
     table: str,
     as_json: bool,
@@ -81,6 +81,7 @@ def _slice_as_json(piece: FileSlice) -> dict[str, object]:
 
 
 @click.command(short_help="Count rows, files and bytes.")
+@table_argument
 @table_options
 def stats(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
     """Count the rows, files and bytes of TABLE's latest snapshot."""

