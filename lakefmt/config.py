@@ -255,15 +255,14 @@ class Settings:
 
     def integer(self, key: str) -> int:
         """Return an integer setting."""
-        value = self.values[key]
-        assert isinstance(value, int)
-        return value
+        return int(self.number(key))
 
     def number(self, key: str) -> float:
         """Return a numeric setting."""
         value = self.values[key]
-        assert isinstance(value, int | float)
-        return float(value)
+        if not isinstance(value, int | float):
+            raise UnknownSetting(f"{key} is not a number: {value!r}")
+        return value
 
     def flag(self, key: str) -> bool:
         """Return a boolean setting; unset counts as false."""

@@ -128,10 +128,11 @@ def _guarantee(name: str, text: str, schema: pa.Schema) -> pc.Expression | None:
     column = pc.field(name) if name in schema.names else pc.field(*name.split("."))
     is_text = pt.is_string(field.type) or pt.is_large_string(field.type)
     if text in (DEFAULT_PARTITION, _OLD_DEFAULT):
-        if not is_text:
-            return column.is_null()
-        # A row may really hold that word: it lands in the same directory.
-        return column.is_null() | (column == _scalar("", field.type)) | (column == _scalar(text, field.type))
+        if is_text:
+            # A row may really hold that word: it lands in the same directory.
+            return column.is_null() | (column == _scalar("", field.type)) | (column == _scalar(text, field.type))
+        # Empty bytes land here as well.
+        return column.is_null() if pt.is_primitive(field.type) or pt.is_decimal(field.type) else None
     value = _value(text, field.type)
     return None if value is None else column == value
 

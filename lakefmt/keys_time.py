@@ -7,6 +7,7 @@ the clock of some zone shows them. Patterns are compiled once; every step works 
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +33,8 @@ __all__ = [
 Times = npt.NDArray[np.int64]
 
 _MAX_PATTERN: Final = 200
-_TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+#: Two quotes are one wherever they stand, one opens or closes a quotation, an open one ends with the pattern.
+_PIECE: Final = re.compile(r"''|'|" + "|".join(f"{letter}+" for letter in string.ascii_letters) + r"|[^A-Za-z']+")
 _FIXED_ZONE: Final = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
 _SECOND: Final = 1000
 _MINUTE: Final = 60 * _SECOND
@@ -86,33 +88,30 @@ def compile_pattern(text: str) -> Pattern:
     """Return the pattern that `text` spells: ``yyyy MM dd HH mm ss SSS DDD Z``, quoted and plain literals.
 
     Raises:
-        UnsupportedFeature: the pattern uses another letter, a form that prints words, or never ends a quotation.
+        UnsupportedFeature: the pattern uses another letter or a form that prints words.
 
     Example:
         >>> compile_pattern("yyyy/MM/dd'T'HH").pieces[-2:]
         (('', 'T'), ('H', 2))
     """
+    if len(text) > _MAX_PATTERN:
+        raise UnsupportedFeature(f"the date pattern {text[:40]!r}… is too long")
     pieces: list[tuple[str, int | str]] = []
-    at = 0
-    while at < len(text):
-        token = _TOKEN.match(text, at) if len(text) <= _MAX_PATTERN else None
-        if token is None:
-            raise UnsupportedFeature(
-                f"the date pattern {text[:_MAX_PATTERN]!r} is too long or has an unclosed quotation"
-            )
-        at = token.end()
-        pieces.append(_piece(token, text))
+    quoted = False
+    for piece in _PIECE.findall(text):
+        if piece == "'":
+            quoted = not quoted
+        elif quoted or not piece[0].isalpha():
+            pieces.append(("", "'" if piece == "''" else piece))
+        else:
+            pieces.append(_field(piece, text))
     return Pattern(text, tuple(pieces))
 
 
-def _piece(token: re.Match[str], text: str) -> tuple[str, int | str]:
-    letter, count = token[2], len(token[0])
-    if letter is None:
-        if token[0] == "''":
-            return "", "'"
-        return "", token[0] if token[1] is None else token[1].replace("''", "'")
-    if letter not in _LETTERS or (letter == "M" and count > 2) or (letter == "Z" and count > 2) or count > 9:
-        raise UnsupportedFeature(f"the date pattern {text!r} uses {token[0]!r}, which is not supported")
+def _field(piece: str, text: str) -> tuple[str, int]:
+    letter, count = piece[0], len(piece)
+    if letter not in _LETTERS or (letter in "MZ" and count > 2) or count > 9:
+        raise UnsupportedFeature(f"the date pattern {text!r} uses {piece!r}, which is not supported")
     if letter in "yY" and count == 2:
         raise UnsupportedFeature(f"the date pattern {text!r} uses years of two digits, which is not supported")
     return letter, count
@@ -252,7 +251,7 @@ class Parsed:
 
 
 def parse_times(texts: pa.Array, pattern: Pattern) -> Parsed:
-    """Return the times that `texts` (no nulls) spell in `pattern`; what it leaves out is 1970-01-01 00:00.
+    """Return the times that `texts` (no nulls) spell in `pattern`; what it leaves out is Joda's: a year 2000, or 1970.
 
     Raises:
         InvalidKey: a text has the form of the pattern and is no time, such as February 30.
@@ -297,7 +296,7 @@ def _literal(text: str) -> str:
 def _digits(letter: str, count: int, *, adjacent: bool) -> str:
     if letter == "Z":
         return r"(?P<Z>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)"
-    most = count if letter == "S" or (adjacent and letter in "yY") else _LETTERS[letter][0]
+    most = count if letter == "S" or (adjacent and letter in "yY") else max(count, _LETTERS[letter][0])
     # A number right before another one takes all its digits: there is no other way to tell where it ends.
     quantity = f"{{{most}}}" if adjacent else f"{{1,{most}}}"
     sign = "[+-]?" if letter == "y" and not adjacent else ""
@@ -319,7 +318,9 @@ def _assemble(numbers: dict[str, Times], length: int, fits: npt.NDArray[np.bool_
     def number(letter: str, default: int) -> Times:
         return np.where(fits, numbers[letter], default) if letter in numbers else np.full(length, default)
 
-    years = (number("y" if "y" in numbers else "Y", 1970) - 1970).astype("datetime64[Y]")
+    # A day without a year is one of 2000; without both it is the first of all.
+    year = 2000 if {"M", "d", "D"} & numbers.keys() else 1970
+    years = (number("y" if "y" in numbers else "Y", year) - 1970).astype("datetime64[Y]")
     months = years.astype("datetime64[M]") + (number("M", 1) - 1)
     if "D" in numbers:
         days = years.astype("datetime64[D]") + (number("D", 1) - 1)

@@ -424,9 +424,7 @@ class Table:
         """Read into Polars; arguments as for :meth:`read`."""
         import polars
 
-        frame = polars.from_arrow(self.read(**arguments))
-        assert isinstance(frame, polars.DataFrame)
-        return frame
+        return polars.DataFrame(self.read(**arguments))
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **arguments: Any) -> object:
         """Register the rows as a view in DuckDB; arguments as for :meth:`read`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefmt.cli.units import size_text
+from lakefmt.cli.units import printable, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -91,10 +91,10 @@ def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:
     tree = Tree(Text(f"{root}  {size_text(total)}", "bold"), guide_style="dim")
     for partition, pieces in sorted(grouped.items()):
         weight = size_text(sum(piece.size_bytes for piece in pieces))
-        branch = tree.add(Text(f"{partition or '(no partitions)'}  {len(pieces):,} file groups, {weight}"))
+        branch = tree.add(Text(f"{printable(partition) or '(no partitions)'}  {len(pieces):,} file groups, {weight}"))
         for piece in pieces:
             logs = f", {len(piece.logs)} logs" if piece.logs else ""
-            branch.add(Text(f"{piece.file_id}  {piece.instant}  {size_text(piece.size_bytes)}{logs}"))
+            branch.add(Text(f"{printable(piece.file_id)}  {piece.instant}  {size_text(piece.size_bytes)}{logs}"))
     return tree
 
 
@@ -119,9 +119,9 @@ def _add_folder(tree: Tree, folder: Path, root: Path, opened: frozenset[str]) ->
     for path in sorted(folder.iterdir(), key=_by_kind_and_number):
         name = path.relative_to(root).as_posix()
         if not path.is_dir():
-            tree.add(Text(f"{path.name}  {size_text(path.stat().st_size)}"))
+            tree.add(Text(f"{printable(path.name)}  {size_text(path.stat().st_size)}"))
             continue
-        branch = tree.add(Text(f"{path.name}/  {_weight(path)}"))
+        branch = tree.add(Text(f"{printable(path.name)}/  {_weight(path)}"))
         if name in opened:
             _add_folder(branch, path, root, opened)
 

@@ -17,6 +17,7 @@ from lakefmt.cli.commands.demo import quickstart
 from lakefmt.cli.commands.look import files, stats, timeline
 from lakefmt.cli.commands.rows import incremental, read
 from lakefmt.cli.options import wants_json
+from lakefmt.cli.units import printable
 from lakefmt.errors import LakefmtError, StorageError
 
 __all__ = ["main"]
@@ -51,7 +52,7 @@ class Door(click.Group):
 def _say_error(ctx: click.Context, kind: str, message: str, transient: bool | None = None) -> None:
     if os.environ.get("LAKEFMT_DEBUG") == "1":
         traceback.print_exc()
-    line = " ".join(message.split())
+    line = printable(message)
     if not wants_json(ctx):
         click.echo(f"error[{kind}]: {line}", err=True)
         return

@@ -1,9 +1,10 @@
-"""Numbers as a person reads them (pure)."""
+"""Numbers and foreign texts as a person reads them (pure)."""
 
 from __future__ import annotations
 
-__all__ = ["size_text"]
+__all__ = ["printable", "size_text"]
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
@@ -22,3 +23,13 @@ def size_text(size: int) -> str:
         if value < 1000:
             break
     return f"{value:.3g} {unit}" if value >= 100 else f"{value:.{2 if value < 10 else 1}f} {unit}"
+
+
+def printable(text: str) -> str:
+    r"""Return `text` on one line and without orders to a terminal: names of files and columns come from anywhere.
+
+    Example:
+        >>> printable("a\nb"), printable("\x1b[31m")
+        ('a b', '\\x1b[31m')
+    """
+    return " ".join(text.split()).translate(_CONTROLS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from lakefmt.storage.api import Buffer
+from lakefmt.storage.api import Buffer, ObjectStore
 
-__all__ = ["SupportsLeftovers"]
+__all__ = ["SupportsAbandoned", "SupportsLeftovers", "remove_abandoned"]
 
 
 @runtime_checkable
@@ -20,3 +20,17 @@ class SupportsLeftovers(Protocol):
     def leave_temporary(self, name: str, data: Buffer) -> None:
         """Leave what a put of `name` leaves behind when its process dies half-way (for crash tests)."""
         ...
+
+
+@runtime_checkable
+class SupportsAbandoned(Protocol):
+    """A store that can tell temporary objects of dead processes from those of living ones."""
+
+    def remove_abandoned(self, prefix: str = "", *, recursive: bool = True) -> int:
+        """Remove temporary objects below `prefix` whose process on this machine has ended; return how many."""
+        ...
+
+
+def remove_abandoned(store: ObjectStore, prefix: str = "", *, recursive: bool = True) -> int:
+    """Remove what dead processes of this machine left unfinished; 0 where a store cannot tell."""
+    return store.remove_abandoned(prefix, recursive=recursive) if isinstance(store, SupportsAbandoned) else 0

@@ -27,7 +27,7 @@ from lakefmt.storage.addresses import directory_name, is_addressable, is_tempora
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.files import ABSENT, READ_FLAGS, flush_path, forget_file, remove_file, remove_tree, sidecar_of
-from lakefmt.storage.placing import AtomicFiles
+from lakefmt.storage.placing import AtomicFiles, is_abandoned
 from lakefmt.storage.process_lock import HeldLock, hold_file, is_held
 
 __all__ = ["LocalStore"]
@@ -296,6 +296,21 @@ class LocalStore:
             except OSError as error:
                 raise self._failure(error, "remove", name) from error
         return removed
+
+    def remove_abandoned(self, prefix: str = "", *, recursive: bool = True) -> int:
+        """Remove temporary files below `prefix` whose process on this machine has ended; return how many.
+
+        Raises:
+            StorageError: one could not be removed.
+        """
+        found = [entry for name, entry in self._walk(directory_name(prefix), recursive) if is_temporary(name)]
+        dead = [entry for entry in found if is_abandoned(entry.name)]
+        for entry in dead:
+            try:
+                remove_file(entry.path)
+            except OSError as error:
+                raise self._failure(error, "remove", entry.name) from error
+        return len(dead)
 
     def leave_temporary(self, name: str, data: Buffer) -> None:
         """Leave the file that a put of `name` leaves behind when its process dies half-way (for crash tests)."""

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
+import hashlib
 import itertools
 import os
 import secrets
+import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from lakefmt.storage.addresses import TEMPORARY_PREFIX
@@ -27,7 +31,7 @@ from lakefmt.storage.files import (
     write_all,
 )
 
-__all__ = ["WAYS", "AtomicFiles", "Way", "exclusive_create", "hard_link", "rename_without_replacing"]
+__all__ = ["WAYS", "AtomicFiles", "Way", "exclusive_create", "hard_link", "is_abandoned", "rename_without_replacing"]
 
 #: Gives the file `temporary` the name `final`; False when that is taken. The temporary name may remain.
 Way = Callable[[str, str], bool]
@@ -81,6 +85,37 @@ def exclusive_create(temporary: str, final: str) -> bool:
 WAYS: Final[tuple[Way, ...]] = (hard_link, rename_without_replacing, exclusive_create)
 
 
+@functools.cache
+def _machine() -> str:
+    """Return what this machine is called in temporary names, the same until it starts anew."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        boot = b""
+    return hashlib.sha256(socket.gethostname().encode() + boot).hexdigest()[:12]
+
+
+def is_abandoned(name: str) -> bool:
+    """Return whether a temporary file's writer was a process of this machine that has ended.
+
+    A process number that was given out again counts as alive: such a leftover waits for its age.
+
+    Example:
+        >>> is_abandoned(".lakefmt-tmp-of another machine-00-1-0")
+        False
+    """
+    parts = name.rpartition("/")[2].removeprefix(TEMPORARY_PREFIX).split("-")
+    if len(parts) != 4 or parts[0] != _machine() or not parts[2].isdigit():
+        return False
+    try:
+        os.kill(int(parts[2]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 class AtomicFiles:
     """Writes files below `root` that appear whole or not at all; raises OSError, in the system's words.
 
@@ -89,8 +124,9 @@ class AtomicFiles:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        # Unique per object; the process id is added per file, because a fork copies this object.
-        self._unique = f"{TEMPORARY_PREFIX}{secrets.token_hex(6)}"
+        # Machine and process tell whether a leftover's writer still lives; the process id is added per file, because
+        # a fork copies this object.
+        self._unique = f"{TEMPORARY_PREFIX}{_machine()}-{secrets.token_hex(4)}"
         self._numbers = itertools.count()
         self._way = 0
         self._way_is_known = False

@@ -21,7 +21,7 @@ import pyarrow.fs as pafs
 from lakefmt.errors import StateError
 from lakefmt.storage.addresses import object_names
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, ObjectStore, PutOutcome, Sink
-from lakefmt.storage.leftovers import SupportsLeftovers
+from lakefmt.storage.leftovers import SupportsLeftovers, remove_abandoned
 
 __all__ = ["Effect", "SimulatedCrash", "Step", "WrapperStore"]
 
@@ -178,6 +178,10 @@ class WrapperStore:
     def remove_leftovers(self, older_than_epoch: float) -> int:
         """Remove the inner store's temporary objects, if it has such things; return how many."""
         return self.inner.remove_leftovers(older_than_epoch) if isinstance(self.inner, SupportsLeftovers) else 0
+
+    def remove_abandoned(self, prefix: str = "", *, recursive: bool = True) -> int:
+        """Remove what dead processes left in the inner store, if it can tell; return how many."""
+        return remove_abandoned(self.inner, prefix, recursive=recursive)
 
     def leave_temporary(self, name: str, data: Buffer) -> None:
         """Leave a temporary object in the inner store, if it has such things."""

@@ -1,4 +1,4 @@
-"""Can two commits stand beside each other? (pure)
+"""Can two commits stand beside each other? Pure.
 
 ``find_conflict`` compares what this write touched with what completed since it began: the same file group, or new keys
 in the same partition, which might be the same keys twice.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.names import MarkerType, marker_name, parse_marker
-from lakefmt.storage.api import ObjectStore, check_name
+from lakefmt.storage.api import ObjectStore, PutOutcome, check_name
 from lakefmt.values import InstantTime
 
 __all__ = ["announce", "list_marked", "marker_directory", "remove_markers"]
@@ -22,9 +22,10 @@ def marker_directory(time: InstantTime) -> str:
     return f".hoodie/.temp/{time}"
 
 
-def announce(store: ObjectStore, time: InstantTime, path: str, marker: MarkerType) -> None:
-    """Note that the data file `path` may exist from now on; a note that is there already is fine."""
-    store.put_if_absent(f"{marker_directory(time)}/{marker_name(path, marker)}", b"")
+def announce(store: ObjectStore, time: InstantTime, path: str, marker: MarkerType) -> bool:
+    """Note that the data file `path` may exist from now on; False when an earlier attempt had noted it."""
+    name = f"{marker_directory(time)}/{marker_name(path, marker)}"
+    return store.put_if_absent(name, b"") is not PutOutcome.REFUSED
 
 
 def list_marked(store: ObjectStore, time: InstantTime) -> list[str] | None:

@@ -20,6 +20,7 @@ from lakefmt.errors import CommitConflict, InternalError, StateError, Unsupporte
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.schema import arrow_to_avro
 from lakefmt.storage.api import PutOutcome
+from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
@@ -188,22 +189,27 @@ def undo_dead_writes(services: WriteServices, config: TableConfig) -> Timeline:
             raise UnsupportedFeature(f"{pending} is pending and its engine is gone; finish it with Spark first")
     if changed:
         timeline = timeline_store.load()
-    _sweep(services, timeline)
+    if _sweep(services, timeline) or changed:
+        remove_abandoned(store)
     return timeline
 
 
-def _sweep(services: WriteServices, timeline: Timeline) -> None:
-    """Remove claims and markers whose instant is completed, or died before it was requested."""
+def _sweep(services: WriteServices, timeline: Timeline) -> bool:
+    """Remove claims and markers whose instant is completed, or died before it was requested; tell whether any was."""
     store = services.access.store
     pending = {i.time for i in timeline.pending}
+    found = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
     for item in list(store.list(HEARTBEATS, recursive=False)):
         time = InstantTime(item.name.rpartition("/")[2])
         if time not in pending:
+            found = True
             store.delete([item.name])
     for directory in store.list_directories(".hoodie/.temp"):
         time = InstantTime(directory.rpartition("/")[2])
         if time.isdigit() and time not in pending:
+            found = True
             remove_markers(store, time)
+    return found
 
 
 def _next_time(services: WriteServices, config: TableConfig, timeline: Timeline) -> _NextTime:

@@ -26,6 +26,7 @@ from lakefmt.formats.properties import encode_properties
 from lakefmt.keys import build_auto_keys
 from lakefmt.schema import avro_to_arrow, reconcile
 from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.timeline.markers import announce
 from lakefmt.values import (
     COMMIT_SEQNO,
@@ -75,7 +76,9 @@ def write_assigned(
 
 def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> None:
     """Announce the file by its marker, and make its partition one."""
-    announce(store, context.instant, assignment.path, "CREATE" if assignment.base is None else "MERGE")
+    if not announce(store, context.instant, assignment.path, "CREATE" if assignment.base is None else "MERGE"):
+        # Not the first attempt: the earlier one may have died with its file half written.
+        remove_abandoned(store, assignment.partition, recursive=False)
     if assignment.new_partition:
         name = join_path(assignment.partition, PARTITION_METADATA)
         depth = assignment.partition.count("/") + 1 if assignment.partition else 0

@@ -10,17 +10,17 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from lakefmt.errors import InvalidInputError, SchemaMismatch
+from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
 from lakefmt.values import META_COLUMNS
 
-__all__ = ["KeyedBatch", "SupportsArrow", "key_batch", "open_stream", "read_all"]
+__all__ = ["KeyedBatch", "SupportsArrow", "key_batch", "open_stream", "read_all", "record_keys"]
 
 
 @runtime_checkable
 class SupportsArrow(Protocol):
-    """Anything with Arrow's stream interface: pandas, Polars, DuckDB relations, …"""
+    """Anything with Arrow's stream interface: pandas, Polars, and the like."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export the data as an Arrow stream capsule."""
@@ -44,6 +44,17 @@ class KeyedBatch:
         """Return the rows numbered."""
         keys = None if self.keys is None else self.keys.take(rows)
         return KeyedBatch(self.table.take(rows), keys, self.partitions.take(rows))
+
+
+def record_keys(batch: KeyedBatch) -> pa.StringArray:
+    """Return a batch's keys.
+
+    Raises:
+        InvalidKey: the table's keys are generated, so rows have none that could be looked up.
+    """
+    if batch.keys is None:
+        raise InvalidKey("the table has no record key (its keys are generated): rows can only be inserted")
+    return batch.keys
 
 
 def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:

@@ -18,7 +18,7 @@ from lakefmt.index import Located
 from lakefmt.table_config import TableConfig
 from lakefmt.values import RECORD_KEY, MergeMode
 from lakefmt.write.assign import Routes, group_rows
-from lakefmt.write.incoming import KeyedBatch
+from lakefmt.write.incoming import KeyedBatch, record_keys
 
 __all__ = ["split_moves"]
 
@@ -65,13 +65,14 @@ def _wins(
     batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], ordering: Sequence[str], reader: BaseFileReader
 ) -> Mask:
     wins = np.ones(len(leave.rows), dtype=bool)
+    keys = record_keys(batch)
     for number, pairs in group_rows(leave.slices, np.arange(len(leave.rows))):
         base = slices[number].base
         if base is None or any(name not in batch.table.column_names for name in ordering):
             continue
         stored = reader.rows(base, [RECORD_KEY, *ordering])
         rows = pa.array(leave.rows[pairs])
-        at = pc.index_in(batch.keys.take(rows), value_set=stored.column(RECORD_KEY).combine_chunks())
+        at = pc.index_in(keys.take(rows), value_set=stored.column(RECORD_KEY).combine_chunks())
         new = [batch.table.column(name).take(rows).combine_chunks() for name in ordering]
         old = [stored.column(name).take(at).combine_chunks() for name in ordering]
         wins[pairs] = incoming_wins(new, old)

@@ -25,7 +25,7 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.values import RECORD_KEY, IdSource, MergeMode, PartitionPath
 from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, group_rows, new_file, rewrite_file
 from lakefmt.write.files import MOVED_AWAY, FileInProgress, prepare, write_assigned
-from lakefmt.write.incoming import KeyedBatch, key_batch
+from lakefmt.write.incoming import KeyedBatch, key_batch, record_keys
 from lakefmt.write.moves import split_moves
 from lakefmt.write.sorting import sort_stream
 from lakefmt.write.values import WriteContext, WriteStatus
@@ -41,9 +41,7 @@ _LEARN_FROM_BYTES = 256 * 1024
 
 def combine(batch: KeyedBatch, ordering: Sequence[str], mode: MergeMode, *, across_partitions: bool) -> KeyedBatch:
     """Leave one record per key (per key and partition unless `across_partitions`): the table's rule chooses it."""
-    if batch.keys is None:
-        return batch
-    codes = batch.keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    codes = record_keys(batch).dictionary_encode().indices.to_numpy().astype(np.int64)
     if not across_partitions:
         places = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         codes = codes * max(1, len(batch.partitions.dictionary)) + places
@@ -77,7 +75,8 @@ def _guessed_record_bytes(sample: pa.Table | None) -> float:
     if sample is None or not sample.num_rows:
         return 1024.0
     # Meta columns and filter bits take about a hundred bytes a row before compression.
-    return max(8.0, (float(sample.nbytes) / sample.num_rows + 100) * _FIRST_GUESS_OF_COMPRESSION)
+    row_bytes = float(sample.nbytes) / float(sample.num_rows)
+    return max(8.0, (row_bytes + 100) * _FIRST_GUESS_OF_COMPRESSION)
 
 
 def assign(
@@ -93,7 +92,7 @@ def assign(
     slices = access.slices(state, partitions)
     routes = Routes(None)
     if index is not None:
-        located = index.locate(IndexKeys(batch.keys, batch.partitions), slices, access.reader)
+        located = index.locate(IndexKeys(record_keys(batch), batch.partitions), slices, access.reader)
         routes = Routes(located)
         if index.is_global:
             moves = updates_partition(context.settings, index)

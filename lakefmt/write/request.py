@@ -48,9 +48,8 @@ class WriteRequest:
             raise InvalidInputError(f"unknown schema_change {self.schema_change!r}: expected 'add' or 'strict'")
         if self.sort not in _SORTS:
             raise InvalidInputError(f"unknown sort {self.sort!r}: expected {', '.join(map(repr, _SORTS))}")
-        wrong = [key for key, value in self.commit_metadata.items() if not isinstance(value, str) or key == "schema"]
-        if wrong:
-            raise InvalidInputError(f"commit_metadata takes texts, and 'schema' is taken: {', '.join(wrong)}")
+        if "schema" in self.commit_metadata or not all(isinstance(v, str) for v in self.commit_metadata.values()):
+            raise InvalidInputError("commit_metadata takes texts, and the name 'schema' is taken")
 
     @property
     def action(self) -> Action:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.errors import InvalidKey, LakefmtError, UnsupportedFeature
+from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.index import Index, IndexKeys, open_index
 from lakefmt.schema import avro_to_arrow, evolve, normalise_schema
@@ -31,7 +31,7 @@ from lakefmt.write.conversation import (
     commit_write,
     table_lock,
 )
-from lakefmt.write.incoming import KeyedBatch, key_batch, open_stream, read_all
+from lakefmt.write.incoming import KeyedBatch, key_batch, open_stream, read_all, record_keys
 from lakefmt.write.pipeline import (
     append_files,
     assign,
@@ -175,12 +175,10 @@ class WriteSession:
             schema = pa.schema([field for field in schema if field.name in table.column_names])
         allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
         batch = key_batch(spec, table, schema, allow_null_elements=allow)
-        if batch.keys is None and self._request.operation not in _APPENDS:
-            raise UnsupportedFeature("the table has no record key (its keys are generated): rows can only be inserted")
+        if self._request.operation not in _APPENDS:
+            record_keys(batch)
         if not self._combines():
             return batch
-        if batch.keys is None:
-            raise InvalidKey("the table has no record key: rows cannot be told to be duplicates")
         config = self.state.config
         across = self.index().is_global
         return combine(batch, config.ordering_fields, config.merge_mode, across_partitions=across)
@@ -203,11 +201,10 @@ class WriteSession:
 
     def _without_stored(self, batch: KeyedBatch) -> KeyedBatch:
         """Leave out rows whose key is stored already."""
-        assert batch.keys is not None  # noqa: S101 - combining refused generated keys before
         index = self.index()
         listed = batch.partitions.dictionary.to_pylist()  # partitions, not rows
         slices = self.access.slices(self.state, None if index.is_global else [PartitionPath(p) for p in listed])
-        located = index.locate(IndexKeys(batch.keys, batch.partitions), slices, self.access.reader)
+        located = index.locate(IndexKeys(record_keys(batch), batch.partitions), slices, self.access.reader)
         fresh = np.ones(batch.num_rows, dtype=bool)
         fresh[located.rows] = False
         return batch.take(pa.array(np.flatnonzero(fresh)))

@@ -12,6 +12,7 @@ import click
 from lakefmt.cli.options import Pair, as_mapping, open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import result_as_json, say_json, say_result
+from lakefmt.cli.units import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -230,7 +231,7 @@ def rollback(
     opened = open_for(table, options, storage_options)
     plan = plan_undo(opened.access, instant)
     if not as_json:
-        click.echo(str(plan))
+        _show_plan(plan)
     if only_plan:
         if as_json:
             say_json({"plan": _plan_as_json(plan)})
@@ -238,6 +239,11 @@ def rollback(
     if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
         raise StateError("nothing was rolled back: it takes your yes, or --yes")
     _say_rollback(plan, opened.rollback(instant, force=force), as_json)
+
+
+def _show_plan(plan: RollbackPlan) -> None:
+    title, *names = str(plan).split("\n")
+    click.echo("\n".join([title, *(f"  {printable(name)}" for name in names)]))
 
 
 def _say_rollback(plan: RollbackPlan, result: CommitResult, as_json: bool) -> None:
