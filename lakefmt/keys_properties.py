@@ -30,6 +30,7 @@ _TIMEBASED: Final = "hoodie.keygen.timebased."
 _TIMEBASED_OLD: Final = "hoodie.deltastreamer.keygen.timebased."
 _MICROS: Final = "MICROSECONDS"
 _PLAIN_DELIMITER: Final = re.compile(r"(?:\\[^A-Za-z0-9]|[^\\.^$*+?{}\[\]|()])+")
+_MAX_ITEM: Final = 500
 _ITEM: Final = re.compile(r"([^:()]+)(?::\s*(\w+)\s*(?:\((.*)\))?)?\s*", re.DOTALL)
 
 
@@ -82,17 +83,27 @@ def _split(fields: str | Sequence[str] | None) -> list[str]:
     if fields is None:
         return []
     texts = [fields] if isinstance(fields, str) else list(fields)
-    # Commas inside parentheses belong to a pattern.
-    parts = [part.strip() for text in texts for part in re.split(r",(?![^(]*\))", text)]
+    parts = [part.strip() for text in texts for part in _at_commas(text)]
     return [part for part in parts if part]
 
 
+def _at_commas(text: str) -> Iterable[str]:
+    """Split at commas, but not inside parentheses: those belong to a pattern."""
+    waiting = ""
+    for part in text.split(","):
+        waiting = f"{waiting},{part}" if waiting else part
+        if "(" not in waiting or ")" in part or len(waiting) > _MAX_ITEM:
+            yield waiting
+            waiting = ""
+    yield waiting
+
+
 def _parse_item(item: str) -> tuple[str, str, str]:
-    found = _ITEM.fullmatch(item)
+    found = _ITEM.fullmatch(item) if len(item) <= _MAX_ITEM else None
     kind = (found[2] or "").upper() if found else "?"
     if found is None or kind not in ("", "SIMPLE", "TIMESTAMP") or (found[3] is not None and kind != "TIMESTAMP"):
         raise InvalidKey(
-            f"{item!r} is no partition: 'field', 'field:SIMPLE' or 'field:timestamp(yyyy/MM/dd)' is expected"
+            f"{item[:_MAX_ITEM]!r} is no partition: 'field', 'field:SIMPLE' or 'field:timestamp(yyyy/MM/dd)' is expected"
         )
     return found[1].strip(), kind, (found[3] or "").strip()
 
@@ -258,7 +269,7 @@ def _stated_generator(props: Mapping[str, str], keys: int, items: Sequence[str])
     try:
         generator = KeyGeneratorType.parse(stated)
     except UnknownSetting:
-        return KeyGeneratorType.USER_PROVIDED, f"the key generator {stated} cannot be reproduced here"
+        return KeyGeneratorType.USER_PROVIDED, f"the key generator {stated[:200]} cannot be reproduced here"
     if generator is KeyGeneratorType.USER_PROVIDED:
         return generator, "a key generator of somebody's own cannot be reproduced here"
     return generator, ""

@@ -161,4 +161,6 @@ def with_sampled_key(spec: KeySpec, stored_key: str) -> KeySpec:
         >>> with_sampled_key(spec, "id:7").complex_single_prefixed
         True
     """
+    if len(spec.record_key_fields) != 1:
+        return spec
     return replace(spec, complex_single_prefixed=stored_key.startswith(f"{spec.record_key_fields[0]}:"))

@@ -101,7 +101,7 @@ def compile_pattern(text: str) -> Pattern:
     for piece in _PIECE.findall(text):
         if piece == "'":
             quoted = not quoted
-        elif quoted or not piece[0].isalpha():
+        elif quoted or piece[0] not in string.ascii_letters:
             pieces.append(("", "'" if piece == "''" else piece))
         else:
             pieces.append(_field(piece, text))

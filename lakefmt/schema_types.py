@@ -200,7 +200,7 @@ def _struct(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
 
 
 def _map(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
-    if not pt.is_string(_text_or_bytes(storage_type(kind.key_type)) or pa.null()):
+    if _text_or_bytes(storage_type(kind.key_type)) != pa.string():
         raise SchemaMismatch(
             f"column {path!r} is a map with keys of type {kind.key_type}: only string keys can be stored"
         )

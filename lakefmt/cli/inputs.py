@@ -249,12 +249,20 @@ def parse_texts(name: str, texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_nested(kind) or pt.is_binary(kind):
         raise SchemaMismatch(f"column {name!r} of type {kind} cannot be read from text: bring JSON lines or Parquet")
     try:
-        return (_with_zone(texts) if pt.is_timestamp(kind) and kind.tz is not None else texts).cast(kind)
+        return _with_date(texts, kind) if pt.is_time(kind) else _with_zone(texts, kind).cast(kind)
     except pa.ArrowInvalid as error:
         raise SchemaMismatch(f"column {name!r} of type {kind}: {error}") from error
 
 
-def _with_zone(texts: pa.Array) -> pa.Array:
+def _with_date(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Times of day, parsed as those of some day: Arrow parses moments, not times."""
+    moments = pc.replace_substring_regex(texts, "^", "1970-01-01T")
+    return moments.cast(pa.timestamp(kind.unit)).cast(kind)
+
+
+def _with_zone(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """Moments with a ``Z`` where they name no zone, and midnight where they name no time."""
+    if not pt.is_timestamp(kind) or kind.tz is None:
+        return texts
     texts = pc.replace_substring_regex(texts, r"^(\d{4}-\d\d-\d\d)$", r"\1T00:00:00")
     return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)$", r"\1Z")

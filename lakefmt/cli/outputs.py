@@ -27,11 +27,11 @@ _BATCH_ROWS = 65_536
 
 
 class _Sink(Protocol):
-    """Takes batches of one schema, then ends."""
+    """Takes batches of one schema, then ends: with all of them, or because something failed."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
-    def close(self) -> None: ...
+    def end(self, *, complete: bool) -> None: ...
 
 
 def write_rows(
@@ -58,13 +58,17 @@ def write_rows(
     shown = limit if limit is not None or how != "table" else _SHOWN
     with _opened(output) as target:
         sink = _sink(how, schema, target, limit is None)
-        # A table is told of one row more than it shows: so it knows that there are more.
-        for batch in _first(batches, None if shown is None else shown + (how == "table" and limit is None)):
-            for piece in range(0, batch.num_rows, _BATCH_ROWS):
-                part = batch.slice(piece, _BATCH_ROWS)
-                sink.write(part)
-                count(part.num_rows)
-        sink.close()
+        complete = False
+        try:
+            # A table is told of one row more than it shows: so it knows that there are more.
+            for batch in _first(batches, None if shown is None else shown + (how == "table" and limit is None)):
+                for piece in range(0, batch.num_rows, _BATCH_ROWS):
+                    part = batch.slice(piece, _BATCH_ROWS)
+                    sink.write(part)
+                    count(part.num_rows)
+            complete = True
+        finally:
+            sink.end(complete=complete)
 
 
 @contextmanager
@@ -110,7 +114,7 @@ class _JsonLines:
     def write(self, batch: pa.RecordBatch) -> None:
         self._target.write(text_bytes(json_lines(batch)))
 
-    def close(self) -> None:
+    def end(self, *, complete: bool) -> None:
         pass
 
 
@@ -122,7 +126,7 @@ class _Csv:
     def write(self, batch: pa.RecordBatch) -> None:
         self._target.write(text_bytes(csv_lines(batch)))
 
-    def close(self) -> None:
+    def end(self, *, complete: bool) -> None:
         pass
 
 
@@ -138,7 +142,7 @@ class _Parquet:
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
-    def close(self) -> None:
+    def end(self, *, complete: bool) -> None:
         self._writer.close()
 
 
@@ -152,7 +156,11 @@ class _Terminal:
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
 
-    def close(self) -> None:
+    def end(self, *, complete: bool) -> None:
+        if complete:
+            self._draw()
+
+    def _draw(self) -> None:
         table = pa.Table.from_batches(self._batches, self._schema)
         more = self._is_preview and table.num_rows > _SHOWN
         table = table.slice(0, _SHOWN) if more else table

@@ -62,7 +62,7 @@ def _say_error(ctx: click.Context, kind: str, message: str, transient: bool | No
     click.echo(json.dumps({"error": said}), err=True)
 
 
-@click.group(cls=Door, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group("lakefmt", cls=Door, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="lakefmt")
 def main() -> None:
     """Apache Hudi tables from the shell.

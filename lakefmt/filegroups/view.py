@@ -67,18 +67,39 @@ def _attach(
 ) -> dict[tuple[PartitionPath, FileId, InstantTime], list[LogFile]]:
     attached: dict[tuple[PartitionPath, FileId, InstantTime], list[LogFile]] = {}
     first_log: dict[tuple[PartitionPath, FileId], InstantTime] = {}
+    place = _place_by_base_instant if timeline.layout == 1 else _place_by_completion
     for log in sorted(logs, key=lambda f: (f.instant, f.version, f.name)):
         group = (log.partition, log.file_id)
-        if timeline.layout == 1:
-            instant = log.instant
-        elif not timeline.is_committed(log.instant):
-            continue
-        else:
-            done = timeline.completion_of(log.instant)
-            earlier = [i for i in groups.get(group, ()) if i <= done]
-            instant = max(earlier) if earlier else first_log.setdefault(group, log.instant)
-        attached.setdefault((*group, instant), []).append(log)
+        instant = place(log, groups.get(group, {}), timeline)
+        if instant is not None:
+            attached.setdefault((*group, instant or first_log.setdefault(group, log.instant)), []).append(log)
     return attached
+
+
+def _place_by_base_instant(
+    log: LogFile, bases: Mapping[InstantTime, BaseFile], timeline: Timeline
+) -> InstantTime | None:
+    """Return the slice of a log of layout 1, whose name has the base instant; None when it is not visible.
+
+    Logs written while a compaction is pending carry its instant; until it completes they belong to the slice before
+    (spec 4.4). What a log holds is decided block by block, so pending instants do not hide it.
+    """
+    if log.instant in bases:
+        return log.instant
+    if timeline.bound is not None and log.instant > timeline.bound:
+        return None
+    return max((i for i in bases if i < log.instant), default=log.instant)
+
+
+def _place_by_completion(log: LogFile, bases: Mapping[InstantTime, BaseFile], timeline: Timeline) -> InstantTime | None:
+    """Return the slice of a log of layout 2: the last one begun before its commit completed (spec 4.4).
+
+    None: not committed; ``""``: there is no base file, the first log begins the slice.
+    """
+    if not timeline.is_committed(log.instant):
+        return None
+    done = timeline.completion_of(log.instant)
+    return max((i for i in bases if i <= done), default=InstantTime(""))
 
 
 def build_slices(

@@ -17,7 +17,7 @@ from lakefmt.errors import CorruptFile, UnsupportedFeature
 from lakefmt.formats.avro_reading import Decode, compile_decoder
 from lakefmt.formats.avro_schema import parse_schema
 
-__all__ = ["MAGIC", "BlockKind", "HeaderKey", "LogBlock", "decode_avro_records", "scan_blocks", "split_avro_records"]
+__all__ = ["MAGIC", "BlockKind", "HeaderKey", "LogBlock", "decode_avro_record", "scan_blocks", "split_avro_records"]
 
 #: Every block begins with these six bytes.
 MAGIC = b"#HUDI#"
@@ -261,40 +261,34 @@ def split_avro_records(content: bytes, what: str) -> list[bytes]:
     return records
 
 
-def decode_avro_records(content: bytes, schema: str, what: str, reader: str | None = None) -> list[dict[str, object]]:
-    r"""Return the records of an Avro data block's content as dictionaries.
+def decode_avro_record(datum: bytes, schema: str, what: str, reader: str | None = None) -> dict[str, object]:
+    r"""Return one record of an Avro data block as a dictionary.
 
     Parameters:
-        content: the block's content.
-        schema: the Avro schema of its header, as JSON text.
+        datum: the record, one of those that :func:`split_avro_records` finds.
+        schema: the Avro schema in the block's header, as JSON text.
         what: how the file is named in errors.
         reader: the Avro schema of the shape that is wanted; None: the shape that was stored.
 
     Raises:
-        CorruptFile: the content is damaged or does not fit the schema.
-        UnsupportedFeature: the content version is not 1, 2 or 3.
+        CorruptFile: the bytes are damaged or do not fit the schema.
 
     Spec 7.5.
 
     Example:
         >>> note = '{"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}'
-        >>> decode_avro_records(bytes.fromhex("00000003 00000001 00000002 0261"), note, "a.log")
-        [{'text': 'a'}]
+        >>> decode_avro_record(bytes.fromhex("0261"), note, "a.log")
+        {'text': 'a'}
     """
-    found = []
-    data = split_avro_records(content, what)
     try:
-        decode = _decoder(schema, reader)
-        for datum in data:
-            record, end = decode(datum, 0)
-            if not isinstance(record, dict) or end != len(datum):
-                raise CorruptFile(f"{what}: a record of a data block does not fit its schema")
-            found.append(record)
+        record, end = _decoder(schema, reader)(datum, 0)
     except IndexError:
         raise CorruptFile(f"{what}: a record of a data block ends too early") from None
     except ValueError as error:
         raise CorruptFile(f"{what}: damaged data block: {error}") from None
-    return found
+    if not isinstance(record, dict) or end != len(datum):
+        raise CorruptFile(f"{what}: a record of a data block does not fit its schema")
+    return record
 
 
 @lru_cache(maxsize=32)

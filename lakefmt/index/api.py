@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,23 @@ from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.parquet import BaseFileFooter
 
-__all__ = ["Index", "IndexKeys", "KeyReader", "Located", "LookUpStep"]
+__all__ = [
+    "Everywhere",
+    "FilterTally",
+    "Index",
+    "IndexKeys",
+    "KeyReader",
+    "Located",
+    "LookUpStep",
+    "SelectiveKeyReader",
+]
 
 
 class KeyReader(Protocol):
-    """What an index may ask of base files."""
+    """What an index may ask of base files; every call may come from a thread of its own."""
 
     def footer(self, file: BaseFile) -> BaseFileFooter:
-        """Return a file's footer."""
+        """Return a file's footer: rows, key range, the stored text of its filter."""
         ...
 
     def bloom_filter(self, file: BaseFile) -> BloomFilter | None:
@@ -34,7 +43,16 @@ class KeyReader(Protocol):
         ...
 
     def keys(self, file: BaseFile) -> pa.ChunkedArray:
-        """Return a file's record keys."""
+        """Return a file's record keys, in file order."""
+        ...
+
+
+@runtime_checkable
+class SelectiveKeyReader(KeyReader, Protocol):
+    """A reader that knows more of a file than its range: it leaves out parts that cannot hold what is looked for."""
+
+    def keys_among(self, file: BaseFile, wanted: pa.StringArray) -> pa.ChunkedArray | None:
+        """Return the keys of the parts of a file that may hold some of `wanted`; None: no part does, none is read."""
         ...
 
 
@@ -51,7 +69,13 @@ class IndexKeys:
 
 @dataclass(frozen=True, slots=True)
 class LookUpStep:
-    """One step of a look-up, for people who ask why it was slow: how many files were left after it."""
+    """One step of a look-up, for people who ask why it was slow.
+
+    Attributes:
+        name: what the step did.
+        files: how many files were left after it.
+        candidates: how many pairs of key and file were left after it.
+    """
 
     name: str
     files: int
@@ -59,12 +83,50 @@ class LookUpStep:
 
 
 @dataclass(frozen=True, slots=True)
+class FilterTally:
+    """What key filters said in one look-up, and how much of it was true.
+
+    Attributes:
+        asked: pairs of key and file that were asked about.
+        passed: pairs of which a filter said "maybe".
+        right: pairs of these whose key is stored in the file.
+    """
+
+    asked: int = 0
+    passed: int = 0
+    right: int = 0
+
+    def __add__(self, other: FilterTally) -> FilterTally:
+        return FilterTally(self.asked + other.asked, self.passed + other.passed, self.right + other.right)
+
+    @property
+    def false(self) -> int:
+        """Pairs that a filter passed in vain."""
+        return self.passed - self.right
+
+    @property
+    def false_rate(self) -> float | None:
+        """The share of keys that are not in a file and passed its filter all the same; None when there were none.
+
+        Example:
+            >>> FilterTally(asked=1010, passed=12, right=10).false_rate
+            0.002
+        """
+        absent = self.asked - self.right
+        return self.false / absent if absent else None
+
+
+@dataclass(frozen=True, slots=True)
 class Located:
-    """Pairs of row number and slice number, ordered by row; rows without a pair are new keys."""
+    """Pairs of row number and slice number, ordered by row; rows without a pair are new keys.
+
+    ``steps`` and ``filters`` tell how the answer was found; an index may leave them out.
+    """
 
     rows: npt.NDArray[np.int64]
     slices: npt.NDArray[np.int64]
     steps: tuple[LookUpStep, ...] = field(default=())
+    filters: FilterTally | None = None
 
 
 class Index(Protocol):
@@ -79,5 +141,18 @@ class Index(Protocol):
     is_global: bool
 
     def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
-        """Return where the wanted keys are stored among `slices`."""
+        """Return where the wanted keys are stored among `slices`.
+
+        An index that is not global answers with slices of a row's own partition only. The answer is trusted: a key
+        that is stored and not found is stored twice.
+        """
+        ...
+
+
+@runtime_checkable
+class Everywhere(Protocol):
+    """An index that has a twin for keys whose partition is not known."""
+
+    def everywhere(self) -> Index:
+        """Return the twin that looks in every partition, whatever partition a row is meant for."""
         ...

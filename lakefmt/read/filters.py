@@ -98,8 +98,10 @@ def _from_text(text: str, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_timestamp(kind):
         moment = datetime.fromisoformat(text)
         zone = kind.tz
-        return pa.scalar(moment.isoformat(), pa.string()).cast(pa.timestamp(kind.unit, zone)) if moment.tzinfo else (
-            pa.scalar(moment, pa.timestamp(kind.unit)).cast(pa.int64()).cast(kind)
+        return (
+            pa.scalar(moment.isoformat(), pa.string()).cast(pa.timestamp(kind.unit, zone))
+            if moment.tzinfo
+            else (pa.scalar(moment, pa.timestamp(kind.unit)).cast(pa.int64()).cast(kind))
         )
     return pa.scalar(text).cast(kind)
 

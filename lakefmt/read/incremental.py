@@ -71,7 +71,12 @@ def _written(commit: CommitMetadata) -> list[BaseFile]:
             raise UnsupportedFeature(f"{stat.path} is a log file: increments of merge-on-read tables are not read yet")
         files.append(
             BaseFile(
-                stat.partition_path, stat.file_name, name.file_id, name.write_token, name.instant, stat.file_size_in_bytes
+                stat.partition_path,
+                stat.file_name,
+                name.file_id,
+                name.write_token,
+                name.instant,
+                stat.file_size_in_bytes,
             )
         )
     return files

@@ -6,7 +6,7 @@ A :class:`Timeline` never changes; loading it again gives a new one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from lakefmt.errors import InstantNotFound
@@ -37,19 +37,21 @@ def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The active timeline of a table at one moment.
+    """The active timeline of a table at one moment, and what was archived of it when somebody asked.
 
     Attributes:
         layout: 1 or 2.
         instants: one per deed, in its highest state, ordered by requested time.
         files: every timeline file of a deed (pending ones stay beside the completed one).
         bound: commits requested after this time do not count; None counts all.
+        archived: completed instants that have left the active timeline; empty unless :meth:`with_history` gave them.
     """
 
     layout: int
     instants: tuple[Instant, ...]
     files: dict[tuple[InstantTime, Action], tuple[Instant, ...]] = field(default_factory=dict, repr=False)
     bound: str | None = None
+    archived: tuple[Instant, ...] = ()
 
     def __iter__(self) -> Iterator[Instant]:
         return iter(self.instants)
@@ -69,8 +71,9 @@ class Timeline:
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
-        """Completed commits, deltacommits and replacecommits, by requested time."""
-        return tuple(i for i in self.completed if i.action in COMMIT_ACTIONS and self._is_within(i.time))
+        """Completed commits, deltacommits and replacecommits, by requested time; archived ones when they are known."""
+        known = sorted((*self.archived, *self.completed), key=lambda i: i.time) if self.archived else self.completed
+        return tuple(i for i in known if i.action in COMMIT_ACTIONS and self._is_within(i.time))
 
     @cached_property
     def commits_by_completion(self) -> tuple[Instant, ...]:
@@ -86,7 +89,8 @@ class Timeline:
         return frozenset(i.time for i in self.pending)
 
     @cached_property
-    def _first_active(self) -> InstantTime | None:
+    def first_active(self) -> InstantTime | None:
+        """The requested time of the oldest commit that is not archived, whatever the bound."""
         # A savepoint may be older than everything else that is active, so it does not mark the start (spec 3.9).
         return min((i.time for i in self.completed if i.action in COMMIT_ACTIONS), default=None)
 
@@ -111,7 +115,7 @@ class Timeline:
         """
         if time in self._commit_by_time:
             return True
-        first = self._first_active
+        first = self.first_active
         archived = first is not None and time < first and time not in self._pending_times
         return archived and self._is_within(time)
 
@@ -124,11 +128,12 @@ class Timeline:
         """Return the commit (else any instant) with requested or completion time `time`.
 
         Raises:
-            InstantNotFound: there is none on the active timeline.
+            InstantNotFound: there is none on this timeline.
         """
-        matching = [i for i in self.instants if time in (i.time, i.completion)]
+        matching = [i for i in (*self.archived, *self.instants) if time in (i.time, i.completion)]
         if not matching:
-            raise InstantNotFound(f"no instant {time} on the active timeline")
+            where = "timeline" if self.archived else "active timeline"
+            raise InstantNotFound(f"no instant {time} on the {where}")
         return min(matching, key=lambda i: i.action not in COMMIT_ACTIONS)
 
     def files_of(self, instant: Instant) -> tuple[Instant, ...]:
@@ -141,4 +146,16 @@ class Timeline:
         Requested and completion times both work as bounds, because a commit completes before the next one of the
         same writer is requested; this is what Hudi does too (spec 3.10).
         """
-        return Timeline(self.layout, self.instants, self.files, bound)
+        return replace(self, bound=bound)
+
+    def with_history(self, archived: Iterable[Instant]) -> Timeline:
+        """Return the timeline that also knows what was archived; what is still active is not taken twice.
+
+        Example:
+            >>> old = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
+            >>> build_timeline([], 1).with_history([old]).commits == (old,)
+            True
+        """
+        active = {(i.time, comparable_action(i.action)) for i in self.instants}
+        older = (i for i in archived if (i.time, comparable_action(i.action)) not in active)
+        return replace(self, archived=tuple(sorted(older, key=lambda i: (i.time, i.action.value))))

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,19 +68,20 @@ def test_workers_run_twice_at_once_and_die_half_way(tmp_path: Path) -> None:
         job = tmp_path / f"job{number}"
         job.write_bytes(pickle.dumps((context, assignment, batches)))
         jobs.append(job)
-    dead = _worker(jobs[0], "die", tmp_path / "none")
-    assert dead.wait(60) == -signal.SIGKILL
+    with _worker(jobs[0], "die", tmp_path / "none") as dead:
+        assert dead.wait(60) == -signal.SIGKILL
     assert not (tmp_path / "none").exists()
-    repeated = _worker(jobs[0], "once", tmp_path / "s0")
-    twins = [_worker(jobs[1], "wait", tmp_path / f"s1{x}") for x in "ab"]
-    for twin in twins:
-        assert twin.stdout is not None
-        assert twin.stdout.readline() == "ready\n"
-    for twin in twins:
-        assert twin.stdin is not None
-        twin.stdin.write("go\n")
-        twin.stdin.flush()
-    assert [p.wait(60) for p in (repeated, *twins)] == [0, 0, 0]
+    with ExitStack() as stack:
+        repeated = stack.enter_context(_worker(jobs[0], "once", tmp_path / "s0"))
+        twins = [stack.enter_context(_worker(jobs[1], "wait", tmp_path / f"s1{x}")) for x in "ab"]
+        for twin in twins:
+            assert twin.stdout is not None
+            assert twin.stdout.readline() == "ready\n"
+        for twin in twins:
+            assert twin.stdin is not None
+            twin.stdin.write("go\n")
+            twin.stdin.flush()
+        assert [p.wait(60) for p in (repeated, *twins)] == [0, 0, 0]
     statuses = [pickle.loads((tmp_path / name).read_bytes()) for name in ("s0", "s1a", "s1b")]
     assert statuses[1].stat == statuses[2].stat
     result = lowlevel.commit(context, statuses)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lakefmt.errors import UnknownSetting
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.parquet import BaseFileFooter, MAX_KEY, MIN_KEY, key_range
+from lakefmt.formats.parquet import MAX_KEY, MIN_KEY, BaseFileFooter, key_range
 from lakefmt.index import IndexKeys, open_index
 from lakefmt.values import FileId, InstantTime, PartitionPath
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -377,9 +378,13 @@ def test_what_is_not_durable_waits_for_nothing(store, calls):
     assert calls == ["link temporary", "replace temporary"]
 
 
-def test_a_directory_made_anew_is_flushed_anew(store, calls):
+@pytest.mark.parametrize("who", ["us", "somebody else"])
+def test_a_directory_made_anew_is_flushed_anew(store, root, calls, who):
     store.put_if_absent("p=1/a", b"x", durable=True)
-    store.delete_tree("p=1")
+    if who == "us":
+        store.delete_tree("p=1")
+    else:
+        shutil.rmtree(root / "p=1")
     calls.clear()
     store.put_if_absent("p=1/a", b"x", durable=True)
     assert "fsync table" in calls

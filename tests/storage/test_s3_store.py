@@ -372,10 +372,22 @@ def test_a_file_system_that_keeps_listings_is_told_not_to(s3_options, s3_bucket,
     other.put("d/a", b"x")
     assert names_in(store, "d") == ["d/a"]
     assert arrow.get_file_info(f"{prefix}d/a").size == 1
+    fs.ls(f"{s3_bucket}/cached/d")  # whoever else uses the file system fills no cache for us either
     other.put("d/a", b"four")
     assert arrow.get_file_info(f"{prefix}d/a").size == 4
     other.delete(["d/a"])
     assert store.info("d/a") is None
+
+
+def test_no_file_system_is_shared_with_others_in_the_process(s3_options, s3_bucket):
+    import fsspec
+
+    theirs = fsspec.filesystem("s3", **s3_options)
+    ours = [open_store(f"s3://{s3_bucket}/x", s3_options)._fs for _ in range(2)]
+    assert theirs is not ours[0]
+    assert ours[0] is not ours[1]
+    assert theirs.dircache.use_listings_cache
+    assert not ours[0].dircache.use_listings_cache
 
 
 def test_a_bucket_can_be_the_base(s3_options, s3_bucket, service):

@@ -71,9 +71,7 @@ def test_other_names_are_ignored(name: str) -> None:
 
 
 @given(moments, moments, st.sampled_from(Action), st.sampled_from(State), st.sampled_from([1, 2]))
-def test_names_round_trip(
-    requested: datetime, done: datetime, action: Action, state: State, layout: int
-) -> None:
+def test_names_round_trip(requested: datetime, done: datetime, action: Action, state: State, layout: int) -> None:
     if action is Action.SAVEPOINT and state is State.REQUESTED:
         return
     time, completion = format_instant_time(requested), format_instant_time(done)
@@ -155,9 +153,7 @@ def test_commits_are_ordered_by_completion() -> None:
 
 
 def test_as_of_keeps_what_was_requested_by_then() -> None:
-    view = _timeline(
-        "20260101000000001_20260101000000002.commit", "20260101000000003_20260101000000004.commit"
-    )
+    view = _timeline("20260101000000001_20260101000000002.commit", "20260101000000003_20260101000000004.commit")
     for bound in ("20260101000000001", "20260101000000002"):
         cut = view.as_of(bound)
         assert [i.time[-1] for i in cut.commits] == ["1"]

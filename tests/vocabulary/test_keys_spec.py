@@ -17,6 +17,7 @@ from lakefmt.keys import (
     key_properties,
     key_spec_from_properties,
     plan_key_spec,
+    with_sampled_key,
 )
 
 KEYGEN = "org.apache.hudi.keygen."
@@ -309,3 +310,21 @@ def test_what_cannot_be_reproduced_is_kept_as_a_reason(spec, reason):
     assert reason in spec.unsupported
     with pytest.raises(UnsupportedFeature):
         key_properties(spec, 8)
+
+
+def test_long_and_strange_properties_are_read_in_no_time():
+    for text in ("," * 1_000_000, "(" + "," * 1_000_000, "a" + " " * 1_000_000 + "(", "a:TIMESTAMP(" * 100_000):
+        spec = key_spec_from_properties({"hoodie.table.partition.fields": text, "hoodie.table.recordkey.fields": text})
+        assert isinstance(spec.partition_fields, tuple)
+
+
+def test_patterns_may_hold_commas():
+    properties = {TIME + "timestamp.type": "UNIX_TIMESTAMP"}
+    spec = plan_key_spec("id", "city, n:timestamp(yyyy,MM)", properties=properties)
+    assert [field.name for field in spec.partition_fields] == ["city", "n"]
+    assert spec.partition_fields[1].timestamp.output_format == "yyyy,MM"
+
+
+def test_a_sampled_key_says_nothing_about_composite_keys():
+    spec = plan_key_spec(["id", "n"], "city")
+    assert with_sampled_key(spec, "id:1,n:2") == spec

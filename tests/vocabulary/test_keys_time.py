@@ -42,6 +42,7 @@ def text(moment: datetime.datetime, pattern: str) -> str:
         ("yyyy'x''", "2024x'"),
         ("yyyy'open", "2024open"),
         ("y'-'M", "2024-2"),
+        ("yyyy年MM月", "2024年02月"),
         ("yyyy Z ZZ", "2024 +0000 +00:00"),
         ("'constant'", "constant"),
         ("", ""),

@@ -1,0 +1,335 @@
+"""Every command does what the verb of its name does."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakefmt
+from lakefmt.testing.multiset import multiset_digest
+
+
+def keys(path, **how):
+    return sorted(lakefmt.open_table(str(path)).read(columns=["id"], **how)["id"].to_pylist())
+
+
+def json_rows(text):
+    return sorted((json.loads(line) for line in text.splitlines()), key=lambda row: row["id"])
+
+
+# --------------------------------------------------------------------------------------------------------- create
+
+
+def test_create_says_what_it_made(run, tmp_path):
+    said = run(
+        "create", tmp_path / "t", "--schema", "id:string!,n:int", "-k", "id", "--name", "things", "--json"
+    ).stdout
+    assert json.loads(said) == {
+        "table": str(tmp_path / "t"),
+        "name": "things",
+        "version": 8,
+        "columns": {"id": "string", "n": "int32"},
+    }
+    table = lakefmt.open_table(str(tmp_path / "t"))
+    assert table.properties.record_key_fields == ("id",)
+    assert not table.schema.field("id").nullable
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_create_passes_its_options_on(run, tmp_path, version):
+    words = ["-k", "a", "-k", "b", "-p", "c", "-o", "n", "--table-version", version, "--index", "simple"]
+    run("create", tmp_path / "t", "--schema", "a:string,b:string,c:string,n:int", *words, "--database", "db")
+    table = lakefmt.open_table(str(tmp_path / "t"))
+    assert table.properties.record_key_fields == ("a", "b")
+    assert table.properties.ordering_fields == ("n",)
+    assert table.properties.version.value == version
+    assert table.properties.properties["hoodie.database.name"] == "db"
+    assert table.access.load_notes()["index"] == "simple"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("x.csv", b"id,n\na,1\n"), ("x.jsonl", b'{"id": "a", "n": 1}\n'), ("x.parquet", None)],
+)
+def test_create_takes_a_schema_from_a_file(run, tmp_path, name, content):
+    file = tmp_path / name
+    if content is None:
+        pq.write_table(pa.table({"_hoodie_record_key": ["a"], "id": ["a"], "n": [1]}), file)
+    else:
+        file.write_bytes(content)
+    run("create", tmp_path / "t", "--schema-from", file, "-k", "id")
+    assert lakefmt.open_table(str(tmp_path / "t")).schema == pa.schema([("id", pa.string()), ("n", pa.int64())])
+
+
+def test_create_where_there_is_one(run, trips):
+    words = ["create", trips, "--schema", "id:string", "-k", "id"]
+    assert run(*words, status=1).stderr.startswith("error[table_exists]: ")
+    run(*words, "--if-exists", "open")
+    assert keys(trips) == ["a", "b", "c"]
+
+
+# ---------------------------------------------------------------------------------------------------------- write
+
+
+def test_write_updates_and_inserts(run, trips):
+    rows = '{"id": "a", "city": "sf", "fare": 9.0, "tags": null, "at": null}\n{"id": "d", "city": "sf"}\n'
+    result = json.loads(run("write", trips, "--format", "jsonl", "--json", stdin=rows).stdout)
+    assert (result["num_inserts"], result["num_updates"], result["operation"]) == (1, 1, "upsert")
+    assert result["instant"] == lakefmt.open_table(str(trips)).snapshot().instant
+    assert [(trips / name).is_file() for name in result["files"]] == [True]
+    assert keys(trips, filter="fare = 9.0") == ["a"]
+    assert keys(trips) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
+def test_write_without_looking_for_keys(run, trips, operation):
+    rows = '{"id": "a", "city": "sf", "fare": 9.0}\n'
+    said = run("write", trips, "-", "--format", "jsonl", "--operation", operation, stdin=rows).stdout
+    assert said.startswith(f"{operation} ")
+    assert "1 inserted" in said
+    assert keys(trips) == ["a", "a", "b", "c"]
+
+
+def test_write_takes_several_files_of_several_formats(run, trips, tmp_path):
+    (tmp_path / "x.csv").write_text("id,city,fare,at\nd,sf,1,2026-01-01\n")
+    pq.write_table(
+        pa.table({"at": pa.array([None], pa.timestamp("us", "UTC")), "id": ["e"], "fare": [2.0], "city": ["sf"]}),
+        tmp_path / "x.parquet",
+    )
+    run("write", trips, tmp_path / "x.csv", tmp_path / "x.parquet", "--partial")
+    assert keys(trips) == ["a", "b", "c", "d", "e"]
+
+
+def test_write_adds_columns_unless_told_not_to(run, trips):
+    rows = '{"id": "d", "city": "sf", "new": 1}\n'
+    words = ["write", trips, "--format", "jsonl"]
+    assert "new" in run(*words, "--schema-change", "strict", stdin=rows, status=1).stderr
+    run(*words, stdin=rows)
+    assert "new" in lakefmt.open_table(str(trips)).schema.names
+
+
+def test_write_keeps_commit_metadata(run, trips):
+    words = ["--commit-metadata", "offset=7", "--commit-metadata", "who=me=you"]
+    run("write", trips, "--format", "jsonl", *words, stdin='{"id": "d", "city": "sf"}\n')
+    table = lakefmt.open_table(str(trips))
+    state = table.access.load()
+    extra = table.access.commit_metadata(state, state.timeline.latest_commit).extra_metadata
+    assert (extra["offset"], extra["who"]) == ("7", "me=you")
+
+
+def test_write_of_nothing_makes_no_instant(run, trips):
+    before = len(lakefmt.open_table(str(trips)).timeline)
+    result = json.loads(run("write", trips, "--format", "jsonl", "--json", stdin="").stdout)
+    assert result["instant"] is None
+    assert len(lakefmt.open_table(str(trips)).timeline) == before
+
+
+def test_write_honours_and_refuses_settings(run, trips):
+    words = ["write", trips, "--format", "jsonl", "--option"]
+    row = '{"id": "d", "city": "sf"}\n'
+    assert "unknown_setting" in run(*words, "hoodie.parquet.max.file.sice=1", stdin=row, status=1).stderr
+    run(*words, "hoodie.parquet.compression.codec=snappy", stdin=row)
+    newest = max(trips.rglob("city=sf/*.parquet"), key=lambda p: p.name.rsplit("_", 1)[-1])
+    assert pq.ParquetFile(newest).metadata.row_group(0).column(0).compression == "SNAPPY"
+
+
+def test_an_inert_setting_is_warned_of_on_stderr(run, trips):
+    words = ["write", trips, "--format", "jsonl", "--option", "hoodie.upsert.shuffle.parallelism=2"]
+    result = run(*words, stdin='{"id": "d", "city": "sf"}\n')
+    assert result.stderr.startswith("warning: hoodie.upsert.shuffle.parallelism has no effect")
+
+
+# ----------------------------------------------------------------------------------------------------------- read
+
+
+def test_read_prints_a_table(run, trips):
+    said = run("read", trips, "-c", "id,fare,tags", "-f", "city = 'sf'").stdout.splitlines()
+    assert said[:2] == ["id  fare  tags", "──  ────  ──────────"]
+    assert sorted(said[2:4]) == ['a    1.5  ["x", "y"]', "c   null  []"]
+    assert said[4] == "(2 rows)"
+
+
+def test_read_shows_twenty_rows_and_says_that_there_are_more(run, trips):
+    run("write", trips, "--format", "jsonl", stdin="".join(f'{{"id": "k{n:02}", "city": "sf"}}\n' for n in range(30)))
+    said = run("read", trips).stdout.splitlines()
+    assert len(said) == 2 + 20 + 1
+    assert said[-1] == "(the first 20 rows; --limit shows more)"
+    assert len(run("read", trips, "--limit", 33).stdout.splitlines()) == 2 + 33 + 1
+    assert len(run("read", trips, "--json").stdout.splitlines()) == 33
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 4])
+def test_read_stops_at_a_limit(run, trips, limit):
+    assert len(run("read", trips, "--json", "--limit", limit).stdout.splitlines()) == min(limit, 3)
+
+
+def test_read_prints_json_lines(run, trips):
+    rows = json_rows(run("read", trips, "--json").stdout)
+    assert rows[0] == {"id": "a", "city": "sf", "fare": 1.5, "tags": ["x", "y"], "at": "2026-01-01T10:00:00.000000Z"}
+    assert rows[2] == {"id": "c", "city": "sf", "fare": None, "tags": [], "at": None}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_what_is_read_can_be_written(run, trips, tmp_path, suffix):
+    file = tmp_path / f"out.{suffix}"
+    run("read", trips, "--output", file, "--meta-columns")
+    run("create", tmp_path / "copy", "--schema-from", file, "-k", "id")
+    copy = tmp_path / "again"
+    run("create", copy, "--schema", "id:string!,city:string,fare:double,tags:list<string>,at:timestamp", "-k", "id")
+    run("write", copy, file, "--operation", "bulk_insert", "--schema-change", "strict")
+    ours, theirs = (lakefmt.open_table(str(path)).read() for path in (trips, copy))
+    assert multiset_digest(ours) == multiset_digest(theirs)
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_csv_that_is_read_can_be_written(run, trips, tmp_path):
+    run("read", trips, "-c", "id,city,fare,at", "-O", tmp_path / "out.csv")
+    run("create", tmp_path / "copy", "--schema", "id:string,city:string,fare:double,at:timestamp", "-k", "id")
+    run("write", tmp_path / "copy", tmp_path / "out.csv")
+    columns = ["id", "city", "fare", "at"]
+    ours, theirs = (lakefmt.open_table(str(path)).read(columns) for path in (trips, tmp_path / "copy"))
+    assert ours.sort_by("id").to_pylist() == theirs.sort_by("id").to_pylist()
+
+
+def test_read_as_of_an_instant(run, trips):
+    first = lakefmt.open_table(str(trips)).snapshot().instant
+    run("delete", trips, "--key", "a")
+    assert len(json_rows(run("read", trips, "--json").stdout)) == 2
+    assert len(json_rows(run("read", trips, "--json", "--as-of", first).stdout)) == 3
+    assert len(json_rows(run("read", trips, "--json", "--as-of", "2020-01-01T00:00:00Z").stdout)) == 0
+
+
+def test_a_failed_read_leaves_no_file(run, trips, tmp_path):
+    for base in trips.rglob("city=nyc/*.parquet"):
+        base.write_bytes(b"PAR1 no more PAR1")
+    assert run("read", trips, "-O", tmp_path / "out.parquet", status=1).stderr.startswith("error[corrupt_file]: ")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_incremental_says_where_the_next_begins(run, trips):
+    everything = run("incremental", trips, "--start", "000", "--json")
+    assert len(json_rows(everything.stdout)) == 3
+    start = everything.stderr.removeprefix("next start: ").strip()
+    run("write", trips, "--format", "jsonl", stdin='{"id": "b", "city": "nyc"}\n{"id": "d", "city": "sf"}\n')
+    later = run("incremental", trips, "--start", start, "--json", "-c", "id")
+    assert json_rows(later.stdout) == [{"id": "b"}, {"id": "d"}]
+    earlier = run("incremental", trips, "--start", "000", "--end", start, "--json", "-c", "id")
+    assert json_rows(earlier.stdout) == [{"id": "a"}, {"id": "b"}, {"id": "c"}]
+    assert earlier.stderr == f"next start: {start}\n"
+
+
+# --------------------------------------------------------------------------------------------------------- delete
+
+
+def test_delete_by_key(run, trips):
+    assert "2 deleted" in run("delete", trips, "--key", "a", "--key", "c", "--key", "nowhere").stdout
+    assert keys(trips) == ["b"]
+
+
+def test_delete_by_filter(run, trips):
+    assert (
+        json.loads(run("delete", trips, "--filter", "fare is null or city = 'nyc'", "--json").stdout)["num_deletes"]
+        == 2
+    )
+    assert keys(trips) == ["a"]
+
+
+def test_delete_looks_only_in_partitions_named(run, trips):
+    run("delete", trips, "--key", "a", "--key", "b", "--partition", "city=nyc")
+    assert keys(trips) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("k.csv", "id,more\na,1\nb,2\n"), ("k.jsonl", '{"id": "a"}\n{"id": "b"}\n')]
+)
+def test_delete_by_a_file_of_keys(run, trips, tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    run("delete", trips, "--keys-file", tmp_path / name)
+    assert keys(trips) == ["c"]
+
+
+def test_delete_by_keys_on_standard_input(run, trips):
+    run("delete", trips, "--keys-file", "-", "--format", "csv", stdin="id\nb\n")
+    assert keys(trips) == ["a", "c"]
+
+
+def test_delete_by_typed_and_composite_keys(run, tmp_path):
+    path = tmp_path / "t"
+    run("create", path, "--schema", "a:string,n:long,at:timestamp", "-k", "a", "-k", "n")
+    rows = [{"a": "x", "n": 1}, {"a": "x", "n": 2}, {"a": "y", "n": 1}]
+    run("write", path, "--format", "jsonl", stdin="\n".join(map(json.dumps, rows)))
+    run("delete", path, "--key", '{"a": "x", "n": 1}', "--key", '{"n": "1", "a": "y"}')
+    assert lakefmt.open_table(str(path)).read(["a", "n"]).to_pylist() == [{"a": "x", "n": 2}]
+    for wrong in ("x", '["x", 1]', '{"a": "x"}', '{"a": "x", "n": null}', '{"a": "x", "n": [1]}'):
+        assert "--key" in run("delete", path, "--key", wrong, status=2).stderr
+
+
+def test_a_key_of_another_type_is_refused(run, tmp_path):
+    run("create", tmp_path / "t", "--schema", "n:long", "-k", "n")
+    assert run("delete", tmp_path / "t", "--key", "seven", status=1).stderr.startswith("error[schema_mismatch]: ")
+
+
+# ------------------------------------------------------------------------------------------------- looking, undoing
+
+
+def test_timeline_is_drawn_and_told(run, trips):
+    run("delete", trips, "--key", "a")
+    entries = json.loads(run("timeline", trips, "--json").stdout)
+    assert [(e["action"], e["operation"], e["state"]) for e in entries] == [
+        ("commit", "upsert", "completed"),
+        ("commit", "delete", "completed"),
+    ]
+    assert entries[0]["inserts"] == 3
+    drawn = run("timeline", trips).stdout
+    assert drawn.count("●") == 2
+    assert all(entry["time"] in drawn for entry in entries)
+    newest = run("timeline", trips, "--limit", 1).stdout
+    assert newest.count("●") == 1
+    assert entries[1]["time"] in newest
+
+
+def test_an_empty_timeline_is_drawn(run, tmp_path):
+    run("create", tmp_path / "t", "--schema", "id:string", "-k", "id")
+    assert run("timeline", tmp_path / "t").stdout.strip() == "(no instants)"
+    assert json.loads(run("timeline", tmp_path / "t", "--json").stdout) == []
+
+
+def test_files_are_those_on_disk(run, trips):
+    told = json.loads(run("files", trips, "--json").stdout)
+    assert {(piece["base_file"], piece["size_bytes"]) for piece in told} == {
+        (path.relative_to(trips).as_posix(), path.stat().st_size) for path in trips.rglob("city=*/*.parquet")
+    }
+    drawn = run("files", trips).stdout
+    assert all(piece["file_id"] in drawn for piece in told)
+    assert "city=nyc" not in run("files", trips, "--partition", "city=sf").stdout
+
+
+def test_stats_count(run, trips):
+    found = json.loads(run("stats", trips, "--json").stdout)
+    assert (found["rows"], found["partitions"], found["file_groups"], found["commits"]) == (3, 2, 2, 1)
+    assert run("stats", trips).stdout.startswith("3 rows in 2 file groups of 2 partitions, ")
+
+
+def test_rollback_shows_its_plan_and_takes_a_yes(run, trips):
+    run("delete", trips, "--key", "a")
+    instant = lakefmt.open_table(str(trips)).snapshot().instant
+    plan = json.loads(run("rollback", trips, instant, "--plan", "--json").stdout)["plan"]
+    assert plan["target"] == instant
+    assert len(plan["files"]) == 1
+    refused = run("rollback", trips, instant, status=1)
+    assert plan["files"][0] in refused.stdout
+    assert refused.stderr.startswith("error[state]: ")
+    assert keys(trips) == ["b", "c"]
+    done = json.loads(run("rollback", trips, instant, "--yes", "--json").stdout)
+    assert done["plan"] == plan
+    assert keys(trips) == ["a", "b", "c"]
+    assert not (trips / plan["files"][0]).exists()
+
+
+def test_rollback_of_what_is_not_there(run, trips):
+    assert run("rollback", trips, "20200101000000000", "--yes", status=1).stderr.startswith(
+        "error[instant_not_found]: "
+    )
