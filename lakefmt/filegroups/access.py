@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from lakefmt.errors import CorruptFile, ObjectNotFound
-from lakefmt.filegroups.listing import FileListing, StorageListing
+from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
+from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.view import build_slices
@@ -23,6 +23,7 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.timeline.clock import InstantClock
 from lakefmt.timeline.commit import CommitMetadata, decode_commit
+from lakefmt.timeline.history import History, HistoryStore
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.properties_store import load_properties
 from lakefmt.timeline.store import TimelineStore
@@ -43,14 +44,19 @@ _SERVICES = frozenset(
 
 @dataclass(frozen=True)
 class TableState:
-    """A table at one moment: what its properties and its timeline said."""
+    """A table at one moment: what its properties and its timeline said.
+
+    Attributes:
+        history: what has been archived, when somebody asked for it.
+    """
 
     config: TableConfig
     timeline: Timeline
+    history: History | None = None
 
     def as_of(self, bound: str) -> TableState:
         """Return the state whose commits were requested at or before `bound`."""
-        return TableState(self.config, self.timeline.as_of(bound))
+        return replace(self, timeline=self.timeline.as_of(bound))
 
 
 @dataclass
@@ -65,6 +71,7 @@ class TableAccess:
     def __post_init__(self) -> None:
         self.reader = BaseFileReader(self.store)
         self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
+        self._history_stores: dict[str, HistoryStore] = {}
         self._instant_clock: InstantClock | None = None
         self._schemas: dict[str, pa.Schema] = {}
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
@@ -99,15 +106,48 @@ class TableAccess:
             self._instant_clock = InstantClock(self.clock, config.zone)
         return self._instant_clock
 
-    def listing(self) -> FileListing:
-        """Return where file names come from."""
-        return StorageListing(self.store)
+    def with_history(self, state: TableState) -> TableState:
+        """Return the state that also knows the archived instants; loaded once per state.
+
+        Raises:
+            CorruptFile: the archive is damaged.
+        """
+        if state.history is not None:
+            return state
+        history = self._load_history(state.config)
+        return replace(state, timeline=state.timeline.with_history(history.instants), history=history)
+
+    def _load_history(self, config: TableConfig) -> History:
+        directory = config.history_directory
+        if directory not in self._history_stores:
+            self._history_stores[directory] = HistoryStore(self.store, directory, config.version.layout)
+        return self._history_stores[directory].load()
+
+    def listing(self, config: TableConfig | None = None) -> FileListing:
+        """Return where file names come from; quicker when the table's properties are at hand."""
+        return StorageListing(self.store, None if config is None else partition_levels(self.key_spec(config)))
+
+    def read_body(self, state: TableState, instant: Instant) -> bytes:
+        """Return the content of an instant's file, wherever it is by now.
+
+        Raises:
+            SnapshotExpired: the instant was undone meanwhile.
+        """
+        if state.history is not None and state.history.holds(instant):
+            return state.history.body(instant)
+        try:
+            return self.timeline_store(state.config).read_body(instant)
+        except ObjectNotFound:
+            history = self._load_history(state.config)
+            if history.holds(instant):
+                return history.body(instant)
+            raise SnapshotExpired(f"instant {instant} is gone: it was undone meanwhile; read again") from None
 
     def commit_metadata(self, state: TableState, instant: Instant) -> CommitMetadata:
         """Return the content of a completed commit (decoded once per instant)."""
         key = (instant.file_name, instant.size)
         if key not in self._commits:
-            body = self.timeline_store(state.config).read_body(instant)
+            body = self.read_body(state, instant)
             if len(self._commits) >= 4096:
                 self._commits.clear()
             self._commits[key] = decode_commit(body, instant.file_name)
@@ -150,9 +190,7 @@ class TableAccess:
 
     def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
         """Return the latest committed file slices, of all partitions or of those named."""
-        listing = self.listing()
-        wanted = listing.partitions() if partitions is None else partitions
-        bases, logs = listing.files(wanted)
+        bases, logs = self.listing(state.config).files(partitions)
         return build_slices(bases, logs, state.timeline, self.replaced(state))
 
     def load_notes(self) -> dict[str, object]:

@@ -5,16 +5,29 @@ The metadata table, when it is kept, will be handed in as another :class:`FileLi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from lakefmt.filegroups.model import BaseFile, LogFile
 from lakefmt.filegroups.view import parse_files
 from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.keys import KeySpec
+from lakefmt.keys_time import compile_pattern
 from lakefmt.storage.api import ObjectInfo, ObjectStore
 from lakefmt.values import PartitionPath
 
-__all__ = ["FileListing", "StorageListing"]
+__all__ = ["FileListing", "StorageListing", "partition_levels"]
+
+#: The file that makes a directory a partition, as text or in the format of the base files (spec 2.3).
+_METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
+
+_TABLE_DIRECTORY = ".hoodie"
+#: An object store is listed directory by directory up to so many of them, otherwise as a whole.
+_FEW_DIRECTORIES = 8
+_THREADS = 8
+
+_Files = tuple[list[BaseFile], list[LogFile]]
 
 
 class FileListing(Protocol):
@@ -24,48 +37,143 @@ class FileListing(Protocol):
         """Return the partition paths, sorted."""
         ...
 
-    def files(self, partitions: Iterable[PartitionPath]) -> tuple[list[BaseFile], list[LogFile]]:
-        """Return the files of the partitions named."""
+    def candidates(self) -> list[PartitionPath]:
+        """Return paths, sorted, that hold every partition; :meth:`files` finds nothing in those that are none."""
         ...
+
+    def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
+        """Return the files of the partitions named, or of all."""
+        ...
+
+
+def partition_levels(spec: KeySpec) -> int | None:
+    """Return how many directory levels every partition path of `spec` has; None when that depends on the values.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> partition_levels(plan_key_spec("id", ["country", "city"])), partition_levels(plan_key_spec("id", None))
+        (2, 0)
+    """
+    if spec.unsupported:
+        return None
+    levels = 0
+    for each in spec.partition_fields:
+        if spec.url_encode:
+            levels += 1
+        elif each.timestamp is None:
+            return None  # a value may hold slashes
+        else:
+            levels += 1 + compile_pattern(each.timestamp.output_format).slashes
+    return levels
 
 
 class StorageListing:
     """Lists the store itself, never from a cache.
 
-    `depth`: number of partition path levels when it is known (spec 2.3), so that a plain ``list`` of directories
-    suffices; None walks until partition metadata is found.
+    Parameters:
+        store: the table.
+        levels: directory levels of every partition path when the key generator fixes them: then no directory has to be
+            looked into to know whether it is a partition. None: they may differ.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, levels: int | None = None) -> None:
         self._store = store
+        self._levels = levels
 
     def partitions(self) -> list[PartitionPath]:
-        """Walk the directories: one is a partition when it holds partition metadata (spec 2.3)."""
+        """Return the directories that hold partition metadata (spec 2.3)."""
+        return [path for path in self.candidates() if self._levels is None or self._is_partition(path)]
+
+    def candidates(self) -> list[PartitionPath]:
+        """Return the directories that are partitions, or at their depth."""
+        if self._levels == 0 and self._is_partition(""):
+            return [PartitionPath("")]
+        if self._levels:
+            return sorted(PartitionPath(path) for path in self._directories_at(self._levels))
         if not self._store.capabilities.directories:
-            return self._flat_partitions()
+            return sorted(_partitioned(self._objects()))
+        return sorted(self._walk())
+
+    def _directories_at(self, level: int) -> list[str]:
+        found = [""]
+        for _ in range(level):
+            found = [inside for path in found for inside in self._inside(path)]
+        return found
+
+    def _inside(self, directory: str) -> list[str]:
+        return [d for d in self._store.list_directories(directory) if not d.startswith(_TABLE_DIRECTORY)]
+
+    def _is_partition(self, directory: str) -> bool:
+        prefix = f"{directory}/" if directory else ""
+        return any(self._store.info(prefix + name) is not None for name in _METADATA_NAMES)
+
+    def _walk(self) -> list[PartitionPath]:
+        """Walk the directories; below a partition there is no other one."""
         found: list[PartitionPath] = []
         waiting = [""]
         while waiting:
             directory = waiting.pop()
-            if self._store.info(f"{directory}/{PARTITION_METADATA}" if directory else PARTITION_METADATA):
+            if self._is_partition(directory):
                 found.append(PartitionPath(directory))
-                continue
-            waiting.extend(d for d in self._store.list_directories(directory) if not d.startswith(".hoodie"))
-        return sorted(found)
+            else:
+                waiting.extend(self._inside(directory))
+        return found
 
-    def _flat_partitions(self) -> list[PartitionPath]:
-        suffix = "/" + PARTITION_METADATA
-        names = (item.name for item in self._store.list())
-        found = [n for n in names if not n.startswith(".hoodie/") and ("/" + n).endswith(suffix)]
-        return sorted(PartitionPath(n[: -len(suffix)] if "/" in n else "") for n in found)
+    def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
+        """List each partition's directory; an object store with many of them as a whole."""
+        if partitions is None:
+            if not self._store.capabilities.directories:
+                return _parsed(_partitioned(self._objects()))
+            partitions = self.candidates()
+        wanted = list(partitions)
+        if self._store.capabilities.directories or len(wanted) < 2:
+            listed = [self._inside_files(path) for path in wanted]
+        else:
+            with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:
+                listed = list(threads.map(self._inside_files, wanted))
+        return _parsed({path: objects for path, objects in zip(wanted, listed, strict=True) if _has_metadata(objects)})
 
-    def files(self, partitions: Iterable[PartitionPath]) -> tuple[list[BaseFile], list[LogFile]]:
-        """List each partition's directory."""
-        bases: list[BaseFile] = []
-        logs: list[LogFile] = []
-        for partition in partitions:
-            inside: Iterable[ObjectInfo] = self._store.list(partition, recursive=False)
-            more_bases, more_logs = parse_files(partition, inside)
-            bases += more_bases
-            logs += more_logs
-        return bases, logs
+    def _inside_files(self, partition: PartitionPath) -> list[ObjectInfo]:
+        return list(self._store.list(partition, recursive=False))
+
+    def _objects(self) -> list[ObjectInfo]:
+        """Return every object of the partitions, and few others."""
+        top = self._inside("")
+        if len(top) > _FEW_DIRECTORIES:
+            return [item for item in self._store.list() if not item.name.startswith(_TABLE_DIRECTORY + "/")]
+        found = list(self._store.list(recursive=False))
+        for directory in top:
+            found += self._store.list(directory)
+        return found
+
+
+def _has_metadata(objects: Sequence[ObjectInfo]) -> bool:
+    return any(
+        item.name.endswith(_METADATA_NAMES) and item.name.rpartition("/")[2] in _METADATA_NAMES for item in objects
+    )
+
+
+def _partitioned(objects: Iterable[ObjectInfo]) -> dict[PartitionPath, list[ObjectInfo]]:
+    """Return the objects directly inside each directory that is a partition and lies in no other one."""
+    inside: dict[PartitionPath, list[ObjectInfo]] = {}
+    for item in objects:
+        inside.setdefault(PartitionPath(item.name.rpartition("/")[0]), []).append(item)
+    marked = {path for path, items in inside.items() if _has_metadata(items)}
+    return {path: inside[path] for path in marked if not any(above in marked for above in _above(path))}
+
+
+def _above(path: str) -> list[str]:
+    if not path:
+        return []
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(len(parts))]
+
+
+def _parsed(partitioned: dict[PartitionPath, list[ObjectInfo]]) -> _Files:
+    bases: list[BaseFile] = []
+    logs: list[LogFile] = []
+    for partition, objects in partitioned.items():
+        more_bases, more_logs = parse_files(partition, objects)
+        bases += more_bases
+        logs += more_logs
+    return bases, logs

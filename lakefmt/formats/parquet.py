@@ -10,6 +10,7 @@ Traps that this module closes:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -86,6 +87,14 @@ class BaseFileWriter:
             self._writer.close()
         except OSError as error:
             raise StorageError(f"finishing a base file failed: {error}") from error
+
+
+    def discard(self) -> None:
+        """Let go of a file that will not be finished; after :meth:`close` there is nothing to do."""
+        if self._writer.is_open:
+            # What it still writes goes into a temporary object that nobody will see.
+            with suppress(OSError, ValueError, pa.ArrowException):
+                self._writer.close()
 
 
 @dataclass(frozen=True, slots=True)

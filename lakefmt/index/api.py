@@ -1,4 +1,4 @@
-"""The protocol of every index: where does a key live? (pure declarations)
+"""The protocol of every index: where does a key live? Pure declarations.
 
 An index is handed the keys, the latest file slices and a way to read footers and keys; it answers with pairs of
 row and slice. A key without a pair is new. A key may have several pairs: plain inserts allow duplicates, and an
@@ -49,7 +49,13 @@ class KeyReader(Protocol):
 
 @runtime_checkable
 class SelectiveKeyReader(KeyReader, Protocol):
-    """A reader that knows more of a file than its range: it leaves out parts that cannot hold what is looked for."""
+    """A reader that knows more of a file than its range: it leaves out parts that cannot hold what is looked for.
+
+    Attributes:
+        threads: how many threads it pays to ask with at once.
+    """
+
+    threads: int
 
     def keys_among(self, file: BaseFile, wanted: pa.StringArray) -> pa.ChunkedArray | None:
         """Return the keys of the parts of a file that may hold some of `wanted`; None: no part does, none is read."""

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.index.api import IndexKeys, KeyReader, Located, LookUpStep
-from lakefmt.index.lookup import Candidate, check_keys, partition_rows, prune_by_range, to_located
+from lakefmt.index.api import IndexKeys, KeyReader, Located
+from lakefmt.index.lookup import (
+    check_keys,
+    left_after,
+    partition_rows,
+    prune_by_filter,
+    prune_by_range,
+    threads_for,
+    to_located,
+)
 
 __all__ = ["BloomIndex"]
 
@@ -20,29 +26,25 @@ __all__ = ["BloomIndex"]
 class BloomIndex:
     """Finds keys through the footers of base files."""
 
-    def __init__(self, *, is_global: bool = False, prune_by_ranges: bool = True) -> None:
+    def __init__(self, *, is_global: bool = False, prune_by_ranges: bool = True, threads: int = 0) -> None:
         self.is_global = is_global
         self.name = "global_bloom" if is_global else "bloom"
         self._prune_by_ranges = prune_by_ranges
+        self._threads = threads
+
+    def everywhere(self) -> BloomIndex:
+        """Return the same index for keys whose partition is not known."""
+        return BloomIndex(is_global=True, prune_by_ranges=self._prune_by_ranges, threads=self._threads)
 
     def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`."""
+        threads = threads_for(reader, self._threads)
         candidates = list(partition_rows(wanted, slices, self.is_global))
-        steps = [LookUpStep("considered", len(candidates), sum(len(c.rows) for c in candidates))]
+        steps = [left_after("considered", candidates)]
         if self._prune_by_ranges:
-            candidates = prune_by_range(wanted, candidates, reader)
-            steps.append(LookUpStep("left by key range", len(candidates), sum(len(c.rows) for c in candidates)))
-        candidates = [left for c in candidates if (left := _filter(wanted, c, reader)) is not None]
-        steps.append(LookUpStep("left by bloom filter", len(candidates), sum(len(c.rows) for c in candidates)))
-        found = list(check_keys(wanted, candidates, reader))
-        steps.append(LookUpStep("opened", len(candidates), sum(len(rows) for _, rows in found)))
-        return to_located(iter(found), steps)
-
-
-def _filter(wanted: IndexKeys, candidate: Candidate, reader: KeyReader) -> Candidate | None:
-    bloom = reader.bloom_filter(candidate.file)
-    if bloom is None:
-        # A file without a filter is legal: its keys are read (spec 5.1).
-        return candidate
-    hit = bloom.contains(wanted.keys.take(pa.array(candidate.rows)))
-    return Candidate(candidate.slice_number, candidate.file, candidate.rows[hit]) if hit.any() else None
+            candidates = prune_by_range(wanted, candidates, reader, threads)
+            steps.append(left_after("left by key range", candidates))
+        asked = candidates
+        candidates = prune_by_filter(wanted, asked, reader, threads)
+        steps.append(left_after("left by bloom filter", candidates))
+        return to_located(check_keys(wanted, candidates, reader, threads), steps, asked)

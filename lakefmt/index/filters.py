@@ -9,6 +9,7 @@ Keys are hashed once for all filters (:class:`SharedHashes`): a hash does not de
 
 from __future__ import annotations
 
+import base64
 import struct
 from typing import Final
 
@@ -16,15 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt.formats.bloom import BloomFilter, decode_bloom_filter
-from lakefmt.formats.murmur import HashChain, key_arrays, key_blocks
+from lakefmt.errors import CorruptFile
+from lakefmt.formats.bloom import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
+from lakefmt.formats.murmur import HashChain, KeyBlock, key_arrays, key_blocks
+from lakefmt.formats.parquet import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, BaseFileFooter
 
 __all__ = ["SharedHashes", "StoredFilter", "stored_filter"]
 
 Flags = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
-U8 = npt.NDArray[np.uint8]
 
 _HEADER: Final = struct.Struct(">iiBi")  # marker, hashes, kind of hash, bits
 _COUNTERS: Final = struct.Struct(">iii")  # keys per row, keys in the last row, rows
@@ -163,7 +165,8 @@ class StoredFilter:
                 alive = alive[:, kept]
                 if not len(kept):
                     break
-        return chain.block, alive.any(axis=0)
+        hits: Flags = np.logical_or.reduce(alive, axis=0)
+        return chain.block, hits
 
     def _bits_at(self, positions: U32) -> Flags:
         """Return the bits at `positions` of shape (hashes, keys), of every row of bits: shape (rows, hashes, keys)."""

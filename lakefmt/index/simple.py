@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.index.api import IndexKeys, KeyReader, Located, LookUpStep
-from lakefmt.index.lookup import check_keys, partition_rows, to_located
+from lakefmt.index.api import IndexKeys, KeyReader, Located
+from lakefmt.index.lookup import check_keys, left_after, partition_rows, threads_for, to_located
 
 __all__ = ["SimpleIndex"]
 
@@ -14,12 +14,17 @@ __all__ = ["SimpleIndex"]
 class SimpleIndex:
     """Finds keys by comparing with every stored key of the partition (or of the table)."""
 
-    def __init__(self, *, is_global: bool = False) -> None:
+    def __init__(self, *, is_global: bool = False, threads: int = 0) -> None:
         self.is_global = is_global
         self.name = "global_simple" if is_global else "simple"
+        self._threads = threads
+
+    def everywhere(self) -> SimpleIndex:
+        """Return the same index for keys whose partition is not known."""
+        return SimpleIndex(is_global=True, threads=self._threads)
 
     def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`."""
         candidates = list(partition_rows(wanted, slices, self.is_global))
-        steps = (LookUpStep("considered", len(candidates)), LookUpStep("opened", len(candidates)))
-        return to_located(check_keys(wanted, candidates, reader), steps)
+        checked = check_keys(wanted, candidates, reader, threads_for(reader, self._threads))
+        return to_located(checked, [left_after("considered", candidates)])

@@ -8,20 +8,23 @@ datasets fill missing struct fields only in newer releases of Arrow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import reading
-from lakefmt.keys import KeySpec, partition_guarantee
+from lakefmt.keys import KeySpec, parse_partition_values, partition_guarantee
 from lakefmt.read.filters import Filter, parse_filter
 from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.table_config import TableConfig
 from lakefmt.values import META_COLUMNS, PartitionPath
 
 __all__ = ["Query", "base_files", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
@@ -100,14 +103,16 @@ def base_files(slices: Iterable[FileSlice]) -> list[BaseFile]:
     return files
 
 
-def scan_batches(access: TableAccess, files: Sequence[BaseFile], query: Query) -> Iterator[pa.RecordBatch]:
+def scan_batches(
+    access: TableAccess, config: TableConfig, files: Sequence[BaseFile], query: Query
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of base files in bounded memory, cast to the query's schema."""
-    for group in _groups(access, files, query):
+    for group in _groups(access, config, files, query):
         if isinstance(group, BaseFile):
             with reading(group.path):
-                yield from _reconciled(access, group, query).to_batches(max_chunksize=_BATCH_ROWS)
+                yield from _reconciled(access, config, group, query).to_batches(max_chunksize=_BATCH_ROWS)
         else:
-            with reading("a base file"):
+            with _reading_many(access, files):
                 for batch in group.scanner(
                     columns=list(query.columns),
                     filter=query.expression,
@@ -119,30 +124,47 @@ def scan_batches(access: TableAccess, files: Sequence[BaseFile], query: Query) -
                         yield batch
 
 
-def scan_table(access: TableAccess, files: Sequence[BaseFile], query: Query) -> pa.Table:
+def scan_table(access: TableAccess, config: TableConfig, files: Sequence[BaseFile], query: Query) -> pa.Table:
     """Return the rows of base files as one table."""
     parts = []
-    for group in _groups(access, files, query):
+    for group in _groups(access, config, files, query):
         if isinstance(group, BaseFile):
-            parts.append(_reconciled(access, group, query))
+            parts.append(_reconciled(access, config, group, query))
         else:
-            with reading("a base file"):
+            with _reading_many(access, files):
                 parts.append(group.to_table(columns=list(query.columns), filter=query.expression))
     schema = query.result_schema
     return pa.concat_tables([part.cast(schema) for part in parts]) if parts else schema.empty_table()
 
 
-def _groups(access: TableAccess, files: Sequence[BaseFile], query: Query) -> list[ds.FileSystemDataset | BaseFile]:
+@contextmanager
+def _reading_many(access: TableAccess, files: Sequence[BaseFile]) -> Iterator[None]:
+    """Turn what Arrow raises into typed errors; of files that are gone the first is named."""
+    try:
+        with reading(f"one of {len(files)} base files"):
+            yield
+    except SnapshotExpired:
+        gone = next((file.path for file in files if access.store.info(file.path) is None), None)
+        raise SnapshotExpired(
+            f"{gone or 'a base file'} is gone: a clean removed it after this snapshot was taken; read again"
+        ) from None
+
+
+def _groups(
+    access: TableAccess, config: TableConfig, files: Sequence[BaseFile], query: Query
+) -> list[ds.FileSystemDataset | BaseFile]:
     """Split files into one dataset of those Arrow can cast by itself, and single files that need more."""
     filesystem, prefix = access.store.arrow_filesystem()
     layout = ds.ParquetFileFormat()
     plain, special = [], []
     nested = [f for f in query.schema if pa.types.is_nested(f.type) and f.name in query.columns]
+    promises = _promises(access, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
         if nested and not _same_types(access, file, nested):
             special.append(file)
         else:
-            plain.append(layout.make_fragment(prefix + file.path, filesystem))
+            promise = promises.get(file.partition)
+            plain.append(layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise))
     groups: list[ds.FileSystemDataset | BaseFile] = list(special)
     if plain:
         groups.insert(0, ds.FileSystemDataset(plain, query.schema, layout, filesystem))
@@ -154,8 +176,50 @@ def _same_types(access: TableAccess, file: BaseFile, fields: Sequence[pa.Field])
     return all(f.name not in stored.names or stored.field(f.name).type.equals(f.type) for f in fields)
 
 
-def _reconciled(access: TableAccess, file: BaseFile, query: Query) -> pa.Table:
-    table = reconcile(access.reader.rows(file), query.schema)
+def _reconciled(access: TableAccess, config: TableConfig, file: BaseFile, query: Query) -> pa.Table:
+    table = access.reader.rows(file)
+    if config.drop_partition_columns:
+        for name, value in _dropped_values(access, config, file.partition, query.schema).items():
+            if name not in table.column_names:
+                table = table.append_column(name, pa.repeat(value, table.num_rows))
+    table = reconcile(table, query.schema)
     if query.expression is not None:
         table = table.filter(query.expression)
     return table.select(list(query.columns))
+
+
+# ------------------------------------------------------------------------------- partition columns that are not stored
+
+
+def _promises(
+    access: TableAccess, config: TableConfig, files: Sequence[BaseFile], schema: pa.Schema
+) -> dict[PartitionPath, pc.Expression]:
+    """Return per partition what its path says of its columns; Arrow fills missing columns from that."""
+    found = {}
+    for partition in {file.partition for file in files}:
+        values = _dropped_values(access, config, partition, schema)
+        said = [
+            pc.field(name) == value if value.is_valid else pc.field(name).is_null() for name, value in values.items()
+        ]
+        found[partition] = reduce(lambda a, b: a & b, said)
+    return found
+
+
+def _dropped_values(
+    access: TableAccess, config: TableConfig, partition: PartitionPath, schema: pa.Schema
+) -> dict[str, pa.Scalar]:
+    """Return the values of a partition's columns, read from its path (spec 4.8).
+
+    Raises:
+        UnsupportedFeature: the path does not determine them.
+    """
+    spec = access.key_spec(config)
+    values = parse_partition_values(spec, partition, schema) or {}
+    names = [field.name for field in spec.partition_fields]
+    unknown = [name for name in names if name not in values or name not in schema.names]
+    if unknown or not names:
+        raise UnsupportedFeature(
+            f"the table keeps its partition columns only in paths, and {partition!r} does not determine "
+            f"{', '.join(unknown) or 'any'}"
+        )
+    return {name: pa.scalar(values[name], schema.field(name).type) for name in names}

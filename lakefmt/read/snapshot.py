@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import plan_increment
+from lakefmt.read.pinning import oldest_readable, pinned_slices, reach_back
 from lakefmt.read.scan import Query, base_files, plan_query, prune_partitions, scan_batches, scan_table
 from lakefmt.table_config import TableConfig
-from lakefmt.timeline.instant import format_instant_time
-from lakefmt.values import COMMIT_TIME, PartitionPath
+from lakefmt.timeline.bodies import BodyKind, decode_body
+from lakefmt.timeline.instant import Action, State, format_instant_time
+from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperation
 
 __all__ = ["NEXT_START", "Snapshot", "read_increment", "resolve_bound"]
 
@@ -61,15 +64,19 @@ class Snapshot:
     access: TableAccess
     state: TableState
 
+    @cached_property
+    def _known(self) -> TableState:
+        return reach_back(self.access, self.state)
+
     @property
     def schema(self) -> pa.Schema:
-        """The columns, without the meta columns."""
-        return self.access.schema(self.state)
+        """The columns as they were then, without the meta columns."""
+        return self.access.schema(self._known)
 
     @property
     def instant(self) -> str | None:
         """The requested time of the newest commit in it, None for an empty table."""
-        latest = self.state.timeline.latest_commit
+        latest = self._known.timeline.latest_commit
         return None if latest is None else latest.time
 
     def read(
@@ -82,7 +89,7 @@ class Snapshot:
     ) -> pa.Table:
         """Read rows; arguments as for ``Table.read``."""
         plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
-        return scan_table(self.access, self._files(plan, query), plan)
+        return scan_table(self.access, self.state.config, self._files(plan, query), plan)
 
     def scan(
         self,
@@ -98,24 +105,27 @@ class Snapshot:
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in scan_batches(self.access, files, plan):
+            for batch in scan_batches(self.access, self.state.config, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def file_slices(self, partitions: Sequence[PartitionPath] | None = None) -> list[FileSlice]:
-        """Return the latest slices of this snapshot."""
-        return self.access.slices(self.state, partitions)
+        """Return the latest slices of this snapshot, of all partitions or of those named.
+
+        Raises:
+            SnapshotExpired: files of it were cleaned away.
+        """
+        return pinned_slices(self.access, self._known, partitions)
 
     def _files(self, plan: Query, query: str) -> list[BaseFile]:
         if query not in ("snapshot", "read_optimized"):
             raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
-        config = self.state.config
-        if config.drop_partition_columns:
-            raise UnsupportedFeature("tables that drop partition columns from their files are not read yet")
-        partitions = self.access.listing().partitions()
-        kept = prune_partitions(self.access, self.state, partitions, plan)
-        slices = self.access.slices(self.state, kept)
+        kept = None
+        if plan.expression is not None and self.state.config.is_partitioned:
+            found = self.access.listing(self.state.config).candidates()
+            kept = prune_partitions(self.access, self.state, found, plan)
+        slices = self.file_slices(kept)
         if query == "read_optimized":
             return [piece.base for piece in slices if piece.base is not None]
         return base_files(slices)
@@ -136,9 +146,47 @@ def read_increment(
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
     first = resolve_bound(start, state.config)
     last = None if end is None else resolve_bound(end, state.config)
-    increment = plan_increment(state.timeline, first, last, lambda i: access.commit_metadata(state, i))
+    state = _reaching(access, state, first)
+    increment = plan_increment(
+        state.timeline, first, last, lambda i: access.commit_metadata(state, i), _planned_clusterings(access, state)
+    )
     plan = plan_query(access.schema(state), columns, filter, meta_columns=meta_columns)
     written = pc.field(COMMIT_TIME).isin(pa.array(increment.commits, pa.string()))
     expression = written if plan.expression is None else written & plan.expression
-    rows = scan_table(access, increment.files, Query(plan.columns, expression, plan.schema))
+    try:
+        rows = scan_table(access, state.config, increment.files, Query(plan.columns, expression, plan.schema))
+    except SnapshotExpired as error:
+        oldest = oldest_readable(access, access.load())
+        hint = f"; ends from {oldest} on can be read" if oldest else ""
+        raise SnapshotExpired(
+            f"the increment after {first} needs a file that was cleaned away: {error}{hint}"
+        ) from None
     return rows.replace_schema_metadata({NEXT_START: increment.next_start.encode()})
+
+
+def _reaching(access: TableAccess, state: TableState, start: str) -> TableState:
+    """Return the state, with the archive where commits after `start` may be in it.
+
+    By completion time a commit may be archived although it completed after one that is still active, so only a start
+    behind everything can do without.
+    """
+    timeline = state.timeline
+    behind = timeline.first_active if timeline.layout == 1 else timeline.highest_time
+    return state if behind is None or start >= behind else access.with_history(state)
+
+
+def _planned_clusterings(access: TableAccess, state: TableState) -> set[InstantTime]:
+    """Return the pending replacecommits of version 6 that only rearrange rows: nobody has to wait for them."""
+    if state.timeline.layout != 1:
+        return set()
+    found = set()
+    for pending in state.timeline.pending:
+        if pending.action is not Action.REPLACE_COMMIT:
+            continue
+        for requested in state.timeline.files_of(pending):
+            if requested.state is State.REQUESTED and requested.size:
+                body = access.read_body(state, requested)
+                plan = decode_body(BodyKind.REQUESTED_REPLACE, body, what=requested.file_name)
+                if plan.get("operationType") == WriteOperation.CLUSTER.value:
+                    found.add(pending.time)
+    return found

@@ -6,6 +6,7 @@ step may be repeated, and a rollback that died half-way is finished by the next 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 _HIDDEN = ".hoodie/"
+#: ``s3a://``, ``file:/`` and the like: engines spell one place differently.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)/*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +209,9 @@ def relative_path(store: ObjectStore, path: str) -> str:
     Raises:
         UnsafePath: the path does not stay below a table.
     """
-    bare = path.split(":", 1)[1] if path.startswith(("file:", "s3a:", "s3:")) else path
-    base = store.url.split("://", 1)[-1].rstrip("/") + "/"
-    trimmed = bare.lstrip("/")
-    if trimmed.startswith(base.lstrip("/")):
-        trimmed = trimmed[len(base.lstrip("/")) :]
-    elif bare.startswith("/"):
+    bare, base = _SCHEME.sub("", path).lstrip("/"), _SCHEME.sub("", store.url).strip("/") + "/"
+    if bare.startswith(base):
+        return check_name(bare[len(base) :])
+    if path.startswith("/") or _SCHEME.match(path):
         raise UnsafePath(f"a plan names {path!r}, which is outside the table at {store.url}")
-    return check_name(trimmed)
+    return check_name(path)

@@ -129,8 +129,7 @@ def run_creation(
     kind = TableType.parse(table_type)
     if kind is TableType.MERGE_ON_READ:
         raise UnsupportedFeature("merge-on-read tables are not written yet: use table_type='cow'")
-    if record_key is None:
-        raise UnsupportedFeature("tables with generated keys are not written yet: name a record_key")
+    stored = normalise_schema(schema)
     fields = [ordering] if isinstance(ordering, str) else list(ordering or ())
     spec = plan_key_spec(
         record_key,
@@ -138,10 +137,11 @@ def run_creation(
         hive_style=_stated(properties, "hoodie.datasource.write.hive_style_partitioning"),
         url_encode=_stated(properties, "hoodie.datasource.write.partitionpath.urlencode"),
         properties=properties,
+        schema=stored,
     )
     planned = plan_properties(
         name,
-        normalise_schema(schema),
+        stored,
         spec,
         ordering=fields,
         merge=_merge_mode(merge, fields),

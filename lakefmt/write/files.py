@@ -115,6 +115,7 @@ class FileInProgress:
         codec = self._settings.text("hoodie.parquet.compression.codec") or "zstd"
         level = self._settings.integer("lakefmt.parquet.compression.level")
         self._writer = BaseFileWriter(self._sink.file, self._schema, codec, level)
+        stack.callback(self._writer.discard)
         self._keys: list[pa.Array] = []
         self._rows_in = 0
         self._counts = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.index import Index, IndexKeys, open_index
-from lakefmt.schema import avro_to_arrow, evolve, normalise_schema
+from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
 from lakefmt.write.conversation import (
@@ -89,7 +89,7 @@ class WriteSession:
             if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
                 return schema
             mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
-            return evolve(schema, normalise_schema(incoming), mode, partial=request.partial)
+            return evolve(schema, incoming, mode, partial=request.partial)
 
         live = begin_write(access, request.operation, request.options, evolved, request.commit_metadata, request.action)
         session = cls(access, request, live)

@@ -93,6 +93,26 @@ def test_write_without_looking_for_keys(run, trips, operation):
     assert keys(trips) == ["a", "a", "b", "c"]
 
 
+def test_write_overwrites_partitions_or_the_table(run, trips):
+    rows = '{"id": "d", "city": "sf", "fare": 9.0}\n'
+    run("write", trips, "--format", "jsonl", "--operation", "insert_overwrite", stdin=rows)
+    assert keys(trips) == ["b", "d"]
+    run("write", trips, "--format", "jsonl", "--operation", "insert_overwrite_table", stdin=rows)
+    assert keys(trips) == ["d"]
+
+
+def test_write_drops_duplicates(run, trips):
+    rows = '{"id": "a", "city": "sf"}\n{"id": "d", "city": "sf"}\n{"id": "d", "city": "sf"}\n'
+    run("write", trips, "--format", "jsonl", "--operation", "insert", "--drop-duplicates", stdin=rows)
+    assert keys(trips) == ["a", "b", "c", "d"]
+
+
+def test_partial_rows_keep_what_is_stored(run, trips):
+    run("write", trips, "--format", "jsonl", "--partial", stdin='{"id": "a", "city": "sf", "fare": 9.0}\n')
+    (row,) = lakefmt.open_table(str(trips)).read(["fare", "tags"], "id = 'a'").to_pylist()
+    assert row == {"fare": 9.0, "tags": ["x", "y"]}
+
+
 def test_write_takes_several_files_of_several_formats(run, trips, tmp_path):
     (tmp_path / "x.csv").write_text("id,city,fare,at\nd,sf,1,2026-01-01\n")
     pq.write_table(
@@ -242,6 +262,12 @@ def test_delete_looks_only_in_partitions_named(run, trips):
     assert keys(trips) == ["a", "c"]
 
 
+def test_delete_of_whole_partitions(run, trips):
+    assert run("delete", trips, "--partition", "city=sf").stdout.startswith("delete_partition ")
+    assert keys(trips) == ["b"]
+    assert run("delete", trips, "--partition", "city=la", status=1).stderr.startswith("error[invalid_input]: ")
+
+
 @pytest.mark.parametrize(
     ("name", "content"), [("k.csv", "id,more\na,1\nb,2\n"), ("k.jsonl", '{"id": "a"}\n{"id": "b"}\n')]
 )
@@ -318,6 +344,7 @@ def test_rollback_shows_its_plan_and_takes_a_yes(run, trips):
     instant = lakefmt.open_table(str(trips)).snapshot().instant
     plan = json.loads(run("rollback", trips, instant, "--plan", "--json").stdout)["plan"]
     assert plan["target"] == instant
+    assert json.loads(run("rollback", trips, "latest", "--plan", "--json").stdout)["plan"] == plan
     assert len(plan["files"]) == 1
     refused = run("rollback", trips, instant, status=1)
     assert plan["files"][0] in refused.stdout

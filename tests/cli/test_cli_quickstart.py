@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
@@ -35,14 +37,16 @@ def quick(monkeypatch, raw):
 
 
 @pytest.mark.slow
-def test_all_judges_agree_on_two_months(quick, tmp_path, hudi_rs_judge):
-    report = quick(tmp_path, months=MONTHS)
+def test_all_judges_agree_on_two_months(quick, tmp_path, monkeypatch, hudi_rs_judge):
+    monkeypatch.chdir(tmp_path)
+    report = quick(Path("demo_output"), months=MONTHS)
     assert report.agrees
     assert [(check.judge, check.agrees) for check in report.checks] == [("DuckDB", True)] * 3 + [("hudi-rs", True)] * 2
     assert len({check.digest for check in report.checks}) == 3
     assert [result.operation.value for result in report.commits] == ["BULK_INSERT", *["UPSERT"] * 4, "DELETE"]
-    table = lakefmt.open_table(str(tmp_path / "flights"))
-    assert table.read(["month"]).num_rows == report.rows == hudi_rs_judge.snapshot(report.path).num_rows
+    table = lakefmt.open_table("demo_output/flights")
+    assert table.read(["month"]).num_rows == report.rows
+    assert hudi_rs_judge.snapshot(tmp_path / report.path).num_rows == report.rows
     assert sorted(table.partitions()) == ["month=1", "month=12"]
 
 
@@ -74,6 +78,12 @@ def test_one_month_is_too_few(tmp_path):
 # ------------------------------------------------------------------------------------------ the judges can say no
 
 
+def _with_one_other_distance(table):
+    first = pc.equal(pa.array(range(table.num_rows)), 0)
+    values = pc.if_else(first, pa.scalar(-1, pa.int32()), table["distance"])
+    return table.set_column(table.column_names.index("distance"), table.schema.field("distance"), values)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", ["now", "past", "increment"])
 def test_duckdb_sees_one_wrong_value(quick, tmp_path, monkeypatch, broken):
@@ -81,15 +91,7 @@ def test_duckdb_sees_one_wrong_value(quick, tmp_path, monkeypatch, broken):
     method = {"now": "after", "past": "before", "increment": "changed"}[broken]
     right = getattr(expected.Expected, method)
 
-    def wrong(self):
-        table = right(self)
-        place = table.column_names.index("distance")
-        first = pc.equal(pa.array(range(table.num_rows)), 0)
-        return table.set_column(
-            place, table.schema.field(place), pc.if_else(first, pa.scalar(-1, pa.int32()), table["distance"])
-        )
-
-    monkeypatch.setattr(expected.Expected, method, wrong)
+    monkeypatch.setattr(expected.Expected, method, lambda self: _with_one_other_distance(right(self)))
     report = quick(tmp_path, months=MONTHS)
     assert not report.agrees
     assert len([check for check in report.checks if not check.agrees]) == 1
@@ -97,21 +99,26 @@ def test_duckdb_sees_one_wrong_value(quick, tmp_path, monkeypatch, broken):
 
 
 @pytest.mark.slow
-def test_hudi_rs_sees_a_file_that_is_gone(quick, tmp_path, monkeypatch):
-    read = checks.read_with_hudi_rs
+def test_hudi_rs_sees_one_wrong_value(quick, tmp_path, monkeypatch, hudi_rs_judge):
+    read = story.read_with_hudi_rs
 
     def sabotaged(path, as_of=None):
-        for base in sorted(path.glob("month=12/*.parquet"))[-1:]:
-            base.unlink()
+        base = max(path.glob("month=12/*.parquet"), key=lambda file: file.name.rsplit("_", 1)[-1])
+        pq.write_table(_with_one_other_distance(pq.read_table(base, partitioning=None)), base)
         return read(path, as_of)
 
     monkeypatch.setattr(story, "read_with_hudi_rs", sabotaged)
-    try:
-        report = quick(tmp_path, months=MONTHS)
-    except InternalError as error:
-        assert "hudi-rs cannot read what was written" in str(error)
-    else:
-        assert not report.agrees
+    report = quick(tmp_path, months=MONTHS)
+    assert [(check.what, check.judge) for check in report.checks if not check.agrees] == [("the table now", "hudi-rs")]
+    assert hudi_rs_judge.snapshot(report.path, columns=["distance"])["distance"].to_pylist().count(-1) == 1
+
+
+@pytest.mark.slow
+def test_a_table_that_hudi_rs_refuses_is_our_fault(quick, tmp_path):
+    report = quick(tmp_path, months=MONTHS, judges=False)
+    (tmp_path / "flights" / ".hoodie" / "hoodie.properties").write_text("nonsense")
+    with pytest.raises(InternalError, match="hudi-rs cannot read what was written"):
+        checks.read_with_hudi_rs(Path(report.path))
 
 
 @pytest.mark.slow

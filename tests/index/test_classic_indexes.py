@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lakefmt.errors import UnknownSetting
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.parquet import MAX_KEY, MIN_KEY, BaseFileFooter, key_range
+from lakefmt.formats.parquet import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileFooter, key_range
 from lakefmt.index import IndexKeys, open_index
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
@@ -41,6 +41,9 @@ class Files:
         keys = self.contents[file.name]
         low, high = key_range(pa.chunked_array([pa.array(keys, pa.string())]))
         entries = {} if low is None or high is None or not self.ranges else {MIN_KEY: low, MAX_KEY: high}
+        bloom = self.bloom_filter(file)
+        if bloom is not None:
+            entries |= {BLOOM_KEY: bloom.encode(), BLOOM_TYPE_KEY: bloom.type_code}
         return BaseFileFooter(len(keys), pa.schema([]), entries)
 
     def bloom_filter(self, file: BaseFile) -> BloomFilter | None:

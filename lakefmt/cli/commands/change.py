@@ -41,7 +41,7 @@ _metadata_option = click.option(
 @click.argument("inputs", nargs=-1, type=_FILE)
 @click.option(
     "--operation",
-    type=click.Choice(["upsert", "insert", "bulk_insert"]),
+    type=click.Choice(["upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table"]),
     default="upsert",
     show_default=True,
     help="What to do with the rows; bulk_insert streams them in bounded memory.",
@@ -55,7 +55,12 @@ _metadata_option = click.option(
     metavar="TEXT",
     help="Text that means null in CSV, besides an empty cell. Repeatable.",
 )
-@click.option("--partial", is_flag=True, help="upsert: columns may be missing.")
+@click.option(
+    "--partial", is_flag=True, help="upsert: columns may be missing; stored values stay. In JSON: a field in no line."
+)
+@click.option(
+    "--drop-duplicates", is_flag=True, help="insert, bulk_insert: leave out rows whose key is stored or comes twice."
+)
 @click.option(
     "--sort",
     type=click.Choice(["none", "partition", "global"]),
@@ -83,6 +88,7 @@ def write(
     delimiter: str,
     nulls: tuple[str, ...],
     partial: bool,
+    drop_duplicates: bool,
     sort: str,
     schema_change: str,
     commit_metadata: Mapping[str, str],
@@ -92,13 +98,9 @@ def write(
 
     if len(delimiter) != 1:
         raise click.BadParameter("one character is expected", param_hint="--delimiter")
-    if partial and operation != "upsert":
-        raise click.UsageError("--partial goes with --operation upsert")
-    if sort != "none" and operation != "bulk_insert":
-        raise click.UsageError("--sort goes with --operation bulk_insert")
+    extra = _extra(operation, partial=partial, drop_duplicates=drop_duplicates, sort=sort)
     sources = [_source(place, how, delimiter, nulls, partial) for place in inputs or (STDIN,)]
     opened = open_for(table, options, storage_options)
-    extra = {"partial": True} if partial else {"sort": sort} if operation == "bulk_insert" else {}
     with progress(operation) as count:
         result = getattr(opened, operation)(
             open_batches(sources, opened.schema, count),
@@ -107,6 +109,24 @@ def write(
             **extra,
         )
     say_result(result, as_json)
+
+
+#: Which options belong to which operations; with their defaults they mean nothing.
+_EXTRA = {
+    "partial": (False, ("upsert",)),
+    "drop_duplicates": (False, ("insert", "bulk_insert")),
+    "sort": ("none", ("bulk_insert",)),
+}
+
+
+def _extra(operation: str, **given: object) -> dict[str, object]:
+    """Return the options that were given and belong to the operation."""
+    asked = {name: value for name, value in given.items() if value != _EXTRA[name][0]}
+    for name in asked:
+        if operation not in _EXTRA[name][1]:
+            option, where = f"--{name.replace('_', '-')}", " or ".join(_EXTRA[name][1])
+            raise click.UsageError(f"{option} goes with --operation {where}")
+    return asked
 
 
 def _source(
@@ -135,7 +155,11 @@ def _source(
 @click.option("--format", "how", type=_FORMAT, help="Of the keys file; default: what its name tells.")
 @click.option("--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\".")
 @click.option(
-    "--partition", "partitions", multiple=True, metavar="PATH", help="Look only in this partition path. Repeatable."
+    "--partition",
+    "partitions",
+    multiple=True,
+    metavar="PATH",
+    help="Look only in this partition path; alone: drop it. Repeatable.",
 )
 @_metadata_option
 @table_options
@@ -151,17 +175,18 @@ def delete(
     partitions: tuple[str, ...],
     commit_metadata: Mapping[str, str],
 ) -> None:
-    """Delete rows of TABLE: those with the keys given, or those that match a condition."""
-    if sum((bool(keys), keys_file is not None, condition is not None)) != 1:
-        raise click.UsageError("give either --key, --keys-file or --filter")
+    """Delete rows of TABLE: those with the keys given, those that match a condition, or whole partitions."""
+    asked = sum((bool(keys), keys_file is not None, condition is not None))
+    if asked > 1 or not (asked or partitions):
+        raise click.UsageError("give either --key, --keys-file or --filter, or --partition alone")
     opened = open_for(table, options, storage_options)
-    what: object = condition
-    if keys:
-        what = _typed_keys(opened, keys)
-    elif keys_file is not None:
-        what = _keys_of_file(opened, _source(keys_file, how))
     with progress("delete"):
-        result = opened.delete(what, partitions=list(partitions) or None, commit_metadata=commit_metadata)
+        if not asked:
+            result = opened.delete_partitions(list(partitions), commit_metadata=commit_metadata)
+        else:
+            what = _typed_keys(opened, keys) if keys else condition
+            what = _keys_of_file(opened, _source(keys_file, how)) if keys_file is not None else what
+            result = opened.delete(what, partitions=list(partitions) or None, commit_metadata=commit_metadata)
     say_result(result, as_json)
 
 
@@ -224,11 +249,13 @@ def rollback(
     only_plan: bool,
     force: bool,
 ) -> None:
-    """Undo a pending INSTANT of TABLE, or its newest commit: the plan is shown, then you are asked."""
+    """Undo a pending INSTANT of TABLE, or its newest commit (`latest`): the plan is shown, then you are asked."""
     from lakefmt.errors import StateError
     from lakefmt.write.undo import plan_undo
 
     opened = open_for(table, options, storage_options)
+    if instant == "latest":
+        instant = opened.snapshot().instant or instant
     plan = plan_undo(opened.access, instant)
     if not as_json:
         _show_plan(plan)

@@ -100,7 +100,7 @@ def read_with_hudi_rs(path: Path, as_of: str | None = None) -> pa.Table:
 
     options = {} if as_of is None else {"hoodie.read.as.of.timestamp": as_of}
     try:
-        table = hudi.HudiTableBuilder.from_base_uri(str(path)).build()
+        table = hudi.HudiTableBuilder.from_base_uri(str(path.resolve())).build()  # it takes no relative paths
         rows = pa.Table.from_batches(table.read(hudi.HudiReadOptions([], None, options)))
     except (KeyboardInterrupt, SystemExit):
         raise

@@ -1,0 +1,221 @@
+"""Base files as an index reads them: footers kept, key columns by the row groups that matter (effects).
+
+A footer is read once and kept, parsed, by name and size: its range and its filter's text answer most look-ups, and
+a key column is then read without asking for the footer again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lakefmt.errors import CorruptFile
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.reader import BaseFileReader, reading
+from lakefmt.formats.bloom import BloomFilter
+from lakefmt.formats.parquet import BaseFileFooter, decode_footer
+from lakefmt.storage.api import ObjectStore
+from lakefmt.values import RECORD_KEY
+
+__all__ = ["KeyFiles", "key_files"]
+
+#: Bytes of footers that are kept. Files by Hudi's defaults carry filters of 430 kB, so this is some hundred of them.
+_KEPT_BYTES: Final = 256 << 20
+#: What a parsed footer takes beside its bytes and a second copy of the filter's text.
+_OVERHEAD_BYTES: Final = 16 << 10
+#: Threads that ask a store which is far away: they mostly wait.
+_THREADS_FAR: Final = 16
+#: Threads per core, and at most, that ask a local disk: they mostly decode, and more of them stand in each other's way.
+_THREADS_PER_CORE: Final = 2
+_THREADS_NEAR: Final = 8
+#: Up to so many keys are compared with every row group's bounds, more only as a whole.
+_MOST_COMPARED: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is kept of a file."""
+
+    metadata: pq.FileMetaData
+    footer: BaseFileFooter
+    num_bytes: int
+
+
+class KeyFiles:
+    """Reads footers and keys of one table's base files; any number of threads may ask.
+
+    Args:
+        store: the table's store.
+        kept_bytes: bytes of footers that are kept.
+
+    Attributes:
+        threads: how many threads it pays to ask with at once.
+    """
+
+    def __init__(self, store: ObjectStore, kept_bytes: int = _KEPT_BYTES) -> None:
+        self._filesystem, self._prefix = store.arrow_filesystem()
+        near = isinstance(self._filesystem, pafs.LocalFileSystem)
+        self.threads = min(_THREADS_NEAR, _THREADS_PER_CORE * (os.cpu_count() or 1)) if near else _THREADS_FAR
+        self._kept_bytes = kept_bytes
+        self._known: OrderedDict[tuple[str, int], _Known] = OrderedDict()
+        self._num_bytes = 0
+        self._lock = Lock()
+
+    def footer(self, file: BaseFile) -> BaseFileFooter:
+        """Return a file's footer.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is no Parquet file, or its footer is damaged.
+        """
+        return self._look(file).footer
+
+    def bloom_filter(self, file: BaseFile) -> BloomFilter | None:
+        """Return a file's key filter, decoded anew; None when it has none.
+
+        Raises:
+            CorruptFile: it is damaged.
+        """
+        return self.footer(file).bloom_filter()
+
+    def keys(self, file: BaseFile) -> pa.ChunkedArray:
+        """Return a file's record keys, in file order.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is damaged, or has no keys.
+        """
+        known = self._look(file)
+        return self._read(file, known.metadata, range(known.metadata.num_row_groups))
+
+    def keys_among(self, file: BaseFile, wanted: pa.StringArray) -> pa.ChunkedArray | None:
+        """Return the keys of the row groups that may hold some of `wanted`; None when no group may.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is damaged, or has no keys.
+        """
+        metadata = self._look(file).metadata
+        with reading(file.path):
+            groups = _groups_for(metadata, _key_column(metadata, file), wanted)
+        return self._read(file, metadata, groups) if groups else None
+
+    def _look(self, file: BaseFile) -> _Known:
+        name = (file.path, file.size)
+        with self._lock:
+            if name in self._known:
+                self._known.move_to_end(name)
+                return self._known[name]
+        with self._open(file) as parquet:
+            metadata = parquet.metadata
+            footer = decode_footer(metadata)
+        known = _Known(metadata, footer, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
+        with self._lock:
+            self._keep(name, known)
+        return known
+
+    def _keep(self, name: tuple[str, int], known: _Known) -> None:
+        # Two threads may have read the same footer.
+        if name not in self._known:
+            self._known[name] = known
+            self._num_bytes += known.num_bytes
+        while self._num_bytes > self._kept_bytes:
+            self._num_bytes -= self._known.popitem(last=False)[1].num_bytes
+
+    @contextmanager
+    def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
+        with (
+            reading(file.path),
+            self._filesystem.open_input_file(self._prefix + file.path) as source,
+            pq.ParquetFile(source, metadata=metadata, pre_buffer=False) as parquet,
+        ):
+            yield parquet
+
+    def _read(self, file: BaseFile, metadata: pq.FileMetaData, groups: Sequence[int]) -> pa.ChunkedArray:
+        _key_column(metadata, file)
+        with self._open(file, metadata) as parquet:
+            # Files are what threads share; there is one column here.
+            found = parquet.read_row_groups(list(groups), columns=[RECORD_KEY], use_threads=False).column(0)
+            return _as_text(found, file)
+
+
+def _as_text(keys: pa.ChunkedArray, file: BaseFile) -> pa.ChunkedArray:
+    kind = keys.type
+    if pa.types.is_string(kind):
+        return keys
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)):
+        raise CorruptFile(f"{file.path}: the column {RECORD_KEY} is of type {keys.type}, not text")
+    return keys.cast(pa.string())
+
+
+def _key_column(metadata: pq.FileMetaData, file: BaseFile) -> int:
+    """Return the number of the key column among the leaves."""
+    schema = metadata.schema
+    for number in range(metadata.num_columns):
+        if schema.column(number).path == RECORD_KEY:
+            return number
+    raise CorruptFile(f"{file.path} has no column {RECORD_KEY}")
+
+
+def _groups_for(metadata: pq.FileMetaData, column: int, wanted: pa.StringArray) -> list[int]:
+    """Return the row groups that may hold some of `wanted`, by their statistics.
+
+    Parquet bounds text by its UTF-8 bytes, which is how Arrow compares binary; a cut-off bound still is one.
+    """
+    texts = wanted.cast(pa.binary())
+    ends = pc.min_max(texts)
+    groups = []
+    for number in range(metadata.num_row_groups):
+        found = metadata.row_group(number).column(column).statistics
+        bounds = _bounds(found) if found is not None and found.has_min_max else None
+        if bounds is None or (_meet(ends["min"], ends["max"], *bounds) and _any_within(texts, *bounds)):
+            groups.append(number)
+    return groups
+
+
+def _bounds(found: pq.Statistics) -> tuple[pa.BinaryScalar, pa.BinaryScalar] | None:
+    low, high = found.min_raw, found.max_raw
+    if not isinstance(low, bytes) or not isinstance(high, bytes):
+        return None
+    return pa.scalar(low, pa.binary()), pa.scalar(high, pa.binary())
+
+
+def _meet(low: pa.BinaryScalar, high: pa.BinaryScalar, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
+    """Return whether the ranges from `low` to `high` and from `first` to `last` have something in common."""
+    return _is_true(pc.less_equal(low, last)) and _is_true(pc.greater_equal(high, first))
+
+
+def _any_within(texts: pa.BinaryArray, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
+    if len(texts) > _MOST_COMPARED:
+        return True
+    within = pc.and_(pc.greater_equal(texts, first), pc.less_equal(texts, last))
+    return _is_true(pc.any(within))
+
+
+def _is_true(answer: pa.BooleanScalar) -> bool:
+    return bool(answer == pa.scalar(True))
+
+
+_known_tables: WeakKeyDictionary[BaseFileReader, KeyFiles] = WeakKeyDictionary()
+_guard = Lock()
+
+
+def key_files(access: TableAccess) -> KeyFiles:
+    """Return the key files of an open table: one for all its look-ups, so that footers are read once."""
+    with _guard:
+        if access.reader not in _known_tables:
+            _known_tables[access.reader] = KeyFiles(access.store)
+        return _known_tables[access.reader]

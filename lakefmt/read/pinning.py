@@ -1,0 +1,197 @@
+"""What keeps a snapshot one state: the past is looked up in the archive, and files that are gone are missed (effects).
+
+Cleaning removes files that only old snapshots need, a rollback or restore takes commits back. Both leave traces on the
+timeline, so after every listing the timeline is looked at once more: a snapshot that could show fewer rows than it had
+ends in an error instead (spec 3.9, 3.10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lakefmt.errors import InstantNotFound, SnapshotExpired
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.view import build_slices
+from lakefmt.formats.names import parse_base_file
+from lakefmt.timeline.bodies import BodyKind, decode_body
+from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import InstantTime, PartitionPath
+
+__all__ = ["cleaned_files", "lost_files", "oldest_readable", "pinned_slices", "reach_back"]
+
+#: Above every instant time.
+_END = "9" * 17
+
+_Replaced = Mapping[tuple[str, str], InstantTime]
+
+
+def reach_back(access: TableAccess, state: TableState) -> TableState:
+    """Return the state, with the archive when its bound is older than the active timeline."""
+    timeline = state.timeline
+    if timeline.bound is None or timeline.first_active is None or timeline.bound >= timeline.first_active:
+        return state
+    return access.with_history(state)
+
+
+def pinned_slices(
+    access: TableAccess, state: TableState, partitions: Sequence[PartitionPath] | None = None
+) -> list[FileSlice]:
+    """Return the latest slices of a state, of all partitions or of those named.
+
+    Raises:
+        SnapshotExpired: a clean, rollback or restore has removed files that the state needs.
+    """
+    bases, logs = access.listing(state.config).files(partitions)
+    if state.history is not None:
+        _check_reach(state.timeline, bases)
+    replaced = access.replaced(state)
+    _check_present(access, state, partitions, bases, replaced)
+    return build_slices(bases, logs, state.timeline, replaced)
+
+
+def _check_reach(timeline: Timeline, present: Iterable[BaseFile]) -> None:
+    """Refuse a bound before the oldest known commit when older files tell that something was archived and lost."""
+    known = timeline.as_of(_END).commits
+    oldest = known[0].time if known else _END
+    if timeline.bound is not None and timeline.bound < oldest and any(f.instant < oldest for f in present):
+        raise InstantNotFound(
+            f"the table as of {timeline.bound} cannot be read: its timeline reaches back to {oldest}, older commits "
+            "were archived and their archive is not there"
+        )
+
+
+def _check_present(
+    access: TableAccess,
+    state: TableState,
+    partitions: Sequence[PartitionPath] | None,
+    present: Sequence[BaseFile],
+    replaced: _Replaced,
+) -> None:
+    now = TableState(state.config, access.timeline_store(state.config).load())
+    _check_not_undone(access, state.timeline, now)
+    cleans = _later_cleans(access, state, now)
+    wanted = None if partitions is None else frozenset(partitions)
+    for clean in cleans:
+        removed = [f for f in _files_of_clean(access, now, clean) if wanted is None or f.partition in wanted]
+        lost = lost_files(present, removed, state.timeline, replaced)
+        if lost:
+            bound = state.timeline.bound
+            raise SnapshotExpired(
+                f"{lost[0].path} is gone: the clean {clean.time} removed it, and "
+                + (f"the table as of {bound}" if bound else "this snapshot")
+                + f" needs it; {_hint(oldest_readable(access, now))}"
+            )
+
+
+def _hint(oldest: str | None) -> str:
+    return f"the oldest instant that can be read is {oldest}" if oldest else "take a new snapshot"
+
+
+def _check_not_undone(access: TableAccess, before: Timeline, now: TableState) -> None:
+    """Refuse when a commit of the snapshot was rolled back; archived commits have left the timeline in good order."""
+    still = {(i.time, i.action) for i in now.timeline.completed}
+    first = now.timeline.first_active
+    for commit in before.completed:
+        suspect = (commit.time, commit.action) not in still and (first is None or commit.time >= first)
+        if suspect and commit in before.commits and not _is_archived(access, now, commit):
+            raise SnapshotExpired(f"commit {commit.time} was undone after this snapshot was taken; take a new one")
+
+
+def _is_archived(access: TableAccess, state: TableState, instant: Instant) -> bool:
+    history = access.with_history(state).history
+    return history is not None and history.holds(instant)
+
+
+def _later_cleans(access: TableAccess, state: TableState, now: TableState) -> list[Instant]:
+    """Return the cleans that may have removed what the state needs.
+
+    Those that the state has seen completed are harmless, unless it looks back behind what they retain.
+    """
+    seen = {i.time for i in state.timeline.completed if i.action is Action.CLEAN}
+    unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in seen]
+    bound = state.timeline.bound
+    oldest = None if bound is None else oldest_readable(access, now)
+    if bound is None or (oldest is not None and oldest <= bound):
+        return unseen
+    past = [i for i in state.timeline.completed if i.action is Action.CLEAN and i.time > bound]
+    if past or unseen:
+        archived = access.with_history(state).timeline.archived
+        past = [i for i in archived if i.action is Action.CLEAN and i.time > bound] + past
+    return past + unseen
+
+
+def oldest_readable(access: TableAccess, state: TableState) -> str | None:
+    """Return the oldest instant whose files the last clean has left alone; None when no clean says so."""
+    cleans = [i for i in state.timeline.completed if i.action is Action.CLEAN]
+    if not cleans:
+        return None
+    said = decode_body(BodyKind.CLEAN_METADATA, access.read_body(state, cleans[-1]), what=cleans[-1].file_name)
+    oldest = said.get("earliestCommitToRetain")
+    return str(oldest) if oldest else None
+
+
+def _files_of_clean(access: TableAccess, state: TableState, clean: Instant) -> list[BaseFile]:
+    """Return the base files that a clean removed, or is about to remove."""
+    if clean.state is State.COMPLETED:
+        body = access.read_body(access.with_history(state) if _is_gone(state, clean) else state, clean)
+        return cleaned_files(decode_body(BodyKind.CLEAN_METADATA, body, what=clean.file_name))
+    files = state.timeline.files_of(clean)
+    requested = next((i for i in files if i.state is State.REQUESTED and i.size), None)
+    if requested is None:
+        return []
+    body = access.read_body(state, requested)
+    return cleaned_files(decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name))
+
+
+def _is_gone(state: TableState, instant: Instant) -> bool:
+    return instant not in state.timeline.instants
+
+
+def cleaned_files(record: Mapping[str, Any]) -> list[BaseFile]:
+    """Return the base files that a clean's metadata or plan names. Pure.
+
+    Example:
+        >>> name = "f-0_1-0-0_20260101000000000.parquet"
+        >>> plan = {"filePathsToBeDeletedPerPartition": {"p": [{"filePath": f"file:/t/p/{name}"}]}}
+        >>> [file.path for file in cleaned_files(plan)]
+        ['p/f-0_1-0-0_20260101000000000.parquet']
+    """
+    named: list[tuple[str, Iterable[str]]] = []
+    for partition, part in (record.get("partitionMetadata") or {}).items():
+        named.append((partition, (*part["successDeleteFiles"], *part["deletePathPatterns"])))
+    for partition, files in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
+        named.append((partition, [file["filePath"] or "" for file in files]))
+    named += (record.get("filesToBeDeletedPerPartition") or {}).items()
+    found: dict[tuple[str, str], BaseFile] = {}
+    for partition, paths in named:
+        for path in paths:
+            name = path.rpartition("/")[2]
+            parsed = parse_base_file(name)
+            if parsed is not None:
+                file = BaseFile(PartitionPath(partition), name, parsed.file_id, parsed.write_token, parsed.instant, 0)
+                found[(partition, name)] = file
+    return list(found.values())
+
+
+def lost_files(
+    present: Sequence[BaseFile], removed: Iterable[BaseFile], timeline: Timeline, replaced: _Replaced
+) -> list[BaseFile]:
+    """Return the removed files that the timeline's latest slices would consist of. Pure.
+
+    Example:
+        >>> from lakefmt.timeline.view import build_timeline
+        >>> lost_files([], [], build_timeline([], 2), {})
+        []
+    """
+    here = {(file.partition, file.name) for file in present}
+    gone = [file for file in removed if (file.partition, file.name) not in here]
+    if not gone:
+        return []
+    groups = {(file.partition, file.file_id) for file in gone}
+    rivals = [file for file in present if (file.partition, file.file_id) in groups]
+    absent = {(file.partition, file.name) for file in gone}
+    latest = build_slices([*rivals, *gone], [], timeline, replaced)
+    return [s.base for s in latest if s.base is not None and (s.base.partition, s.base.name) in absent]
