@@ -12,10 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lakefmt import config
+from lakefmt.timeline import machine
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
-GENERATED: dict[str, Callable[[], str]] = {"settings": config.settings_markdown}
+GENERATED: dict[str, Callable[[], str]] = {
+    "settings": config.settings_markdown,
+    "transitions": machine.transitions_table,
+}
 
 
 def renew(page: str, parts: dict[str, Callable[[], str]]) -> str:

@@ -10,21 +10,19 @@ from collections.abc import Sequence
 
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index.api import IndexKeys, KeyReader, Located
-from lakefmt.index.lookup import (
-    check_keys,
-    left_after,
-    partition_rows,
-    prune_by_filter,
-    prune_by_range,
-    threads_for,
-    to_located,
-)
+from lakefmt.index.lookup import LookUp, look_up
 
 __all__ = ["BloomIndex"]
 
 
 class BloomIndex:
-    """Finds keys through the footers of base files."""
+    """Finds keys through the footers of base files.
+
+    Args:
+        is_global: look in every partition, whatever partition a row is meant for.
+        prune_by_ranges: ask for key ranges before filters.
+        threads: how many files are looked at together; 0: as many as suits the store.
+    """
 
     def __init__(self, *, is_global: bool = False, prune_by_ranges: bool = True, threads: int = 0) -> None:
         self.is_global = is_global
@@ -38,13 +36,5 @@ class BloomIndex:
 
     def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`."""
-        threads = threads_for(reader, self._threads)
-        candidates = list(partition_rows(wanted, slices, self.is_global))
-        steps = [left_after("considered", candidates)]
-        if self._prune_by_ranges:
-            candidates = prune_by_range(wanted, candidates, reader, threads)
-            steps.append(left_after("left by key range", candidates))
-        asked = candidates
-        candidates = prune_by_filter(wanted, asked, reader, threads)
-        steps.append(left_after("left by bloom filter", candidates))
-        return to_located(check_keys(wanted, candidates, reader, threads), steps, asked)
+        how = LookUp(self.is_global, ranges=self._prune_by_ranges, filters=True, threads=self._threads)
+        return look_up(how, wanted, slices, reader)

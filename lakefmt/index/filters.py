@@ -1,4 +1,4 @@
-"""Asking key filters in the text they are stored as (spec 6.3). Pure.
+"""Asking key filters in the text they are stored as (spec 6.3).
 
 A filter is Base64 text in a footer, some hundred kilobytes; a look-up wants some dozen of its bits. Each of these bits
 lies in exactly one character, so the text is asked as it stands and never decoded. Whatever is unusual about a text is
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from threading import Lock
 from typing import Final
 
 import numpy as np
@@ -54,38 +55,42 @@ _VALUES[np.frombuffer(_ALPHABET, np.uint8)] = np.arange(64, dtype=np.uint8)
 
 
 class SharedHashes:
-    """The keys of one look-up and, of each, the first hashes of its chain (spec 6.1).
+    """The keys of one look-up and, of each, the first hashes of its chain (spec 6.1), made when first asked for.
 
     A few keys are hashed as often as any usual filter asks for. Of many keys only what the first round needs is kept;
     the few that are left after it are hashed anew.
+
+    Args:
+        keys: every key wanted.
+        rounds: hashes to keep of each; None: as many as are worth it.
     """
 
     def __init__(self, keys: pa.StringArray, rounds: int | None = None) -> None:
         self.keys = keys
         if rounds is None:
             rounds = min(_SHARED_PER_KEY, max(_FIRST_HASHES, _SHARED_HASHES // max(1, len(keys))))
-        self._hashes = np.empty((rounds, len(keys)), np.uint32)
-        if rounds:
-            self._fill()
+        self.rounds = rounds
+        self._made: U32 | None = None
+        self._lock = Lock()
 
-    def _fill(self) -> None:
+    def of(self, rows: I64, first: int, last: int) -> U32:
+        """Return hashes number `first` to `last` of the keys `rows`, shape (hashes, keys)."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+        return self._made[first:last].take(rows, axis=1)
+
+    def _make(self) -> U32:
+        made = np.empty((self.rounds, len(self.keys)), np.uint32)
         start = 0
         for chunk in key_arrays(self.keys):
-            target = self._hashes[:, start : start + len(chunk)]
+            target = made[:, start : start + len(chunk)]
             for block in key_blocks(chunk):
                 chain = HashChain(block)
                 for row in target:
                     row[block.rows] = chain.advance()
             start += len(chunk)
-
-    @property
-    def rounds(self) -> int:
-        """Hashes that are kept of every key."""
-        return len(self._hashes)
-
-    def of(self, rows: I64, first: int, last: int) -> U32:
-        """Return hashes number `first` to `last` of the keys `rows`, shape (hashes, keys)."""
-        return self._hashes[first:last].take(rows, axis=1)
+        return made
 
 
 class StoredFilter:

@@ -1,11 +1,14 @@
-"""Steps that several indexes share: files of a row's partition, range pruning, filters, the exact key check (pure)."""
+"""The look-up that the classic indexes share: partition, key range, filter, and at last the keys themselves. Pure.
+
+Each file goes all the way in one task, so that one file's keys are decoded while another file's footer is on its way,
+and no more footers are held than there are tasks at work.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.formats.parquet import in_java_order, java_order_key
 from lakefmt.index.api import (
     Everywhere,
     FilterTally,
@@ -24,68 +26,84 @@ from lakefmt.index.api import (
     LookUpStep,
     SelectiveKeyReader,
 )
-from lakefmt.index.filters import SharedHashes, stored_filter
+from lakefmt.index.filters import SharedHashes, StoredFilter, stored_filter
+from lakefmt.index.ranges import KeyRanges
 
-__all__ = [
-    "Candidate",
-    "Checked",
-    "check_keys",
-    "left_after",
-    "locate_everywhere",
-    "partition_rows",
-    "prune_by_filter",
-    "prune_by_range",
-    "threads_for",
-    "to_located",
-]
+__all__ = ["Candidate", "LookUp", "locate_everywhere", "look_up", "partition_rows"]
 
 #: Threads that ask a reader which does not say how many it can take.
 _THREADS = 4
 
+#: Up to so many keys a filter is asked about, however few rows its file has.
+_ALWAYS_ASKED = 10_000
+
 Rows = npt.NDArray[np.int64]
-T = TypeVar("T")
-U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file that may hold some of the wanted rows; ``filtered``: its filter said so."""
+    """A file that may hold some of the wanted rows."""
 
     slice_number: int
     file: BaseFile
     rows: Rows
-    filtered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A candidate whose keys were compared: the rows really stored there, and whether its key column was read."""
+class LookUp:
+    """What a look-up does before it compares keys.
 
-    candidate: Candidate
-    rows: Rows
+    Attributes:
+        is_global: whether it looks in every partition.
+        ranges: whether it asks for key ranges.
+        filters: whether it asks key filters.
+        threads: how many files are looked at together; 0: as many as the reader likes.
+    """
+
+    is_global: bool = False
+    ranges: bool = False
+    filters: bool = False
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What became of one file: pairs of key and file that were left after each step, and the rows found."""
+
+    slice_number: int
+    considered: int
+    in_range: int
+    passed: int
+    has_filter: bool  # … and was asked
     opened: bool
+    found: Rows
 
 
-def _each(work: Callable[[T], U], items: Sequence[T], threads: int) -> Iterator[U]:
-    """Yield `work` of every item, in order; threads run while others wait for a store or for Arrow."""
+def look_up(how: LookUp, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    """Return where the wanted keys are stored among `slices`.
+
+    Raises:
+        SnapshotExpired: a file is gone.
+        CorruptFile: a footer, a filter or a key column is damaged.
+    """
+    candidates = list(partition_rows(wanted, slices, how.is_global))
+    task = _Task(how, wanted, candidates, reader)
+    threads = how.threads or (reader.threads if isinstance(reader, SelectiveKeyReader) else _THREADS)
+    seen = list(_each(task, candidates, threads))
+    return _ordered(
+        [one.found for one in seen],
+        [np.full(len(one.found), one.slice_number, dtype=np.int64) for one in seen],
+        tuple(_steps(how, seen)),
+        _tally(seen) if how.filters else None,
+    )
+
+
+def _each(work: Callable[[Candidate], _Seen], items: Sequence[Candidate], threads: int) -> Iterator[_Seen]:
     if threads < 2 or len(items) < 2:
         yield from map(work, items)
         return
     with ThreadPoolExecutor(min(threads, len(items)), "lakefmt-index") as pool:
         yield from pool.map(work, items)
-
-
-def threads_for(reader: KeyReader, chosen: int = 0) -> int:
-    """Return how many threads ask `reader`: those chosen; 0: what it says itself."""
-    return chosen or (reader.threads if isinstance(reader, SelectiveKeyReader) else _THREADS)
-
-
-def left_after(name: str, candidates: Sequence[Candidate]) -> LookUpStep:
-    """Return the step that left these candidates."""
-    return LookUpStep(name, len(candidates), sum(len(c.rows) for c in candidates))
-
-
-# ---------------------------------------------------------------------------------------------------- partitions
 
 
 def partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
@@ -109,169 +127,94 @@ def _rows_by_partition(partitions: pa.DictionaryArray) -> Iterator[tuple[str, Ro
         yield name, order[starts[code] : starts[code + 1]]
 
 
-# -------------------------------------------------------------------------------------------------------- ranges
+class _Task:
+    """The way of one file through a look-up; what all files share is made once."""
 
+    def __init__(self, how: LookUp, wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> None:
+        self._how = how
+        self._wanted = wanted
+        self._reader = reader
+        self._ranges = KeyRanges(wanted.keys, (c.rows for c in candidates)) if how.ranges and candidates else None
+        # One file alone asks each key once: there is nothing to share.
+        self._hashes = SharedHashes(wanted.keys, None if len(candidates) > 1 else 0)
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A file's number of rows and key range, as bytes in one order; None where the footer is silent."""
+    def __call__(self, candidate: Candidate) -> _Seen:
+        """Take a file from step to step, as long as rows are left."""
+        rows = in_range = self._in_range(candidate)
+        stored = self._filter(candidate.file, len(rows)) if self._how.filters and len(rows) else None
+        if stored is not None:
+            rows = rows[stored.contains(self._hashes, rows)]
+        found = self._found(candidate.file, rows) if len(rows) else None
+        return _Seen(
+            slice_number=candidate.slice_number,
+            considered=len(candidate.rows),
+            in_range=len(in_range),
+            passed=len(rows),
+            has_filter=stored is not None,
+            opened=found is not None,
+            found=rows[:0] if found is None else found,
+        )
 
-    num_rows: int
-    low: str | None
-    high: str | None
+    def _in_range(self, candidate: Candidate) -> Rows:
+        if self._ranges is None:
+            return candidate.rows
+        footer = self._reader.footer(candidate.file)
+        if not footer.num_rows:
+            return candidate.rows[:0]
+        if footer.min_key is None or footer.max_key is None:
+            return candidate.rows
+        return self._ranges.inside(candidate.rows, footer.min_key, footer.max_key)
 
+    def _filter(self, file: BaseFile, num_keys: int) -> StoredFilter | None:
+        footer = self._reader.footer(file)
+        # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
+        return None if num_keys > max(_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
 
-def prune_by_range(
-    wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader, threads: int = 1
-) -> list[Candidate]:
-    """Keep, per file, the rows whose key lies between the file's smallest and largest key.
-
-    Keys and bounds are ranked together once; after that each file is two binary searches in its partition's
-    sorted ranks, whatever the number of keys.
-
-    Bounds are the ends of a file's keys in the order of Java's strings or, from Spark's row writer, in that of UTF-8
-    bytes, and a footer does not say which. Where the two differ, a key stays when it is inside by either.
-    """
-
-    def read(candidate: Candidate) -> _Range:
-        footer = reader.footer(candidate.file)
-        return _Range(footer.num_rows, footer.min_key, footer.max_key)
-
-    ranges = list(_each(read, candidates, threads))
-    orders = [_Ranks(in_java_order(wanted.keys), ranges, java_order_key)]
-    if _orders_differ(wanted.keys, ranges):
-        orders.append(_Ranks(wanted.keys.cast(pa.binary()), ranges, str.encode))
-    kept = []
-    for number, (candidate, found) in enumerate(zip(candidates, ranges, strict=True)):
-        if not found.num_rows:
-            continue
-        rows = candidate.rows
-        if found.low is not None and found.high is not None:
-            rows = _either([order.inside(number, candidate.rows) for order in orders])
-        if len(rows):
-            kept.append(replace(candidate, rows=rows))
-    return kept
-
-
-def _orders_differ(keys: pa.StringArray, ranges: Sequence[_Range]) -> bool:
-    bounds = (text for found in ranges for text in (found.low, found.high) if text is not None)
-    moved = any(java_order_key(text) != text.encode() for text in bounds)
-    return moved or not in_java_order(keys).equals(keys.cast(pa.binary()))
-
-
-def _either(answers: Sequence[Rows]) -> Rows:
-    return answers[0] if len(answers) == 1 else np.union1d(answers[0], answers[1])
-
-
-class _Ranks:
-    """Keys and bounds of files ranked together in one order of texts."""
-
-    def __init__(self, keys: pa.BinaryArray, ranges: Sequence[_Range], encode: Callable[[str], bytes]) -> None:
-        known = [n for n, found in enumerate(ranges) if found.low is not None and found.high is not None]
-        bounds = [encode(t) for n in known for t in (ranges[n].low, ranges[n].high) if t is not None]
-        joined = pa.concat_arrays([keys, pa.array(bounds, pa.binary())])
-        ranks = pc.rank(joined, tiebreaker="dense").to_numpy(zero_copy_only=False)
-        self._keys = ranks[: len(keys)]
-        self._bounds = dict(zip(known, ranks[len(keys) :].reshape(-1, 2), strict=True))
-        # Candidates of one partition share one array of rows, which is alive as long as they are.
-        self._sorted: dict[int, tuple[Rows, npt.NDArray[np.uint64]]] = {}
-
-    def inside(self, number: int, rows: Rows) -> Rows:
-        """Return those of `rows` whose key lies in the range of file `number`."""
-        if id(rows) not in self._sorted:
-            order = rows[np.argsort(self._keys[rows], kind="stable")]
-            self._sorted[id(rows)] = (order, self._keys[order])
-        order, ranks = self._sorted[id(rows)]
-        low, high = self._bounds[number]
-        return order[np.searchsorted(ranks, low, "left") : np.searchsorted(ranks, high, "right")]
-
-
-# ------------------------------------------------------------------------------------------------------- filters
-
-
-def prune_by_filter(
-    wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader, threads: int = 1
-) -> list[Candidate]:
-    """Keep, per file, the rows of which the file's filter says "maybe"; a file without a filter is kept whole."""
-    pairs = sum(len(c.rows) for c in candidates)
-    # Hashing is shared when keys are asked about more than once.
-    hashes = SharedHashes(wanted.keys, None if pairs > len(wanted) else 0)
-
-    def ask(candidate: Candidate) -> Candidate:
-        stored = stored_filter(reader.footer(candidate.file))
-        if stored is None:
-            return candidate
-        return replace(candidate, rows=candidate.rows[stored.contains(hashes, candidate.rows)], filtered=True)
-
-    return [left for left in _each(ask, candidates, threads) if len(left.rows)]
-
-
-# ---------------------------------------------------------------------------------------------------------- keys
-
-
-def check_keys(
-    wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader, threads: int = 1
-) -> Iterator[Checked]:
-    """Yield of every candidate the rows that are really stored there: key columns are read and compared."""
-    stored_keys = _key_source(reader)
-    everything = np.arange(len(wanted), dtype=np.int64)
-
-    def check(candidate: Candidate) -> Checked:
-        is_whole = len(candidate.rows) == len(wanted)
-        rows = everything if is_whole else candidate.rows
-        mine = wanted.keys if is_whole else wanted.keys.take(pa.array(rows))
-        stored = stored_keys(candidate.file, mine)
-        if stored is None:
-            return Checked(candidate, rows[:0], opened=False)
-        return Checked(candidate, rows[_present(mine, stored)], opened=True)
-
-    yield from _each(check, candidates, threads)
-
-
-def _key_source(reader: KeyReader) -> Callable[[BaseFile, pa.StringArray], pa.ChunkedArray | None]:
-    if isinstance(reader, SelectiveKeyReader):
-        return reader.keys_among
-    return lambda file, _: reader.keys(file)
+    def _found(self, file: BaseFile, rows: Rows) -> Rows | None:
+        """Return the rows whose key is stored in the file; None when the file need not be opened for that."""
+        mine = self._wanted.keys.take(pa.array(rows))
+        if isinstance(self._reader, SelectiveKeyReader):
+            stored = self._reader.keys_among(file, mine)
+        else:
+            stored = self._reader.keys(file)
+        return None if stored is None else rows[_present(mine, stored)]
 
 
 def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return which of my keys are stored. The smaller side is hashed."""
+    """Return which of my keys are stored; the smaller side is hashed."""
     if len(mine) < len(stored):
         stored = stored.filter(pc.is_in(stored, value_set=mine))
     flags: npt.NDArray[np.bool_] = pc.is_in(mine, value_set=stored).to_numpy(zero_copy_only=False)
     return flags
 
 
-def to_located(
-    checked: Iterable[Checked], steps: Sequence[LookUpStep] = (), asked: Sequence[Candidate] | None = None
-) -> Located:
-    """Join per-file answers into pairs ordered by row.
-
-    Args:
-        checked: the candidates, their keys compared.
-        steps: what was done before.
-        asked: the candidates that filters were asked about; None: there are no filters to judge.
-    """
-    done = list(checked)
-    steps = [*steps, left_after("opened", [one.candidate for one in done if one.opened])]
-    tally = None if asked is None else _tally(asked, done)
-    rows = [one.rows for one in done]
-    slices = [np.full(len(one.rows), one.candidate.slice_number, dtype=np.int64) for one in done]
-    return _ordered(rows, slices, tuple(steps), tally)
+# ------------------------------------------------------------------------------------------------------- accounts
 
 
-def _tally(asked: Sequence[Candidate], done: Sequence[Checked]) -> FilterTally:
-    without = {one.candidate.slice_number for one in done if not one.candidate.filtered}
+def _steps(how: LookUp, seen: Sequence[_Seen]) -> Iterator[LookUpStep]:
+    yield _left("considered", [one.considered for one in seen])
+    if how.ranges:
+        yield _left("left by key range", [one.in_range for one in seen])
+    if how.filters:
+        yield _left("left by bloom filter", [one.passed for one in seen])
+    yield _left("opened", [one.passed for one in seen if one.opened])
+
+
+def _left(name: str, pairs: Sequence[int]) -> LookUpStep:
+    return LookUpStep(name, sum(n > 0 for n in pairs), sum(pairs))
+
+
+def _tally(seen: Sequence[_Seen]) -> FilterTally:
+    asked = [one for one in seen if one.has_filter]
     return FilterTally(
-        asked=sum(len(c.rows) for c in asked if c.slice_number not in without),
-        passed=sum(len(one.candidate.rows) for one in done if one.candidate.filtered),
-        right=sum(len(one.rows) for one in done if one.candidate.filtered),
+        sum(one.in_range for one in asked), sum(one.passed for one in asked), sum(len(one.found) for one in asked)
     )
 
 
 def _ordered(
     rows: Sequence[Rows], slices: Sequence[Rows], steps: tuple[LookUpStep, ...], tally: FilterTally | None
 ) -> Located:
+    """Join per-file answers into pairs ordered by row."""
     empty = np.empty(0, dtype=np.int64)
     all_rows, all_slices = np.concatenate([empty, *rows]), np.concatenate([empty, *slices])
     order = np.lexsort((all_slices, all_rows))

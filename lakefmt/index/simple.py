@@ -6,13 +6,18 @@ from collections.abc import Sequence
 
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index.api import IndexKeys, KeyReader, Located
-from lakefmt.index.lookup import check_keys, left_after, partition_rows, threads_for, to_located
+from lakefmt.index.lookup import LookUp, look_up
 
 __all__ = ["SimpleIndex"]
 
 
 class SimpleIndex:
-    """Finds keys by comparing with every stored key of the partition (or of the table)."""
+    """Finds keys by comparing with every stored key of the partition (or of the table).
+
+    Args:
+        is_global: look in every partition, whatever partition a row is meant for.
+        threads: how many files are looked at together; 0: as many as suits the store.
+    """
 
     def __init__(self, *, is_global: bool = False, threads: int = 0) -> None:
         self.is_global = is_global
@@ -25,6 +30,4 @@ class SimpleIndex:
 
     def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`."""
-        candidates = list(partition_rows(wanted, slices, self.is_global))
-        checked = check_keys(wanted, candidates, reader, threads_for(reader, self._threads))
-        return to_located(checked, [left_after("considered", candidates)])
+        return look_up(LookUp(self.is_global, threads=self._threads), wanted, slices, reader)

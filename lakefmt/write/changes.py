@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 from lakefmt.filegroups.access import TableAccess, TableState
@@ -97,6 +96,8 @@ def updated_rows(access: TableAccess, state: TableState, rows: pa.Table, values:
         name: _new_value(values[name], rows.schema.field(name)) if name in values else pc.field(name)
         for name in rows.column_names
     }
+    import pyarrow.dataset as ds  # takes long to import, and few calls need it
+
     try:
         made = ds.dataset(rows).to_table(columns=projection)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
@@ -81,7 +81,7 @@ def _open(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
         return data.schema, iter([pa.Table.from_batches([data])])
     if isinstance(data, pa.RecordBatchReader):
         return data.schema, (pa.Table.from_batches([batch]) for batch in data)
-    if isinstance(data, ds.Dataset):
+    if _is_dataset(data):
         return data.schema, (pa.Table.from_batches([batch]) for batch in data.to_batches())
     if isinstance(data, SupportsArrow):
         reader = pa.RecordBatchReader.from_stream(data)
@@ -94,6 +94,12 @@ def _open(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         return _from_iterable(iter(data))
     raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: give a table, a frame, dicts or batches")
+
+
+def _is_dataset(data: object) -> bool:
+    # pyarrow.dataset takes a second to import; whoever holds a dataset has done so.
+    module = sys.modules.get("pyarrow.dataset")
+    return module is not None and isinstance(data, module.Dataset)
 
 
 def _from_dicts(rows: list[Mapping[str, object]]) -> pa.Table:

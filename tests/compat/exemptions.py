@@ -35,6 +35,7 @@ class Exemption:
         judge: ``hudi-rs`` or ``spark``.
         table: the table's name.
         queries: patterns of queries.
+        until: only queries about the table at that time or before.
         reason: why.
         seen: ``lakefmt refuses``, ``judge refuses``, ``rows differ``, ``no meta columns`` or ``columns as text``.
         error: the error's name when lakefmt refuses.
@@ -48,13 +49,17 @@ class Exemption:
     seen: str
     error: str = ""
     columns: tuple[str, ...] = ()
+    until: str = ""
 
     def covers(self, query: str) -> bool:
         """Return whether it is about that query."""
-        return any(fnmatch.fnmatchcase(query, pattern) for pattern in self.queries)
+        end = query.replace("..", " ").rpartition(" ")[2]
+        early = not self.until or "" < end <= self.until
+        return early and any(fnmatch.fnmatchcase(query, pattern) for pattern in self.queries)
 
     def __str__(self) -> str:
-        return f"{self.judge} · {self.table} · {', '.join(self.queries)}: {self.seen} – {self.reason}"
+        until = f" until {self.until}" if self.until else ""
+        return f"{self.judge} · {self.table} · {', '.join(self.queries)}{until}: {self.seen} – {self.reason}"
 
 
 def load() -> list[Exemption]:
