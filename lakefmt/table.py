@@ -312,12 +312,12 @@ class Table:
         started = perf_counter()
         request, observer = _request(operation, call, **asked)
         schema, tables = open_stream(data)
-        rows = tables if request.streams else read_all(schema, tables)
+        whole = None if request.streams else read_all(schema, tables)
         with self._writing:
             result = None
-            if not isinstance(rows, pa.Table) or rows.num_rows or request.keeps_empty:
-                incoming = schema if schema.names else None
-                result = WriteSession.begin(self.access, request, incoming).run(rows)
+            if whole is None or whole.num_rows or request.keeps_empty:
+                session = WriteSession.begin(self.access, request, schema if schema.names else None)
+                result = session.run(tables if whole is None else whole)
         result = replace(result or _nothing(request), seconds=perf_counter() - started)
         return _observed(self.access, result, request, observer)
 
@@ -418,7 +418,8 @@ class Table:
 
     def to_pandas(self, **arguments: Any) -> pd.DataFrame:
         """Read into pandas; arguments as for :meth:`read`."""
-        return self.read(**arguments).to_pandas()
+        frame: pd.DataFrame = self.read(**arguments).to_pandas()
+        return frame
 
     def to_polars(self, **arguments: Any) -> pl.DataFrame:
         """Read into Polars; arguments as for :meth:`read`."""

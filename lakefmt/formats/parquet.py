@@ -88,7 +88,6 @@ class BaseFileWriter:
         except OSError as error:
             raise StorageError(f"finishing a base file failed: {error}") from error
 
-
     def discard(self) -> None:
         """Let go of a file that will not be finished; after :meth:`close` there is nothing to do."""
         if self._writer.is_open:

@@ -21,13 +21,22 @@ class BloomIndex:
     Args:
         is_global: look in every partition, whatever partition a row is meant for.
         prune_by_ranges: ask for key ranges before filters.
+        update_partition_path: with `is_global`, a row whose key is stored in another partition moves to its own.
         threads: how many files are looked at together; 0: as many as suits the store.
     """
 
-    def __init__(self, *, is_global: bool = False, prune_by_ranges: bool = True, threads: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        is_global: bool = False,
+        prune_by_ranges: bool = True,
+        update_partition_path: bool = True,
+        threads: int = 0,
+    ) -> None:
         self.is_global = is_global
         self.name = "global_bloom" if is_global else "bloom"
         self._prune_by_ranges = prune_by_ranges
+        self.update_partition_path = update_partition_path
         self._threads = threads
 
     def everywhere(self) -> BloomIndex:

@@ -16,12 +16,14 @@ class SimpleIndex:
 
     Args:
         is_global: look in every partition, whatever partition a row is meant for.
+        update_partition_path: with `is_global`, a row whose key is stored in another partition moves to its own.
         threads: how many files are looked at together; 0: as many as suits the store.
     """
 
-    def __init__(self, *, is_global: bool = False, threads: int = 0) -> None:
+    def __init__(self, *, is_global: bool = False, update_partition_path: bool = True, threads: int = 0) -> None:
         self.is_global = is_global
         self.name = "global_simple" if is_global else "simple"
+        self.update_partition_path = update_partition_path
         self._threads = threads
 
     def everywhere(self) -> SimpleIndex:

@@ -70,7 +70,9 @@ def check_counts(table: Table) -> None:
             if file is None:
                 continue
             rows = table.access.reader.footer(file).num_rows
-            _law(stat.file_size_in_bytes == file.size, f"{stat.path}: {stat.file_size_in_bytes} said, {file.size} found")
+            _law(
+                stat.file_size_in_bytes == file.size, f"{stat.path}: {stat.file_size_in_bytes} said, {file.size} found"
+            )
             _law(stat.num_writes == rows, f"{stat.path}: {stat.num_writes} rows said, {rows} found")
 
 

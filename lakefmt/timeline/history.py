@@ -170,13 +170,14 @@ class HistoryStore:
             if file.metadata.num_rows > max(size, 1):  # each row has a time of its own
                 raise CorruptFile(f"{self._directory}/{name} announces {file.metadata.num_rows:,} rows in {size} bytes")
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-            # One row per archived instant, three short texts each.
-            rows = file.read(columns=list(_INDEX_COLUMNS)).to_pylist()
+            table = file.read(columns=list(_INDEX_COLUMNS))
+        # One row per archived instant, three short texts each.
+        rows = zip(*(table.column(each).to_numpy() for each in _INDEX_COLUMNS), strict=True)
         places = [(group, row) for group, count in enumerate(groups) for row in range(count)]
         column = _LastColumn(self, name)
         entries: _Entries = []
-        for row, (group, at) in zip(rows, places, strict=True):
-            instant = self._instant(row["instantTime"], row["action"], row["completionTime"], name)
+        for (time, completion, action), (group, at) in zip(rows, places, strict=True):
+            instant = self._instant(time, action, completion, name)
             if instant is not None:
                 entries.append((instant, _SortedBody(column, group, at, instant)))
         return entries
@@ -271,9 +272,8 @@ class _LastColumn:
         last = self._last
         if last is None or last[0] != group:
             last = self._last = (group, self._store.read_bodies(self._name, group))
-        # One body, not a row of data.
-        found: bytes | None = last[1][row].as_py()
-        return found
+        found = last[1][row].as_buffer()
+        return None if found is None else bytes(found)
 
 
 @dataclass(frozen=True)

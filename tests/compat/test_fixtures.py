@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def is_copy_on_write(table: Table) -> bool:
 def instants(table: Table) -> list[str]:
     """Every requested and completion time on the timeline, active and archived."""
     state = table.access.with_history(table.access.load())
-    known = [i for i in (*state.timeline.archived, *state.timeline.completed)]
+    known = (*state.timeline.archived, *state.timeline.completed)
     return sorted({time for i in known for time in (i.time, i.completion) if time})
 
 
@@ -59,7 +60,7 @@ def ranges(table: Table) -> Iterator[tuple[str, str | None]]:
     ends = [i.order_time for i in table.access.load().timeline.commits_by_completion]
     yield from ((start, None) for start in ("000", *ends))
     yield from (("000", end) for end in ends)
-    yield from zip(ends, ends[1:], strict=False)
+    yield from pairwise(ends)
 
 
 def read(table: Table, **how: Any) -> Answer:

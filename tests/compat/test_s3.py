@@ -41,7 +41,11 @@ def s3() -> Iterator[tuple[str, dict[str, Any]]]:
 def rows(first: int, last: int, ts: int) -> pa.Table:
     numbers = range(first, last)
     return pa.table(
-        {"id": [f"k{n}" for n in numbers], "city": [("sf", "são paulo")[n % 2] for n in numbers], "ts": [ts] * len(numbers)}
+        {
+            "id": [f"k{n}" for n in numbers],
+            "city": [("sf", "são paulo")[n % 2] for n in numbers],
+            "ts": [ts] * len(numbers),
+        }
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 
@@ -84,11 +85,11 @@ def test_before_or_after_and_no_orphan(verb: str, mode: FaultMode, crash: bool) 
     for n in range(1, effects_of(verb) + 1):
         name = prepared()
         table, store = over(name, fail_at(n, mode, crash=crash))
-        try:
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
             VERBS[verb](table)
-        except (LakefmtError, SimulatedCrash):
-            pass
-        story = f"{verb}, effect {n} ({store.effects[n - 1] if len(store.effects) >= n else 'not reached'}), {mode.value}"
+        story = (
+            f"{verb}, effect {n} ({store.effects[n - 1] if len(store.effects) >= n else 'not reached'}), {mode.value}"
+        )
         healthy, _ = over(name)
         found = healthy.read()
         assert same(found, before) or same(found, after), story
