@@ -165,7 +165,7 @@ class Table:
             partial: rows may lack columns: stored values stay, new keys get nulls.
             **call: as every writing verb takes them: ``options`` (settings), ``commit_metadata`` (texts kept in the
                 commit), ``on_commit`` (called with the result; when it fails the commit stands),
-                ``schema_change`` (``"add"`` or ``"strict"``).
+                ``schema_change`` (``"add"`` or ``"strict"``), ``dry_run`` (True returns the plan and touches nothing).
 
         Raises:
             SchemaMismatch: the data do not fit.
@@ -250,8 +250,10 @@ class Table:
             if unknown:
                 raise InvalidInputError(f"no partition {', '.join(map(repr, unknown))}; see table.partitions()")
             request, observer = _request(WriteOperation.DELETE_PARTITION, call)
-            session = WriteSession.begin(self.access, request)
-            result = session.run_delete_partitions([PartitionPath(path) for path in partitions])
+            paths = [PartitionPath(path) for path in partitions]
+            if call.get("dry_run"):
+                return WriteSession.rehearse(self.access, request).plan_delete_partitions(paths)
+            result = WriteSession.begin(self.access, request).run_delete_partitions(paths)
         return _observed(self.access, result or _nothing(request), request, observer)
 
     def update(self, filter: Filter, values: Mapping[str, object], **call: Any) -> CommitResult:
@@ -303,6 +305,8 @@ class Table:
                 keys = Snapshot(self.access, state).read([RECORD_KEY], what).column(0).combine_chunks()
             else:
                 keys = keys_to_delete(self.access, state, what)
+            if call.get("dry_run"):
+                return WriteSession.rehearse(self.access, request).plan_delete(keys, places)
             result = None
             if len(keys) or request.commit_metadata:
                 result = WriteSession.begin(self.access, request).run_delete(keys, places)
@@ -312,11 +316,15 @@ class Table:
         started = perf_counter()
         request, observer = _request(operation, call, **asked)
         schema, tables = open_stream(data)
-        whole = None if request.streams else read_all(schema, tables)
+        dry = bool(call.get("dry_run"))
+        whole = None if request.streams and not dry else read_all(schema, tables)
+        incoming = schema if schema.names else None
+        if dry and whole is not None:
+            return WriteSession.rehearse(self.access, request, incoming).plan(whole)
         with self._writing:
             result = None
             if whole is None or whole.num_rows or request.keeps_empty:
-                session = WriteSession.begin(self.access, request, schema if schema.names else None)
+                session = WriteSession.begin(self.access, request, incoming)
                 result = session.run(tables if whole is None else whole)
         result = replace(result or _nothing(request), seconds=perf_counter() - started)
         return _observed(self.access, result, request, observer)
@@ -472,7 +480,7 @@ def _reopen(url: str, options: Mapping[str, object]) -> Table:
 
 
 def _request(operation: WriteOperation, call: Mapping[str, Any], **asked: Any) -> tuple[WriteRequest, OnCommit | None]:
-    allowed = {"options", "commit_metadata", "on_commit", "schema_change"}
+    allowed = {"options", "commit_metadata", "on_commit", "schema_change", "dry_run"}
     if unknown := call.keys() - allowed:
         raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}: a writing verb takes {sorted(allowed)}")
     request = WriteRequest(

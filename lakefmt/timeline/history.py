@@ -165,15 +165,14 @@ class HistoryStore:
         if size > _MAX_FILE_BYTES:
             raise CorruptFile(f"{self._directory}/{name} has {size:,} bytes; at most {_MAX_FILE_BYTES:,} are read")
         with self._opened(name) as source, pq.ParquetFile(source) as file:
-            if missing := {*_INDEX_COLUMNS, "metadata"} - set(file.schema_arrow.names):
-                raise CorruptFile(f"{self._directory}/{name} lacks the columns {', '.join(sorted(missing))}")
-            if file.metadata.num_rows > max(size, 1):  # each row has a time of its own
-                raise CorruptFile(f"{self._directory}/{name} announces {file.metadata.num_rows:,} rows in {size} bytes")
+            self._check_sorted_file(file, name, size)
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             table = file.read(columns=list(_INDEX_COLUMNS))
-        # One row per archived instant, three short texts each.
-        rows = zip(*(table.column(each).to_numpy() for each in _INDEX_COLUMNS), strict=True)
+            # One row per archived instant, three short texts each.
+            rows = list(zip(*(table.column(each).to_numpy() for each in _INDEX_COLUMNS), strict=True))
         places = [(group, row) for group, count in enumerate(groups) for row in range(count)]
+        if len(places) != len(rows):
+            raise CorruptFile(f"{self._directory}/{name} announces {len(places):,} rows and has {len(rows):,}")
         column = _LastColumn(self, name)
         entries: _Entries = []
         for (time, completion, action), (group, at) in zip(rows, places, strict=True):
@@ -181,6 +180,17 @@ class HistoryStore:
             if instant is not None:
                 entries.append((instant, _SortedBody(column, group, at, instant)))
         return entries
+
+    def _check_sorted_file(self, file: pq.ParquetFile, name: str, size: int) -> None:
+        schema, count = file.schema_arrow, file.metadata.num_rows
+        wrong = [each for each in _INDEX_COLUMNS if each not in schema.names or schema.field(each).type != pa.string()]
+        if "metadata" not in schema.names or schema.field("metadata").type != pa.binary():
+            wrong.append("metadata")
+        if wrong:
+            raise CorruptFile(f"{self._directory}/{name} is no archive: {', '.join(wrong)} missing or of another type")
+        # Each row has a time of its own, so it takes a byte at least.
+        if not 0 <= count <= size:
+            raise CorruptFile(f"{self._directory}/{name} announces {count:,} rows in {size:,} bytes")
 
     def _instant(self, time: object, action: object, completion: object, name: str) -> Instant | None:
         """Return a completed instant, None for an action that lakefmt does not know."""

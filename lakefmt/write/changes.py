@@ -25,9 +25,20 @@ def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.S
         InvalidKey: a key is null or empty.
     """
     spec = access.key_spec(state.config)
+    if spec.auto_keys:
+        return _stored_keys(what)
     rows = _as_rows(what, spec, access.schema(state))
     keys = build_record_keys(spec, rows)
     return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+
+
+def _stored_keys(what: object) -> pa.StringArray:
+    """Return keys of a table that generates them: nobody knows them but from ``_hoodie_record_key``."""
+    try:
+        keys = what if isinstance(what, pa.Array | pa.ChunkedArray) else pa.array(what, pa.string())
+        return pc.cast(keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys, pa.string())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        raise SchemaMismatch(f"the table generates its keys: give stored keys as texts ({error})") from error
 
 
 def _as_rows(what: Any, spec: KeySpec, schema: pa.Schema) -> pa.Table:

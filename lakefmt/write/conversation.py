@@ -36,9 +36,10 @@ from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.callbacks import SECRET_OPTIONS
+from lakefmt.write.request import WriteRequest
 from lakefmt.write.values import WriteContext, WriteStatus
 
-__all__ = ["LiveWrite", "WriteServices", "abort_write", "begin_write", "commit_write", "table_lock"]
+__all__ = ["LiveWrite", "WriteServices", "abort_write", "begin_write", "commit_write", "rehearse_write", "table_lock"]
 
 _METADATA_KEYS = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")
 _METADATA_DIRECTORY = ".hoodie/metadata"
@@ -47,11 +48,12 @@ _CLAIMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class WriteServices:
-    """What a conversation needs: the table, the settings of the call, the lock."""
+    """What a conversation needs: the table, the settings of the call, the lock, the writer's stamp."""
 
     access: TableAccess
     settings: Settings
     lock: TableLock
+    owner: str
 
     @property
     def durable(self) -> bool:
@@ -85,22 +87,14 @@ def table_lock(access: TableAccess, settings: Settings, owner: str) -> TableLock
 
 
 def begin_write(
-    access: TableAccess,
-    operation: WriteOperation,
-    options: Mapping[str, object],
-    evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema,
-    commit_metadata: Mapping[str, str] | None = None,
-    action: Action = Action.COMMIT,
+    access: TableAccess, request: WriteRequest, evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema
 ) -> LiveWrite:
     """Begin a write: undo what the dead left, choose the instant, make it inflight.
 
     Args:
         access: the table.
-        operation: what the write does.
-        options: settings of the call; those of the handle go behind them.
+        request: what is asked for; settings of the handle go behind those of the call.
         evolve: gives the table's schema after the write from the one before, or refuses.
-        commit_metadata: texts to keep in the commit.
-        action: the timeline action.
 
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
@@ -108,34 +102,63 @@ def begin_write(
         WriterActive: another writer's instant is pending and alive.
         LockUnavailable: the table lock could not be had in time.
     """
-    merged = {**access.options, **options}
-    owner = access.ids.new_uuid()
-    settings = resolve_settings(merged, None, access.load_config().properties)
-    services = WriteServices(access, settings, table_lock(access, settings, owner))
+    services = _services(access, request)
     with services.lock.hold() as lease:
         config = _open_for_writing(services)
         timeline = undo_dead_writes(services, config)
-        schema = evolve(access.schema(TableState(config, timeline)))
-        heartbeat, instant = _claim(services, config, timeline, owner, action)
+        state = TableState(config, timeline)
+        schema = evolve(access.schema(state))
+        heartbeat, instant = _claim(services, config, timeline, request.action)
         try:
             lease.check()
-            services.timeline(config).start(instant, action)
+            services.timeline(config).start(instant, request.action)
         except BaseException:
             heartbeat.abandon()  # dead from here on: the next writer undoes what there is
             raise
-    context = WriteContext(
-        url=access.store.url,
-        owner=owner,
+    return LiveWrite(_context(services, request, config, schema, instant), heartbeat, state)
+
+
+def rehearse_write(
+    access: TableAccess, request: WriteRequest, evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema
+) -> LiveWrite:
+    """Do what :func:`begin_write` decides and nothing of what it does: a write that can be planned, not run.
+
+    Raises:
+        MetadataTablePresent: as for the write itself.
+        UnsupportedFeature: as for the write itself.
+    """
+    services = _services(access, request)
+    state = access.load()
+    if not (state.config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False):
+        check_writable(state.config)
+    schema = evolve(access.schema(state))
+    instant = _next_time(services, state.config, state.timeline)()
+    context = _context(services, request, state.config, schema, instant)
+    return LiveWrite(context, Heartbeat(access.store, instant, services.owner, 60.0), state)
+
+
+def _services(access: TableAccess, request: WriteRequest) -> WriteServices:
+    owner = access.ids.new_uuid()
+    settings = resolve_settings({**access.options, **request.options}, None, access.load_config().properties)
+    return WriteServices(access, settings, table_lock(access, settings, owner), owner)
+
+
+def _context(
+    services: WriteServices, request: WriteRequest, config: TableConfig, schema: pa.Schema, instant: InstantTime
+) -> WriteContext:
+    options = {**services.access.options, **request.options}
+    return WriteContext(
+        url=services.access.store.url,
+        owner=services.owner,
         instant=instant,
-        action=action.value,
-        operation=operation,
+        action=request.action.value,
+        operation=request.operation,
         schema_text=arrow_to_avro(schema, config.name),
         file_schema_text=arrow_to_avro(schema, config.name, with_meta=True),
         properties=dict(config.properties),
-        options={key: value for key, value in merged.items() if key not in SECRET_OPTIONS},
-        commit_metadata=dict(commit_metadata or {}),
+        options={key: value for key, value in options.items() if key not in SECRET_OPTIONS},
+        commit_metadata=dict(request.commit_metadata),
     )
-    return LiveWrite(context, heartbeat, TableState(config, timeline))
 
 
 def _open_for_writing(services: WriteServices) -> TableConfig:
@@ -228,13 +251,13 @@ class _NextTime:
 
 
 def _claim(
-    services: WriteServices, config: TableConfig, timeline: Timeline, owner: str, action: Action
+    services: WriteServices, config: TableConfig, timeline: Timeline, action: Action
 ) -> tuple[Heartbeat, InstantTime]:
     next_time = _next_time(services, config, timeline)
     interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
     for _ in range(_CLAIMS):
         time = next_time()
-        heartbeat = Heartbeat(services.access.store, time, owner, interval)
+        heartbeat = Heartbeat(services.access.store, time, services.owner, interval)
         if not heartbeat.claim():
             continue
         try:

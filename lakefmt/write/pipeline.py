@@ -22,7 +22,7 @@ from lakefmt.filegroups.merge import choose_survivors
 from lakefmt.index import Index, IndexKeys, open_index
 from lakefmt.keys import KeySpec
 from lakefmt.storage.api import ObjectStore
-from lakefmt.values import RECORD_KEY, IdSource, MergeMode, PartitionPath
+from lakefmt.values import RECORD_KEY, IdSource, MergeMode, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, group_rows, new_file, rewrite_file
 from lakefmt.write.files import MOVED_AWAY, FileInProgress, prepare, write_assigned
 from lakefmt.write.incoming import KeyedBatch, key_batch, record_keys
@@ -94,7 +94,10 @@ def assign(
     if index is not None:
         located = index.locate(IndexKeys(record_keys(batch), batch.partitions), slices, access.reader)
         routes = Routes(located)
-        if index.is_global:
+        if context.operation is WriteOperation.DELETE:
+            # Keys that are nowhere need no file.
+            routes = Routes(located, late=np.setdiff1d(np.arange(batch.num_rows), located.rows))
+        elif index.is_global:
             moves = updates_partition(context.settings, index)
             routes = split_moves(batch, located, slices, state.config, access.reader, update_partition=moves)
     assigned = assign_rows(batch.partitions, routes, slices, sizing, context.instant, access.ids.new_uuid)

@@ -88,5 +88,5 @@ def honour_spark_options(request: WriteRequest) -> WriteRequest:
         request = replace(request, drop_duplicates=True)
     payload = str(options.get("hoodie.datasource.write.payload.class", "")).rsplit(".", 1)[-1]
     if payload == EMPTY_PAYLOAD and request.operation is WriteOperation.UPSERT:
-        request = replace(request, operation=WriteOperation.DELETE)
+        request = replace(request, operation=WriteOperation.DELETE, partial=True)
     return request

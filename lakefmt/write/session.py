@@ -6,7 +6,7 @@ again by the context's owner stamp.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Lock
@@ -29,6 +29,7 @@ from lakefmt.write.conversation import (
     abort_write,
     begin_write,
     commit_write,
+    rehearse_write,
     table_lock,
 )
 from lakefmt.write.incoming import KeyedBatch, key_batch, open_stream, read_all, record_keys
@@ -43,7 +44,7 @@ from lakefmt.write.pipeline import (
     write_all,
 )
 from lakefmt.write.request import WriteRequest
-from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
+from lakefmt.write.values import FileAssignment, WriteContext, WritePlan, WriteStatus
 
 __all__ = ["WriteSession", "find_session"]
 
@@ -68,7 +69,8 @@ class WriteSession:
         self._request = request
         self._live = live
         self._settings = live.context.settings
-        self._services = WriteServices(access, self._settings, table_lock(access, self._settings, live.context.owner))
+        owner = live.context.owner
+        self._services = WriteServices(access, self._settings, table_lock(access, self._settings, owner), owner)
         self._started = perf_counter()
 
     @property
@@ -84,18 +86,15 @@ class WriteSession:
     @classmethod
     def begin(cls, access: TableAccess, request: WriteRequest, incoming: pa.Schema | None = None) -> WriteSession:
         """Begin a write; `incoming` may widen the table's schema."""
-
-        def evolved(schema: pa.Schema) -> pa.Schema:
-            if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
-                return schema
-            mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
-            return evolve(schema, incoming, mode, partial=request.partial)
-
-        live = begin_write(access, request.operation, request.options, evolved, request.commit_metadata, request.action)
-        session = cls(access, request, live)
+        session = cls(access, request, begin_write(access, request, _evolution(request, incoming)))
         with _guard:
             _sessions[session.context.owner] = session
         return session
+
+    @classmethod
+    def rehearse(cls, access: TableAccess, request: WriteRequest, incoming: pa.Schema | None = None) -> WriteSession:
+        """Return a write that can be planned, not run; nothing in the store is touched."""
+        return cls(access, request, rehearse_write(access, request, _evolution(request, incoming)))
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -130,7 +129,8 @@ class WriteSession:
         with self.undone_on_error():
             if isinstance(data, pa.Table):
                 batch = self.key(data)
-                statuses, some = self._write_batch(batch), batch.num_rows > 0
+                statuses = self._write_batch(batch)
+                some = bool(statuses)
             else:
                 statuses, rows = self._stream(data)
                 some = rows > 0
@@ -158,6 +158,33 @@ class WriteSession:
                 self.abort()
                 return None
             return self.commit([], replaced)
+
+    # --- plans ---------------------------------------------------------------------------------------------------
+
+    def plan(self, data: pa.Table) -> WritePlan:
+        """Return what :meth:`run` would write."""
+        batch = self.key(data)
+        if self._request.drop_duplicates:
+            batch = self._without_stored(batch)
+        assigned = self._assign_batch(batch)
+        touched = sorted({a.assignment.partition for a in assigned})
+        return self._plan(assigned, self._overwritten(touched), batch.num_rows)
+
+    def plan_delete(self, keys: pa.StringArray, partitions: Sequence[PartitionPath] | None) -> WritePlan:
+        """Return what :meth:`run_delete` would write."""
+        unique = pc.unique(keys)
+        assigned = assign_deletes(self.access, self.context, self.state, unique, partitions, self.index())
+        return self._plan(assigned, {}, len(unique))
+
+    def plan_delete_partitions(self, partitions: Sequence[PartitionPath]) -> WritePlan:
+        """Return what :meth:`run_delete_partitions` would hide."""
+        return self._plan([], self._groups_in(partitions), 0)
+
+    def _plan(
+        self, assigned: Sequence[Assigned], replaced: Mapping[PartitionPath, tuple[FileId, ...]], rows: int
+    ) -> WritePlan:
+        files = tuple(a.assignment for a in assigned)
+        return WritePlan(None, operation=self._request.operation, assignments=files, replaced=replaced, rows=rows)
 
     # --- rooms ---------------------------------------------------------------------------------------------------
 
@@ -231,16 +258,17 @@ class WriteSession:
         self, statuses: Sequence[WriteStatus], replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None
     ) -> CommitResult:
         """Make the write visible."""
-        hidden = self._overwritten(statuses) if replaced is None else replaced
+        touched = sorted({s.stat.partition_path for s in statuses})
+        hidden = self._overwritten(touched) if replaced is None else replaced
         result = commit_write(self._services, self._live, statuses, hidden)
         self._end()
         return replace(result, seconds=perf_counter() - self._started, warnings=self._settings.notes)
 
-    def _overwritten(self, statuses: Sequence[WriteStatus]) -> Mapping[PartitionPath, tuple[FileId, ...]]:
+    def _overwritten(self, touched: Sequence[PartitionPath]) -> Mapping[PartitionPath, tuple[FileId, ...]]:
         if self._request.operation is WriteOperation.INSERT_OVERWRITE_TABLE:
             return self._groups_in(None)
         if self._request.operation is WriteOperation.INSERT_OVERWRITE:
-            return self._groups_in(sorted({s.stat.partition_path for s in statuses}))
+            return self._groups_in(touched)
         return {}
 
     def _groups_in(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
@@ -257,6 +285,18 @@ class WriteSession:
     def _end(self) -> None:
         with _guard:
             _sessions.pop(self.context.owner, None)
+
+
+def _evolution(request: WriteRequest, incoming: pa.Schema | None) -> Callable[[pa.Schema], pa.Schema]:
+    """Return how a write changes the table's schema."""
+
+    def evolved(schema: pa.Schema) -> pa.Schema:
+        if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
+            return schema
+        mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
+        return evolve(schema, incoming, mode, partial=request.partial)
+
+    return evolved
 
 
 def _nowhere(count: int) -> pa.DictionaryArray:

@@ -47,6 +47,8 @@ def sort_stream(
     """
     with TemporaryDirectory(prefix="lakefmt-sort-") as directory:
         runs = [_spill(Path(directory) / f"{n}.arrow", w, sort_key(w)) for n, w in enumerate(windows) if w.num_rows]
+        if not runs:
+            return
         splitters = _splitters(runs, memory_bytes)
         for low, high in zip([None, *splitters], [*splitters, None], strict=True):
             pieces = [_between(run, low, high) for run in runs]
@@ -67,7 +69,7 @@ def _spill(path: Path, table: pa.Table, key: pa.Array) -> _Run:
 def _splitters(runs: Sequence[_Run], memory_bytes: int) -> list[pa.Scalar]:
     total = sum(run.num_bytes for run in runs)
     ranges = max(1, -(-total * 4 // max(1, memory_bytes)))
-    if ranges == 1 or not runs:
+    if ranges == 1:
         return []
     samples = pa.concat_arrays([run.samples for run in runs])
     ordered = samples.take(pc.sort_indices(samples))

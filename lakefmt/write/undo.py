@@ -44,7 +44,7 @@ def rollback_instant(access: TableAccess, instant: str, *, force: bool) -> Commi
     config = access.load_config()
     settings = resolve_settings(access.options, None, config.properties)
     owner = access.ids.new_uuid()
-    services = WriteServices(access, settings, table_lock(access, settings, owner))
+    services = WriteServices(access, settings, table_lock(access, settings, owner), owner)
     with services.lock.hold() as lease:
         timeline_store = services.timeline(config)
         timeline = timeline_store.load()

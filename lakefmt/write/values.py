@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from lakefmt.config import Settings, resolve_settings
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.table_config import TableConfig, parse_table_config
-from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["FileAssignment", "WriteContext", "WriteStatus"]
+__all__ = ["FileAssignment", "WriteContext", "WritePlan", "WriteStatus"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +98,28 @@ class WriteStatus:
     num_late: int = 0
     num_ignored: int = 0
     adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan(CommitResult):
+    """What a writing verb would do: a result that has not happened (``instant`` is None). Prints a line per file.
+
+    Attributes:
+        assignments: the files it would write.
+        replaced: file groups that it would hide, by partition.
+        rows: rows (or keys) that it would take.
+    """
+
+    assignments: tuple[FileAssignment, ...]
+    replaced: Mapping[PartitionPath, tuple[FileId, ...]]
+    rows: int
+
+    def __str__(self) -> str:
+        hidden = sum(len(ids) for ids in self.replaced.values())
+        verb = self.operation.value.lower()
+        lines = [f"{verb}: {self.rows:,} rows into {len(self.assignments)} files, {hidden} file groups hidden"]
+        for file in self.assignments:
+            how = "new    " if file.base is None else "rewrite"
+            size = "" if file.base is None else f" ({file.base.size:,} bytes)"
+            lines.append(f"  {how} {file.partition or '.'}/{file.file_id}{size}: {file.num_rows:,} rows")
+        return "\n".join(lines)

@@ -1,0 +1,280 @@
+"""Look-ups over real base files: which bytes of them are read, and which damage is named (spec 5.1)."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.errors import CorruptFile, SnapshotExpired
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.index import IndexKeys, Located, key_files, open_index
+from lakefmt.index.files import KeyFiles
+from lakefmt.storage.local import LocalStore
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.testing.stores import CountingStore
+from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath
+
+FILES, ROWS = 30, 3000
+#: What Parquet readers fetch of a file's end to see its footer.
+TAIL_BYTES = 64 * 1024
+
+
+def meant_for(keys: list[str], partition: str = "") -> IndexKeys:
+    return IndexKeys(pa.array(keys, pa.string()), pa.array([partition] * len(keys), pa.string()).dictionary_encode())
+
+
+def ordered_key(number: int) -> str:
+    return f"k{number:08d}"
+
+
+@pytest.fixture(scope="module")
+def ordered_table(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table of 30 files whose keys follow each other, as those of a stream with times in them do."""
+    path = str(tmp_path_factory.mktemp("ordered") / "table")
+    numbers = np.arange(FILES * ROWS)
+    data = pa.table(
+        {
+            "id": pa.array([ordered_key(n) for n in numbers]),
+            "noise": np.random.default_rng(1).random(len(numbers)),
+            "more": np.random.default_rng(2).random(len(numbers)),
+            "other": np.random.default_rng(3).random(len(numbers)),
+        }
+    )
+    table = lakefmt.create_table(path, data=data, record_key="id", options={"lakefmt.durability": "none"})
+    for start in range(0, len(numbers), ROWS):
+        table.bulk_insert(data.slice(start, ROWS))
+    return path
+
+
+class Watched:
+    """An open table whose reads are written down."""
+
+    def __init__(self, path: str) -> None:
+        self.store = CountingStore(LocalStore(path))
+        self.access = TableAccess(self.store)
+        self.slices = self.access.slices(self.access.load())
+        self._key_chunks = {p.base.path: _key_chunk(f"{path}/{p.base.path}") for p in self.slices if p.base is not None}
+        self.store.reset()
+
+    def locate(self, name: str, keys: list[str]) -> Located:
+        return open_index(name).locate(meant_for(keys), self.slices, key_files(self.access))
+
+    def key_columns_read(self) -> set[str]:
+        """The files of whose key column something was read."""
+        return {
+            access.name
+            for access in self.store.log
+            if access.kind == "range" and _overlap(access.offset, access.size, *self._key_chunks[access.name])
+        }
+
+    def bytes_read(self) -> int:
+        return self.store.statistics().bytes_read
+
+
+def _key_chunk(path: str) -> tuple[int, int]:
+    metadata = pq.read_metadata(path)
+    columns = metadata.row_group(0)
+    chunk = next(c for c in map(columns.column, range(columns.num_columns)) if c.path_in_schema == RECORD_KEY)
+    begin = min(p for p in (chunk.dictionary_page_offset, chunk.data_page_offset) if p)
+    assert Path(path).stat().st_size - (begin + chunk.total_compressed_size) > TAIL_BYTES, "the tail hides the keys"
+    return begin, chunk.total_compressed_size
+
+
+def _overlap(begin: int, size: int, other: int, other_size: int) -> bool:
+    return begin < other + other_size and other < begin + size
+
+
+@pytest.mark.parametrize("name", ["bloom", "global_bloom", "simple", "global_simple"])
+def test_ordered_keys_that_touch_one_file_of_thirty_open_its_key_column_alone(ordered_table: str, name: str) -> None:
+    table = Watched(ordered_table)
+    stored = [ordered_key(7 * ROWS + n) for n in range(0, ROWS, 30)]
+    located = table.locate(name, [*stored, ordered_key(7 * ROWS + 1) + "x", "zzz"])
+    assert located.rows.tolist() == list(range(100))
+    assert len(set(located.slices.tolist())) == 1
+    assert len(table.key_columns_read()) == 1
+
+
+def test_new_keys_in_order_open_no_key_column(ordered_table: str) -> None:
+    for name in ("bloom", "simple"):
+        table = Watched(ordered_table)
+        assert not len(table.locate(name, [ordered_key(FILES * ROWS + n) for n in range(100)]).rows)
+        assert table.key_columns_read() == set()
+
+
+def test_filters_open_no_file_for_strangers_within_its_range(ordered_table: str) -> None:
+    table = Watched(ordered_table)
+    located = table.locate("bloom", [ordered_key(n * ROWS + 5) + "x" for n in range(FILES)])
+    assert [(s.name, s.files, s.candidates) for s in located.steps] == [
+        ("considered", 30, 900),
+        ("left by key range", 30, 30),
+        ("left by bloom filter", 0, 0),
+        ("opened", 0, 0),
+    ]
+    assert located.filters is not None
+    assert (located.filters.asked, located.filters.false, located.filters.false_rate) == (30, 0, 0.0)
+    assert table.key_columns_read() == set()
+
+
+def test_footers_are_read_once_for_all_look_ups(ordered_table: str) -> None:
+    table = Watched(ordered_table)
+    wanted = [ordered_key(7 * ROWS)]
+    table.locate("bloom", wanted)
+    first = table.bytes_read()
+    table.store.reset()
+    table.locate("bloom", wanted)
+    chunk = next(iter(table._key_chunks.values()))[1]
+    assert first > FILES * 1000
+    assert table.bytes_read() < chunk + 1000
+
+
+def test_a_look_up_reads_key_columns_and_nothing_else_of_the_rows(ordered_table: str) -> None:
+    table = Watched(ordered_table)
+    table.locate("bloom", [ordered_key(7 * ROWS)])
+    table.store.reset()
+    table.locate("simple", [ordered_key(n * ROWS) for n in range(FILES)])
+    chunks = table._key_chunks
+    assert table.key_columns_read() == set(chunks)
+    for access in table.store.log:
+        begin, size = chunks[access.name]
+        assert begin <= access.offset
+        assert access.offset + access.size <= begin + size
+
+
+# ------------------------------------------------------------------------------------------------ row groups
+
+key_texts = st.text(alphabet="ab\ud7ff\ue000\uffff\U00010000\U0010ffff", min_size=1, max_size=3)
+R = InstantTime("20260101000000000")
+
+
+def stored_file(groups: list[list[str]], **options: object) -> tuple[MemoryStore, BaseFile]:
+    """A Parquet file with these keys in its row groups."""
+    store = MemoryStore()
+    schema = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field("v", pa.int64())])
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, store_schema=False, **options) as writer:
+        for keys in groups:
+            if keys:
+                writer.write_table(pa.table({RECORD_KEY: pa.array(keys, pa.string()), "v": range(len(keys))}, schema))
+    return stored_bytes(store, sink.getvalue().to_pybytes())
+
+
+def stored_bytes(store: MemoryStore, data: bytes) -> tuple[MemoryStore, BaseFile]:
+    name = "f-0_0-0-0_20260101000000000.parquet"
+    store.put(name, data)
+    return store, BaseFile(PartitionPath(""), name, FileId("f-0"), "0-0-0", R, len(data))
+
+
+def slices_of(file: BaseFile) -> list[FileSlice]:
+    return [FileSlice(file.partition, file.file_id, file.instant, file)]
+
+
+@given(st.lists(st.lists(key_texts, max_size=4), max_size=4), st.lists(key_texts, max_size=6), st.booleans())
+def test_row_groups_are_left_out_only_when_no_key_is_in_them(
+    groups: list[list[str]], wanted: list[str], statistics: bool
+) -> None:
+    store, file = stored_file(groups, write_statistics=statistics)
+    found = KeyFiles(store).keys_among(file, pa.array(wanted, pa.string()))
+    read = set() if found is None else set(found.to_pylist())
+    stored = {key for group in groups for key in group}
+    assert read & set(wanted) == stored & set(wanted)
+    assert read <= stored
+
+
+def test_only_row_groups_that_can_hold_a_key_are_read() -> None:
+    store, file = stored_file([["a", "c"], ["d", "f"], ["x", "z"]])
+    files = KeyFiles(store)
+    assert files.keys_among(file, pa.array(["e"])).to_pylist() == ["d", "f"]
+    assert files.keys_among(file, pa.array(["b", "y"])).to_pylist() == ["a", "c", "x", "z"]
+    assert files.keys_among(file, pa.array(["g"])) is None
+    assert files.keys(file).to_pylist() == ["a", "c", "d", "f", "x", "z"]
+
+
+def test_files_without_statistics_are_read_whole() -> None:
+    store, file = stored_file([["a"], ["b"]], write_statistics=False)
+    assert KeyFiles(store).keys_among(file, pa.array(["zz"])).to_pylist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.binary()])
+def test_keys_of_another_arrow_type_are_texts_all_the_same(kind: pa.DataType) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({RECORD_KEY: pa.array(["a", "b"]).cast(kind)}), sink)
+    store, file = stored_bytes(MemoryStore(), sink.getvalue().to_pybytes())
+    located = open_index("simple").locate(meant_for(["b", "c"]), slices_of(file), KeyFiles(store))
+    assert located.rows.tolist() == [0]
+
+
+# ---------------------------------------------------------------------------------------------------- damage
+
+
+def test_a_file_that_is_gone_is_an_expired_snapshot(tmp_path: Path) -> None:
+    _, file = stored_file([["a"]])
+    store = LocalStore(str(tmp_path))
+    for name in ("bloom", "simple"):
+        with pytest.raises(SnapshotExpired, match=file.name):
+            open_index(name).locate(meant_for(["a"]), slices_of(file), KeyFiles(store))
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"x" * 100, b"PAR1" + b"\xff" * 50 + b"PAR1"])
+def test_a_file_that_is_no_parquet_is_named(data: bytes) -> None:
+    store, file = stored_bytes(MemoryStore(), data)
+    with pytest.raises(CorruptFile, match=file.name):
+        open_index("bloom").locate(meant_for(["a"]), slices_of(file), KeyFiles(store))
+
+
+@pytest.mark.parametrize("column", [pa.table({"v": ["a"]}), pa.table({RECORD_KEY: [1]})])
+def test_a_file_without_text_keys_is_named(column: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(column, sink, write_statistics=False)
+    store, file = stored_bytes(MemoryStore(), sink.getvalue().to_pybytes())
+    for read in (KeyFiles(store).keys, lambda f: KeyFiles(store).keys_among(f, pa.array(["a"]))):
+        with pytest.raises(CorruptFile, match=RECORD_KEY):
+            read(file)
+
+
+def test_a_damaged_key_column_is_named() -> None:
+    store, file = stored_file([[uuid.UUID(int=n).hex for n in range(200)]], compression="zstd")
+    data = bytearray(store.read(file.path))
+    data[30:400] = bytes(370)
+    store.delete([file.path])
+    _, file = stored_bytes(store, bytes(data))
+    with pytest.raises(CorruptFile, match=file.name):
+        KeyFiles(store).keys(file)
+
+
+# ---------------------------------------------------------------------------------------------------- keeping
+
+
+def test_kept_footers_are_bounded_in_bytes() -> None:
+    store = MemoryStore()
+    data = stored_file([["a"]])[0].read("f-0_0-0-0_20260101000000000.parquet")
+    files = []
+    for n in range(10):
+        name = f"f{n}-0_0-0-0_20260101000000000.parquet"
+        store.put(name, data)
+        files.append(BaseFile(PartitionPath(""), name, FileId(f"f{n}-0"), "0-0-0", R, len(data)))
+    counting = CountingStore(store)
+    key_reader = KeyFiles(counting, kept_bytes=60_000)
+    for file in [*files, *files[-2:]]:
+        assert key_reader.footer(file).num_rows == 1
+    read = [access.name for access in counting.log if access.kind == "range"]
+    assert set(read) == {file.name for file in files}
+    counting.reset()
+    key_reader.footer(files[-1])
+    assert not counting.log
+    key_reader.footer(files[0])
+    assert {access.name for access in counting.log if access.kind == "range"} == {files[0].name}
+
+
+def test_one_table_has_one_cache_of_footers(ordered_table: str) -> None:
+    one, two = TableAccess(LocalStore(ordered_table)), TableAccess(LocalStore(ordered_table))
+    assert key_files(one) is key_files(one)
+    assert key_files(one) is not key_files(two)
