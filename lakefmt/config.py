@@ -144,6 +144,19 @@ _ALL: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _honoured("hoodie.bloom.index.prune.by.ranges", _bool, True, "use key ranges before filters"),
+    _honoured(
+        "hoodie.index.class",
+        _text,
+        None,
+        "`module:Class`, an index of one's own; from a call or a handle only, never from the table's properties",
+    ),
+    _honoured(
+        "lakefmt.index.threads",
+        int,
+        0,
+        "files that a look-up reads at the same time; 0: as many as cores for local files, else 16",
+        minimum=0,
+    ),
     _honoured("hoodie.index.type", _text, None, "the index of this call instead of the table's"),
     _honoured(
         "hoodie.metadata.enable",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from lakefmt.config import Settings, resolve_settings
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.index import IndexView
 from lakefmt.read.filters import Filter
 from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
@@ -343,6 +345,11 @@ class Table:
         """
         with self._writing:
             return rollback_instant(self.access, instant, force=force)
+
+    @property
+    def index(self) -> IndexView:
+        """How this table finds keys: ``table.index.explain(keys)``."""
+        return IndexView(self.access, partial(keys_to_delete, self.access))
 
     # --- reading -------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.demo import quickstart
 from lakefmt.cli.commands.look import files, stats, timeline
 from lakefmt.cli.commands.rows import incremental, read
+from lakefmt.cli.commands.upgrade import upgrade
 from lakefmt.cli.options import wants_json
 from lakefmt.cli.units import printable
 from lakefmt.errors import LakefmtError, StorageError
@@ -71,5 +72,5 @@ def main() -> None:
     """
 
 
-for _command in (create, write, read, incremental, delete, timeline, files, stats, rollback, quickstart):
+for _command in (create, write, read, incremental, delete, timeline, files, stats, rollback, upgrade, quickstart):
     main.add_command(_command)

@@ -123,7 +123,7 @@ class StorageListing:
         """List each partition's directory; an object store with many of them as a whole."""
         if partitions is None:
             if not self._store.capabilities.directories:
-                return _parsed(_partitioned(self._objects()))
+                return _parsed(self._at_depth(_partitioned(self._objects())))
             partitions = self.candidates()
         wanted = list(partitions)
         if self._store.capabilities.directories or len(wanted) < 2:
@@ -132,6 +132,12 @@ class StorageListing:
             with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:
                 listed = list(threads.map(self._inside_files, wanted))
         return _parsed({path: objects for path, objects in zip(wanted, listed, strict=True) if _has_metadata(objects)})
+
+    def _at_depth(self, partitioned: dict[PartitionPath, list[ObjectInfo]]) -> dict[PartitionPath, list[ObjectInfo]]:
+        """Leave out what another listing would not find: directories that are too deep or not deep enough."""
+        if not self._levels:
+            return partitioned
+        return {path: found for path, found in partitioned.items() if path.count("/") + 1 == self._levels}
 
     def _inside_files(self, partition: PartitionPath) -> list[ObjectInfo]:
         return list(self._store.list(partition, recursive=False))

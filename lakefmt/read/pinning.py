@@ -87,7 +87,7 @@ def _check_present(
 
 
 def _hint(oldest: str | None) -> str:
-    return f"the oldest instant that can be read is {oldest}" if oldest else "take a new snapshot"
+    return f"every instant from {oldest} on can be read" if oldest else "take a new snapshot"
 
 
 def _check_not_undone(access: TableAccess, before: Timeline, now: TableState) -> None:
@@ -139,10 +139,10 @@ def _files_of_clean(access: TableAccess, state: TableState, clean: Instant) -> l
         body = access.read_body(access.with_history(state) if _is_gone(state, clean) else state, clean)
         return cleaned_files(decode_body(BodyKind.CLEAN_METADATA, body, what=clean.file_name))
     files = state.timeline.files_of(clean)
-    requested = next((i for i in files if i.state is State.REQUESTED and i.size), None)
-    if requested is None:
+    requested = next((i for i in files if i.state is State.REQUESTED), None)
+    body = b"" if requested is None else access.read_body(state, requested)
+    if requested is None or not body:
         return []
-    body = access.read_body(state, requested)
     return cleaned_files(decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name))
 
 

@@ -184,8 +184,8 @@ def _planned_clusterings(access: TableAccess, state: TableState) -> set[InstantT
         if pending.action is not Action.REPLACE_COMMIT:
             continue
         for requested in state.timeline.files_of(pending):
-            if requested.state is State.REQUESTED and requested.size:
-                body = access.read_body(state, requested)
+            body = access.read_body(state, requested) if requested.state is State.REQUESTED else b""
+            if body:
                 plan = decode_body(BodyKind.REQUESTED_REPLACE, body, what=requested.file_name)
                 if plan.get("operationType") == WriteOperation.CLUSTER.value:
                     found.add(pending.time)

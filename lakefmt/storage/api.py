@@ -19,7 +19,7 @@ import pyarrow.fs as pafs
 
 from lakefmt.errors import UnsafePath
 
-__all__ = ["Capabilities", "ObjectInfo", "ObjectStore", "PutOutcome", "Sink", "check_name"]
+__all__ = ["Capabilities", "ObjectInfo", "ObjectStore", "PutOutcome", "Sink", "SupportsNames", "check_name"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -144,6 +144,18 @@ class ObjectStore(Protocol):
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
         """Return an Arrow file system and the prefix that turns a name into its path there (reading only)."""
+        ...
+
+
+@runtime_checkable
+class SupportsNames(Protocol):
+    """A store that lists names much faster than names with sizes and times."""
+
+    def list_names(self, prefix: str) -> builtins.list[str]:
+        """Return the last parts of the names directly inside `prefix`, in no order; directories among them.
+
+        Temporary objects are left out; a prefix that does not exist gives nothing.
+        """
         ...
 
 

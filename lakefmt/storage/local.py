@@ -166,6 +166,21 @@ class LocalStore:
                 return []
             raise self._failure(error, "list", directory) from error
 
+    def list_names(self, prefix: str) -> builtins.list[str]:
+        """Return the last parts of the names directly inside `prefix`: one call, no look at any file.
+
+        Raises:
+            StorageError: the file system failed.
+        """
+        directory = directory_name(prefix)
+        try:
+            names = os.listdir(self._base + directory)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return []
+            raise self._failure(error, "list", directory) from error
+        return [name for name in names if not is_temporary(name)]
+
     def list_directories(self, prefix: str = "") -> builtins.list[str]:
         """Return the names (relative to the base) of the directories directly inside `prefix`.
 

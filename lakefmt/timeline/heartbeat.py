@@ -97,9 +97,22 @@ class Liveness:
 
 
 def is_alive(
-    store: ObjectStore, timeline: Timeline, instant: Instant, now: Callable[[], datetime], expiry_seconds: float
+    store: ObjectStore,
+    timeline: Timeline,
+    instant: Instant,
+    directory: str,
+    now: Callable[[], datetime],
+    expiry_seconds: float,
 ) -> Liveness:
     """Tell whether the writer of a pending instant may still be alive.
+
+    Args:
+        store: the table's store.
+        timeline: the timeline with the instant on it.
+        instant: the pending instant.
+        directory: the timeline's directory.
+        now: tells the present.
+        expiry_seconds: the age of a last sign of life at which a writer is dead.
 
     The file's lock decides on this machine; elsewhere the age of the last beat does; without a heartbeat file the
     age of the instant's newest file does, so that a Spark job that writes none is not rolled back under its feet.
@@ -109,8 +122,7 @@ def is_alive(
     if beat is not None and isinstance(store, SupportsProcessLocks) and _is_ours(store, name):
         held = store.is_held(name)
         return Liveness(held, "its process is running" if held else "its process ended")
-    newest = max((f.modified for f in timeline.files_of(instant)), default=0.0)
-    last = beat.modified if beat is not None else max(newest, _newest_marker(store, instant.time))
+    last = beat.modified if beat is not None else _newest_file(store, timeline, instant, directory)
     age = now().timestamp() - last
     sign = "heartbeat" if beat is not None else "file"
     if age > expiry_seconds:
@@ -118,8 +130,12 @@ def is_alive(
     return Liveness(True, f"its last {sign} is only {age:.0f} s old, {expiry_seconds:.0f} s are allowed")
 
 
-def _newest_marker(store: ObjectStore, time: InstantTime) -> float:
-    return max((o.modified for o in store.list(f".hoodie/.temp/{time}")), default=0.0)
+def _newest_file(store: ObjectStore, timeline: Timeline, instant: Instant, directory: str) -> float:
+    """Return when a writer without a heartbeat last showed itself: by a timeline file or a marker."""
+    names = (f"{directory}/{file.file_name}" for file in timeline.files_of(instant))
+    states = [info.modified for info in map(store.info, names) if info is not None]
+    markers = (o.modified for o in store.list(f".hoodie/.temp/{instant.time}"))
+    return max((*states, *markers), default=0.0)
 
 
 def _is_ours(store: ObjectStore, name: str) -> bool:

@@ -43,6 +43,9 @@ class Action(enum.Enum):
     INDEXING = "indexing"
     SCHEMA_COMMIT = "schemacommit"
 
+    # Members are single objects: their identity hashes them in C, where Enum's own hash is a Python call.
+    __hash__ = object.__hash__
+
 
 class State(enum.Enum):
     """How far an instant has come."""
@@ -50,6 +53,8 @@ class State(enum.Enum):
     REQUESTED = "requested"
     INFLIGHT = "inflight"
     COMPLETED = "completed"
+
+    __hash__ = object.__hash__
 
     @property
     def rank(self) -> int:

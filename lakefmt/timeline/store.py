@@ -10,7 +10,7 @@ from collections import OrderedDict
 from threading import Lock
 
 from lakefmt.errors import CorruptFile, InstantNotPending, StateError, StorageError
-from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.api import ObjectStore, PutOutcome, SupportsNames
 from lakefmt.timeline.instant import (
     Action,
     Instant,
@@ -20,7 +20,7 @@ from lakefmt.timeline.instant import (
     parse_instant_file,
 )
 from lakefmt.timeline.machine import check_transition
-from lakefmt.timeline.view import Timeline, build_timeline
+from lakefmt.timeline.view import Timeline, build_timeline, extend_timeline, timeline_from_names
 from lakefmt.values import InstantTime
 
 __all__ = ["TimelineStore", "settle_put"]
@@ -60,6 +60,7 @@ class TimelineStore:
         self._bodies: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._cached_bytes = 0
         self._cache_lock = Lock()
+        self._view: tuple[frozenset[str], Timeline] | None = None
 
     @property
     def layout(self) -> int:
@@ -72,13 +73,29 @@ class TimelineStore:
         return self._directory
 
     def load(self) -> Timeline:
-        """Return the timeline as it is now (one listing, never from a cache)."""
+        """Return the timeline as it is now (one listing, never from a cache).
+
+        What a name means never changes, so parsed names are kept; the listing itself is always fresh.
+        """
+        if isinstance(self._store, SupportsNames):
+            return self._load_names(frozenset(self._store.list_names(self._directory)))
         skip = len(self._directory) + 1
         found = (
             parse_instant_file(o.name[skip:], self._layout, o.size, o.modified)
             for o in self._store.list(self._directory, recursive=False)
         )
         return build_timeline((i for i in found if i is not None), self._layout)
+
+    def _load_names(self, listed: frozenset[str]) -> Timeline:
+        before = self._view
+        if before is not None and before[0] == listed:
+            return before[1]
+        if before is not None and before[0] < listed:
+            timeline = extend_timeline(before[1], listed - before[0])
+        else:
+            timeline = timeline_from_names(listed, self._layout)
+        self._view = (listed, timeline)
+        return timeline
 
     def read_body(self, instant: Instant) -> bytes:
         """Return the bytes of an instant's file; completed ones never change and are cached.

@@ -5,15 +5,26 @@ A :class:`Timeline` never changes; loading it again gives a new one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 
 from lakefmt.errors import InstantNotFound
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, comparable_action
+from lakefmt.timeline.instant import (
+    COMMIT_ACTIONS,
+    Action,
+    Instant,
+    State,
+    comparable_action,
+    completed_action,
+    instant_file_name,
+    parse_instant_file,
+)
 from lakefmt.values import InstantTime
 
-__all__ = ["Timeline", "build_timeline"]
+__all__ = ["Timeline", "build_timeline", "extend_timeline", "timeline_from_names"]
 
 
 def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
@@ -35,6 +46,74 @@ def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
     return Timeline(layout, ordered, {key: tuple(group) for key, group in files.items()})
 
 
+def timeline_from_names(names: Iterable[str], layout: int) -> Timeline:
+    """Return the timeline of a directory's file names; names that are no instants are ignored.
+
+    The same as :func:`build_timeline`, in a third of the time: of a deed that is completed its other files are not
+    looked at until somebody asks for them.
+
+    Example:
+        >>> names = ["20260101000000000.inflight", "20260101000000000_20260101000000500.commit", "hoodie.properties"]
+        >>> [str(instant) for instant in timeline_from_names(names, 2)]
+        ['20260101000000000 commit completed']
+    """
+    done: dict[str, Instant] = {}
+    open_names: list[tuple[str, str]] = []
+    kept = []
+    for name in names:
+        head, _, suffix = name.partition(".")
+        if suffix in _COMPLETED:
+            instant = parse_instant_file(name, layout)
+            if instant is not None:
+                done.setdefault(instant.time + suffix, instant)
+        elif suffix in _COMPLETED_BY:
+            open_names.append((head + _COMPLETED_BY[suffix], name))
+        else:
+            continue
+        kept.append(name)
+    begun = (parse_instant_file(name, layout) for key, name in open_names if key not in done)
+    pending = build_timeline((i for i in begun if i is not None), layout).instants
+    # Completed ones first: of two deeds with one time the sort keeps that order.
+    ordered = sorted((*done.values(), *pending), key=attrgetter("time"))
+    return Timeline(layout, tuple(ordered), names=tuple(kept))
+
+
+def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
+    """Return the timeline with more files on it: as :func:`timeline_from_names` of all of them, in less time.
+
+    A writer meets a few new files on a long timeline; only their deeds are looked at.
+
+    Example:
+        >>> begun = timeline_from_names(["20260101000000000.inflight"], 2)
+        >>> str(extend_timeline(begun, ["20260101000000000_20260101000000500.commit"]).instants[0])
+        '20260101000000000 commit completed'
+    """
+    ordered = list(view.instants)
+    new = sorted(names)
+    for instant in filter(None, (parse_instant_file(name, view.layout) for name in new)):
+        at = bisect_left(ordered, instant.time, key=attrgetter("time"))
+        while at < len(ordered) and ordered[at].time == instant.time and not _same_deed(ordered[at], instant):
+            at += 1
+        if at == len(ordered) or ordered[at].time != instant.time:
+            ordered.insert(at, instant)
+        elif ordered[at].state.rank < instant.state.rank:
+            ordered[at] = instant
+    return Timeline(view.layout, tuple(ordered), names=(*view.names, *new))
+
+
+def _same_deed(one: Instant, other: Instant) -> bool:
+    return comparable_action(one.action) is comparable_action(other.action)
+
+
+#: The endings of completed files, and for every other one that of the file which completes it.
+_COMPLETED = frozenset(completed_action(action).value for action in Action)
+_COMPLETED_BY = {
+    instant_file_name(InstantTime(""), action, state, 1)[1:]: completed_action(action).value
+    for action in Action
+    for state in (State.REQUESTED, State.INFLIGHT)
+}
+
+
 @dataclass(frozen=True)
 class Timeline:
     """The active timeline of a table at one moment, and what was archived of it when somebody asked.
@@ -42,9 +121,10 @@ class Timeline:
     Attributes:
         layout: 1 or 2.
         instants: one per deed, in its highest state, ordered by requested time.
-        files: every timeline file of a deed (pending ones stay beside the completed one).
+        files: every timeline file of a deed (pending ones stay beside the completed one), when they were given.
         bound: commits requested after this time do not count; None counts all.
         archived: completed instants that have left the active timeline; empty unless :meth:`with_history` gave them.
+        names: every timeline file, when only names are known.
     """
 
     layout: int
@@ -52,6 +132,7 @@ class Timeline:
     files: dict[tuple[InstantTime, Action], tuple[Instant, ...]] = field(default_factory=dict, repr=False)
     bound: str | None = None
     archived: tuple[Instant, ...] = ()
+    names: tuple[str, ...] = field(default=(), repr=False)
 
     def __iter__(self) -> Iterator[Instant]:
         return iter(self.instants)
@@ -138,7 +219,11 @@ class Timeline:
 
     def files_of(self, instant: Instant) -> tuple[Instant, ...]:
         """Return every timeline file of the instant's deed."""
-        return self.files.get((instant.time, comparable_action(instant.action)), (instant,))
+        key = (instant.time, comparable_action(instant.action))
+        if not self.names:
+            return self.files.get(key, (instant,))
+        parsed = (parse_instant_file(name, self.layout) for name in self.names if name.startswith(instant.time))
+        return tuple(i for i in parsed if i is not None and (i.time, comparable_action(i.action)) == key) or (instant,)
 
     def as_of(self, bound: str) -> Timeline:
         """Return the timeline whose commits were requested at or before `bound`.

@@ -199,7 +199,9 @@ def undo_dead_writes(services: WriteServices, config: TableConfig) -> Timeline:
             )
         if pending.action in (Action.SAVEPOINT, Action.INDEXING):
             continue
-        life = is_alive(store, timeline, pending, services.access.clock.now, services.expiry_seconds)
+        life = is_alive(
+            store, timeline, pending, timeline_store.directory, services.access.clock.now, services.expiry_seconds
+        )
         if life.alive:
             raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
         changed = True

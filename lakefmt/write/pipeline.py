@@ -19,7 +19,7 @@ from lakefmt.config import Settings
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.merge import choose_survivors
-from lakefmt.index import Index, IndexKeys, open_index
+from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.keys import KeySpec
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import RECORD_KEY, IdSource, MergeMode, PartitionPath, WriteOperation
@@ -89,27 +89,23 @@ def assign(
 ) -> list[Assigned]:
     """Look the keys up and give every row its file; `index` None appends without looking."""
     partitions = _partitions_to_list(access, batch, index)
-    slices = access.slices(state, partitions)
+    # Plain inserts look for small files only.
+    slices = [] if index is None and not sizing.small_bytes else access.slices(state, partitions)
     routes = Routes(None)
     if index is not None:
-        located = index.locate(IndexKeys(record_keys(batch), batch.partitions), slices, access.reader)
+        located = index.locate(IndexKeys(record_keys(batch), batch.partitions), slices, key_files(access))
         routes = Routes(located)
         if context.operation is WriteOperation.DELETE:
             # Keys that are nowhere need no file.
             routes = Routes(located, late=np.setdiff1d(np.arange(batch.num_rows), located.rows))
         elif index.is_global:
-            moves = updates_partition(context.settings, index)
+            moves = moves_between_partitions(index)
             routes = split_moves(batch, located, slices, state.config, access.reader, update_partition=moves)
     assigned = assign_rows(batch.partitions, routes, slices, sizing, context.instant, access.ids.new_uuid)
     routed, expected = sum(len(a.rows) for a in assigned), routes.num_routed(batch.num_rows)
     if routed != expected:
         raise InternalError(f"{batch.num_rows} rows came in and {routed} of {expected} were routed; nothing is written")
     return assigned
-
-
-def updates_partition(settings: Settings, index: Index) -> bool:
-    """Return whether a row whose key is stored in another partition moves to its own (Hudi's setting per index)."""
-    return settings.flag(f"hoodie.{index.name.removeprefix('global_')}.index.update.partition.path")
 
 
 def assign_deletes(
@@ -124,10 +120,8 @@ def assign_deletes(
 
     Rows of the assignments are numbers into `keys`; keys that are nowhere are in none.
     """
-    everywhere = open_index(index.name, is_global=True)
     slices = access.slices(state, partitions)
-    nowhere = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(keys), np.int32)), pa.array([""]))
-    located = everywhere.locate(IndexKeys(keys, nowhere), slices, access.reader)
+    located = locate_everywhere(index, keys, slices, key_files(access))
     return [
         Assigned(rewrite_file(slices[number], context.instant, at, len(rows), match_keys=True), rows)
         for at, (number, rows) in enumerate(group_rows(located.slices, located.rows))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.index import Index, IndexKeys, open_index
+from lakefmt.index import Index, IndexKeys, choose_index, key_files
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
@@ -218,8 +218,7 @@ class WriteSession:
 
     def index(self) -> Index:
         """Return the index of this write: the call's, else the table's, else bloom."""
-        chosen = self._settings.text("hoodie.index.type") or self.access.load_notes().get("index") or "bloom"
-        return open_index(str(chosen))
+        return choose_index(self.access, self._settings)
 
     def _write_batch(self, batch: KeyedBatch) -> list[WriteStatus]:
         if self._request.drop_duplicates:
@@ -231,7 +230,7 @@ class WriteSession:
         index = self.index()
         listed = batch.partitions.dictionary.to_pylist()  # partitions, not rows
         slices = self.access.slices(self.state, None if index.is_global else [PartitionPath(p) for p in listed])
-        located = index.locate(IndexKeys(record_keys(batch), batch.partitions), slices, self.access.reader)
+        located = index.locate(IndexKeys(record_keys(batch), batch.partitions), slices, key_files(self.access))
         fresh = np.ones(batch.num_rows, dtype=bool)
         fresh[located.rows] = False
         return batch.take(pa.array(np.flatnonzero(fresh)))

@@ -51,7 +51,9 @@ def rollback_instant(access: TableAccess, instant: str, *, force: bool) -> Commi
         target = timeline.find(instant)
         _check_may_go(timeline, target)
         if not target.is_completed and not force:
-            life = is_alive(access.store, timeline, target, access.clock.now, services.expiry_seconds)
+            life = is_alive(
+                access.store, timeline, target, timeline_store.directory, access.clock.now, services.expiry_seconds
+            )
             if life.alive:
                 raise WriterActive(
                     f"{target} belongs to a writer that may be alive ({life.reason}); force=True undoes it"

@@ -1,7 +1,7 @@
 """Real tables written by Apache Hudi, unpacked, and what Spark recorded of them.
 
-Two places are looked at: ``tests/data/read`` has a small selection and is always there; ``../shared/fixtures`` beside the
-repository has all of them. When the second is missing, the closing lines of the run say so.
+Two places are looked at: ``tests/data/read`` has a small selection and is always there; the folder ``SHARED``
+beside the repository has all of them. When that one is missing, the closing lines of the run say so.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["_hoodie_record_key"], row["_hoodie_partition_path"]))
 
 
-@pytest.mark.skipif(not WITH_ROWS, reason="../shared/fixtures is not there; the closing lines say so")
+@pytest.mark.skipif(not WITH_ROWS, reason="only the selection is there; the closing lines say so")
 @by_name(WITH_ROWS)
 def test_rows_and_filters_equal_what_spark_recorded_with_its_metadata_table(
     real: RealTable, unpacked: Callable[[RealTable], Path]

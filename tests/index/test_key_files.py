@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from lakefmt.index import IndexKeys, Located, key_files, open_index
 from lakefmt.index.files import KeyFiles
 from lakefmt.storage.local import LocalStore
 from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
 from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath
 
@@ -73,7 +75,9 @@ class Watched:
         return {
             access.name
             for access in self.store.log
-            if access.kind == "range" and _overlap(access.offset, access.size, *self._key_chunks[access.name])
+            if access.kind == "range"
+            and access.name in self._key_chunks
+            and _overlap(access.offset, access.size, *self._key_chunks[access.name])
         }
 
     def bytes_read(self) -> int:
@@ -147,6 +151,18 @@ def test_a_look_up_reads_key_columns_and_nothing_else_of_the_rows(ordered_table:
         begin, size = chunks[access.name]
         assert begin <= access.offset
         assert access.offset + access.size <= begin + size
+
+
+def test_an_upsert_of_ordered_keys_opens_one_key_column(ordered_table: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    shutil.copytree(ordered_table, path)
+    watched = Watched(path)
+    keys = [ordered_key(7 * ROWS + n) for n in range(100)]
+    numbers = np.zeros(100)
+    rows = pa.table({"id": keys, "noise": numbers, "more": numbers, "other": numbers})
+    done = Table(watched.access, path).upsert(rows, options={"lakefmt.durability": "none"})
+    assert (done.num_updates, done.num_inserts) == (100, 0)
+    assert len(watched.key_columns_read()) == 1
 
 
 # ------------------------------------------------------------------------------------------------ row groups

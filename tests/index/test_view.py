@@ -99,7 +99,7 @@ def test_a_filters_false_answers_are_measured(path: str) -> None:
 
 def _give_a_bad_filter(path: str) -> None:
     """Rewrite a base file with a filter of one false answer in two."""
-    rows = pq.read_table(path)
+    rows = pq.ParquetFile(path).read()
     keys = rows.column("_hoodie_record_key")
     bloom = BloomFilter.simple(len(keys), 0.5)
     bloom.add(keys)

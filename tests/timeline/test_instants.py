@@ -21,7 +21,7 @@ from lakefmt.timeline.instant import (
     parse_instant_time,
 )
 from lakefmt.timeline.machine import TRANSITIONS, check_transition
-from lakefmt.timeline.view import build_timeline
+from lakefmt.timeline.view import build_timeline, extend_timeline, timeline_from_names
 from lakefmt.values import InstantTime
 
 R, C = InstantTime("20260101000000000"), InstantTime("20260101000000500")
@@ -194,3 +194,24 @@ def test_a_second_later_is_a_calendar_step() -> None:
 
 def test_instants_print_as_one_line() -> None:
     assert str(Instant(R, Action.CLEAN, State.INFLIGHT)) == f"{R} clean inflight"
+
+
+files = st.lists(
+    st.tuples(st.integers(1, 4), st.sampled_from(Action), st.sampled_from(State)).filter(
+        lambda f: (f[1], f[2]) != (Action.SAVEPOINT, State.REQUESTED)
+    ),
+    max_size=12,
+)
+
+
+@given(files, st.integers(0, 12))
+def test_a_timeline_that_grows_equals_one_built_at_once(found: list[tuple[int, Action, State]], cut: int) -> None:
+    names = list(dict.fromkeys(instant_file_name(InstantTime(f"2026010100000000{n}"), a, s, 2, C) for n, a, s in found))
+    grown = extend_timeline(timeline_from_names(names[:cut], 2), names[cut:])
+    parsed = [parse_instant_file(name, 2) for name in names]
+    whole = build_timeline([i for i in parsed if i is not None], 2)
+    assert {(i.time, completed_action(i.action), i.state) for i in grown.instants} == {
+        (i.time, completed_action(i.action), i.state) for i in whole.instants
+    }
+    assert [i.time for i in grown.instants] == [i.time for i in whole.instants]
+    assert {f.file_name for i in grown.instants for f in grown.files_of(i)} == set(names)

@@ -18,6 +18,7 @@ from lakefmt.timeline.view import build_timeline
 from lakefmt.values import InstantTime
 
 R = InstantTime("20260101000000000")
+TIMELINE = ".hoodie/timeline"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -43,9 +44,9 @@ def test_a_slow_writer_of_this_machine_is_alive_however_old_its_beat(tmp_path: P
     beat.claim()
     instant, timeline = pending()
     later = NOW.replace(year=2099)
-    assert is_alive(store, timeline, instant, lambda: later, 1.0).alive  # type: ignore[arg-type]
+    assert is_alive(store, timeline, instant, TIMELINE, lambda: later, 1.0).alive  # type: ignore[arg-type]
     beat.abandon()
-    found = is_alive(store, timeline, instant, lambda: later, 1e12)  # type: ignore[arg-type]
+    found = is_alive(store, timeline, instant, TIMELINE, lambda: later, 1e12)  # type: ignore[arg-type]
     assert not found.alive, "its process let go: dead at once, whatever the clock says"
 
 
@@ -55,23 +56,23 @@ def test_elsewhere_the_age_of_the_last_beat_decides(age: int, alive: bool) -> No
     store.put(heartbeat_name(R), b"")
     instant, timeline = pending()
     moment = NOW + timedelta(seconds=age)
-    assert is_alive(store, timeline, instant, lambda: moment, 600).alive is alive  # type: ignore[arg-type]
+    assert is_alive(store, timeline, instant, TIMELINE, lambda: moment, 600).alive is alive  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("age", "alive"), [(599, True), (601, False)])
 def test_without_a_heartbeat_the_newest_file_decides(age: int, alive: bool) -> None:
     store = MemoryStore(now=lambda: NOW.timestamp())
-    instant, timeline = pending(modified=NOW.timestamp() - 1000)
+    instant, timeline = pending()
     store.put(f".hoodie/.temp/{R}/p/f.parquet.marker.CREATE", b"")
     moment = NOW + timedelta(seconds=age)
-    assert is_alive(store, timeline, instant, lambda: moment, 600).alive is alive  # type: ignore[arg-type]
+    assert is_alive(store, timeline, instant, TIMELINE, lambda: moment, 600).alive is alive  # type: ignore[arg-type]
 
 
 def test_sparks_empty_heartbeat_proves_nothing_by_its_lock(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.put(heartbeat_name(R), b"")
     instant, timeline = pending()
-    assert is_alive(store, timeline, instant, lambda: datetime.now(UTC), 600).alive  # type: ignore[arg-type]
+    assert is_alive(store, timeline, instant, TIMELINE, lambda: datetime.now(UTC), 600).alive  # type: ignore[arg-type]
 
 
 def test_two_handles_exclude_each_other_and_two_tables_do_not(tmp_path: Path) -> None:
