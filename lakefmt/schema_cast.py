@@ -51,6 +51,7 @@ def conform(table: pa.Table, schema: pa.Schema, *, allow_null_list_elements: boo
         raise SchemaMismatch(
             f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}"
         )
+    _check_bytes(table)
     walk = _Walk(_cast_exactly, SchemaMismatch, drops=False)
     columns = walk.columns(table, schema)
     for column, field in zip(columns, schema, strict=True):
@@ -58,6 +59,15 @@ def conform(table: pa.Table, schema: pa.Schema, *, allow_null_list_elements: boo
             for chunk in column.chunks:
                 _check_nulls(chunk, field, field.name, 0, allow_null_list_elements)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _check_bytes(table: pa.Table) -> None:
+    # Arrow hands text over without looking at it; stored, text that is not UTF-8 breaks readers that do look.
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatch(f"column {name!r} holds damaged values, store it as binary: {error}") from None
 
 
 def reconcile(table: pa.Table, schema: pa.Schema) -> pa.Table:

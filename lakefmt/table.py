@@ -24,11 +24,11 @@ from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.storage.opening import open_store
 from lakefmt.table_config import TableConfig
 from lakefmt.values import RECORD_KEY, CommitResult, PartitionPath, WriteOperation
-from lakefmt.write.callbacks import notify
+from lakefmt.write.callbacks import observed
 from lakefmt.write.changes import keys_to_delete, updated_rows
 from lakefmt.write.creation import run_creation
 from lakefmt.write.incoming import open_stream, read_all
-from lakefmt.write.request import WriteRequest, honour_spark_options
+from lakefmt.write.request import parse_call
 from lakefmt.write.session import WriteSession
 from lakefmt.write.undo import rollback_instant
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "create_table", "open_table"]
 
-OnCommit = Callable[[CommitResult], object]
 
 
 def create_table(
@@ -251,12 +250,12 @@ class Table:
             unknown = [path for path in partitions if path not in known]
             if unknown:
                 raise InvalidInputError(f"no partition {', '.join(map(repr, unknown))}; see table.partitions()")
-            request, observer = _request(WriteOperation.DELETE_PARTITION, call)
+            request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
             paths = [PartitionPath(path) for path in partitions]
             if call.get("dry_run"):
                 return WriteSession.rehearse(self.access, request).plan_delete_partitions(paths)
             result = WriteSession.begin(self.access, request).run_delete_partitions(paths)
-        return _observed(self.access, result or _nothing(request), request, observer)
+        return observed(self.access, result or CommitResult(None, operation=request.operation), request, observer)
 
     def update(self, filter: Filter, values: Mapping[str, object], **call: Any) -> CommitResult:
         """Set columns of the rows that a filter selects.
@@ -300,7 +299,7 @@ class Table:
             1
         """
         places = None if partitions is None else [PartitionPath(p) for p in partitions]
-        request, observer = _request(WriteOperation.DELETE, call)
+        request, observer = parse_call(WriteOperation.DELETE, call)
         with self._writing:
             state = self.access.load()
             if isinstance(what, str | pc.Expression):
@@ -312,11 +311,11 @@ class Table:
             result = None
             if len(keys) or request.commit_metadata:
                 result = WriteSession.begin(self.access, request).run_delete(keys, places)
-        return _observed(self.access, result or _nothing(request), request, observer)
+        return observed(self.access, result or CommitResult(None, operation=request.operation), request, observer)
 
     def _write(self, operation: WriteOperation, data: object, call: Mapping[str, Any], **asked: Any) -> CommitResult:
         started = perf_counter()
-        request, observer = _request(operation, call, **asked)
+        request, observer = parse_call(operation, call, **asked)
         schema, tables = open_stream(data)
         dry = bool(call.get("dry_run"))
         whole = None if request.streams and not dry else read_all(schema, tables)
@@ -328,8 +327,8 @@ class Table:
             if whole is None or whole.num_rows or request.keeps_empty:
                 session = WriteSession.begin(self.access, request, incoming)
                 result = session.run(tables if whole is None else whole)
-        result = replace(result or _nothing(request), seconds=perf_counter() - started)
-        return _observed(self.access, result, request, observer)
+        result = replace(result or CommitResult(None, operation=request.operation), seconds=perf_counter() - started)
+        return observed(self.access, result, request, observer)
 
     def rollback(self, instant: str, *, force: bool = False) -> CommitResult:
         """Undo a pending instant, or the newest completed one.
@@ -484,31 +483,3 @@ class Table:
 
 def _reopen(url: str, options: Mapping[str, object]) -> Table:
     return open_table(url, options=options)
-
-
-def _request(operation: WriteOperation, call: Mapping[str, Any], **asked: Any) -> tuple[WriteRequest, OnCommit | None]:
-    allowed = {"options", "commit_metadata", "on_commit", "schema_change", "dry_run"}
-    if unknown := call.keys() - allowed:
-        raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}: a writing verb takes {sorted(allowed)}")
-    request = WriteRequest(
-        operation,
-        dict(call.get("options") or {}),
-        dict(call.get("commit_metadata") or {}),
-        call.get("schema_change", "add"),
-        **asked,
-    )
-    return honour_spark_options(request), call.get("on_commit")
-
-
-def _nothing(request: WriteRequest) -> CommitResult:
-    return CommitResult(None, operation=request.operation)
-
-
-def _observed(
-    access: TableAccess, result: CommitResult, request: WriteRequest, observer: OnCommit | None
-) -> CommitResult:
-    """Tell whoever wants to know; the commit stands whatever becomes of that."""
-    if result.instant is None:
-        return result
-    failures = notify(access, result, {**access.options, **request.options}, observer)
-    return replace(result, warnings=(*result.warnings, *failures)) if failures else result

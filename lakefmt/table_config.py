@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Final
 
-from lakefmt.errors import CorruptFile, MetadataTablePresent, UnsupportedFeature, UnsupportedVersion
+from lakefmt.errors import CorruptFile, MetadataTablePresent, UnsafePath, UnsupportedFeature, UnsupportedVersion
 from lakefmt.values import MergeMode, TableType, TableVersion
 
 __all__ = ["PAYLOADS", "STRATEGY_IDS", "TableConfig", "check_readable", "check_writable", "parse_table_config"]
@@ -90,6 +90,7 @@ def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
     Raises:
         CorruptFile: the name or type is missing or wrong.
         UnsupportedVersion: the version is not 6, 8 or 9, or the timeline layout does not match it.
+        UnsafePath: a directory of the timeline leaves the table.
 
     Example:
         >>> parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
@@ -102,7 +103,11 @@ def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
     version = TableVersion.parse(properties.get("hoodie.table.version", "0"))
     layout = properties.get("hoodie.timeline.layout.version", "1")
     if layout != str(version.layout):
-        raise UnsupportedVersion(f"table version {version.value} with timeline layout {layout} is not supported")
+        raise UnsupportedVersion(
+            f"table version {version.value} with timeline layout {layout} is not supported: "
+            f"version {version.value} has layout {version.layout}; restore hoodie.properties"
+        )
+    _check_directories(properties)
     ordering = _fields(properties, "hoodie.table.ordering.fields") or _fields(
         properties, "hoodie.table.precombine.field"
     )
@@ -122,6 +127,13 @@ def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
         drop_partition_columns=_flag(properties, "hoodie.datasource.write.drop.partition.columns", False),
         properties=dict(properties),
     )
+
+
+def _check_directories(properties: Mapping[str, str]) -> None:
+    for key in ("hoodie.timeline.path", "hoodie.timeline.history.path", "hoodie.archivelog.folder"):
+        named = properties.get(key) or "default"
+        if "\x00" in named or not {"", ".", ".."}.isdisjoint(named.split("/")):
+            raise UnsafePath(f"hoodie.properties: {key}={named!r} is not a plain path below the table; correct it")
 
 
 def _fields(properties: Mapping[str, str], key: str) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ VENV = ROOT / ".venv-spark"
 PYSPARK = "3.5.9"
 JAVA = 17
 GROUP, ARTIFACT = "org.apache.hudi", "hudi-spark3.5-bundle_2.12"
-BUNDLES = ("1.2.0", "1.0.2")
+BUNDLES = ("1.2.0", "1.0.2", "0.15.0")
 #: Asks an interpreter which pyspark it has, without importing it.
 PROBE = "from importlib.metadata import version; print(version('pyspark'))"
 

@@ -22,6 +22,21 @@ _MAX_TEXT: Final = 1_000_000
 _OPERATORS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
+#: What a part of a tree may say. A release of the parser that says more in a new argument must be refused, not ignored.
+_SIDES: Final = frozenset({"this", "expression"})
+_ARGUMENTS: Final = {
+    **dict.fromkeys(("And", "Or", "Is", "Escape", "Dot", *_OPERATORS), _SIDES),
+    **dict.fromkeys(("Like", "ILike"), _SIDES | {"negate"}),
+    **dict.fromkeys(("Paren", "Not", "Neg", "Boolean", "Null"), frozenset({"this"})),
+    "In": frozenset({"this", "expressions"}),
+    "Between": frozenset({"this", "low", "high"}),
+    "Column": frozenset({"this", "table", "db", "catalog"}),
+    "Identifier": frozenset({"this", "quoted"}),
+    "Literal": frozenset({"this", "is_string"}),
+    "Cast": frozenset({"this", "to"}),
+    "TryCast": frozenset({"this", "to"}),
+}
+
 
 def parse_sql(text: str, schema: pa.Schema) -> pc.Expression:
     """Return the Arrow expression of an SQL condition.
@@ -65,8 +80,15 @@ class _Translator:
             "with a literal or a column, in, between, like, is null, and, or, not are"
         )
 
+    def _check(self, tree: Any) -> None:
+        """Refuse a part of a kind that is not known, or that says something which is not."""
+        known = _ARGUMENTS.get(type(tree).__name__)
+        if known is None or any(value for name, value in tree.args.items() if name not in known):
+            raise self._refuse(tree)
+
     def condition(self, tree: Any, *, negated: bool) -> pc.Expression:
         """Translate a condition, or its opposite."""
+        self._check(tree)
         translate = getattr(self, f"_{type(tree).__name__.lower()}", None)
         if translate is not None:
             found: pc.Expression = translate(tree, negated)
@@ -123,8 +145,6 @@ class _Translator:
         return is_in(column, [self._value(value) for value in tree.expressions], name, negated=negated)
 
     def _between(self, tree: Any, negated: bool) -> pc.Expression:
-        if tree.args.get("symmetric"):
-            raise self._refuse(tree)
         column, name = self._find(tree.this)
         low, high = (self._value(tree.args[end]) for end in ("low", "high"))
         if negated:
@@ -134,6 +154,7 @@ class _Translator:
     def _like(self, tree: Any, negated: bool, escape: str | None = None, any_case: bool = False) -> pc.Expression:
         column, name = self._find(tree.this)
         pattern = self._value(tree.expression)
+        negated = negated != bool(tree.args.get("negate"))
         found = matches_like(column, pattern, escape, name, any_case=any_case)
         return ~found if negated and pattern is not None else found
 
@@ -144,6 +165,7 @@ class _Translator:
         kind = type(tree.this).__name__
         if kind not in ("Like", "ILike"):
             raise self._refuse(tree)
+        self._check(tree.this)
         return self._like(tree.this, negated, str(self._value(tree.expression)), any_case=kind == "ILike")
 
     def _comparison(self, tree: Any, negated: bool) -> pc.Expression:
@@ -171,6 +193,8 @@ class _Translator:
         if not _is_column(tree):
             raise self._refuse(tree)
         parts = _parts(tree)
+        for part in (tree, *parts):
+            self._check(part)
         path = tuple(str(part.name) for part in parts)
         name = ".".join(path)
         found = find_column(self._schema, path)
@@ -182,6 +206,7 @@ class _Translator:
         return found, name
 
     def _value(self, tree: Any) -> object:
+        self._check(tree)
         kind = type(tree).__name__
         if kind == "Literal":
             return str(tree.this) if tree.is_string else _number(tree.this)

@@ -71,7 +71,8 @@ def plan_increment(
         else:
             times.append(instant.time)
             _take_out(commit, files)
-            files |= {(file.partition, file.file_id): file for file in _written(commit)}
+            for file in _written(commit):
+                _keep_newest(files, file)
     last = max((i.order_time for i in selected), default=InstantTime(start))
     return Increment(tuple(times), tuple(files[key] for key in sorted(files)), last)
 
@@ -96,7 +97,14 @@ def _follow(commit: CommitMetadata, files: dict[tuple[str, str], BaseFile]) -> N
     if partitions or any((stat.partition_path, stat.file_id) in known for stat in commit.stats):
         for file in _written(commit):
             if file.partition in partitions or (file.partition, file.file_id) in known:
-                files[(file.partition, file.file_id)] = file
+                _keep_newest(files, file)
+
+
+def _keep_newest(files: dict[tuple[str, str], BaseFile], file: BaseFile) -> None:
+    """Remember a file unless a later image of its group is known, which may have become visible before."""
+    known = files.get((file.partition, file.file_id))
+    if known is None or file.instant > known.instant:
+        files[(file.partition, file.file_id)] = file
 
 
 def _written(commit: CommitMetadata) -> list[BaseFile]:

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, TableExists, TableNotFound
 from lakefmt.formats.properties import (
+    CHECKSUM_KEY,
     check_table_checksum,
     decode_properties,
     encode_properties,
@@ -34,23 +35,40 @@ def load_properties(store: ObjectStore) -> dict[str, str]:
         TableNotFound: there is neither.
         CorruptFile: neither can be read.
     """
+    return _load_whole(store)[0]
+
+
+def _load_whole(store: ObjectStore) -> tuple[dict[str, str], str]:
+    """Return the properties and the name of the file that holds them whole."""
+    doubtful: tuple[dict[str, str], str] | None = None
     failures = []
     for name in (PROPERTIES, BACKUP):
         try:
-            return _read_valid(store, name)
+            properties = _read_valid(store, name)
         except ObjectNotFound:
             continue
         except CorruptFile as error:
             failures.append(str(error))
+            continue
+        if CHECKSUM_KEY in properties:
+            return properties, name
+        # Without a checksum nothing tells that no line is missing at the end: a backup that has one is better.
+        doubtful = doubtful or (properties, name)
+    if doubtful is not None:
+        return doubtful
     if failures:
-        raise CorruptFile("; ".join(failures))
-    raise TableNotFound(f"no table at {store.url}: {PROPERTIES} is missing")
+        raise CorruptFile(f"{'; '.join(failures)}; put back a good copy of {PROPERTIES}")
+    raise TableNotFound(f"no table at {store.url}: {PROPERTIES} is missing; create_table makes one")
 
 
 def _read_valid(store: ObjectStore, name: str) -> dict[str, str]:
-    properties = decode_properties(store.read(name, _MAX_BYTES))
+    data = store.read(name, _MAX_BYTES)
+    properties = decode_properties(data, what=name)
     if not properties:
         raise CorruptFile(f"{name} is empty")
+    if not data.endswith((b"\n", b"\r")):
+        # The checksum covers the table's name only: a half line, such as half of a key column's name, passes by it.
+        raise CorruptFile(f"{name} is incomplete: its last line has no end (if nothing is missing, end it)")
     if not check_table_checksum(properties):
         raise CorruptFile(f"{name} is incomplete: its checksum does not match the table's name")
     return properties
@@ -91,11 +109,9 @@ def update_properties(
 
 def recover_properties(store: ObjectStore, *, durable: bool) -> dict[str, str]:
     """Finish or undo an update that died: afterwards the original is whole and there is no backup."""
-    properties = load_properties(store)
+    properties, whole = _load_whole(store)
     if store.info(BACKUP) is not None:
-        try:
-            _read_valid(store, PROPERTIES)
-        except (ObjectNotFound, CorruptFile):
+        if whole == BACKUP:
             store.put(PROPERTIES, store.read(BACKUP, _MAX_BYTES), durable=durable)
         store.delete([BACKUP])
     return properties
@@ -103,5 +119,5 @@ def recover_properties(store: ObjectStore, *, durable: bool) -> dict[str, str]:
 
 def _render(properties: Mapping[str, str], now: datetime, verb: str) -> bytes:
     checksum = table_checksum(properties.get("hoodie.database.name"), properties["hoodie.table.name"])
-    content = {**properties, "hoodie.table.checksum": checksum}
+    content = {**properties, CHECKSUM_KEY: checksum}
     return encode_properties(content, [f"{verb} {now:%Y-%m-%dT%H:%M:%S.%f}Z", properties_comment_date(now)])

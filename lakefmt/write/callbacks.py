@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.values import CommitResult
+from lakefmt.write.request import OnCommit, WriteRequest
 
-__all__ = ["SECRET_OPTIONS", "notify"]
+__all__ = ["SECRET_OPTIONS", "notify", "observed"]
 
 _ON = "hoodie.write.commit.callback.on"
 _URL = "hoodie.write.commit.callback.http.url"
@@ -21,11 +23,21 @@ _KEY = "hoodie.write.commit.callback.http.api.key"
 SECRET_OPTIONS = frozenset({_KEY})
 
 
+def observed(
+    access: TableAccess, result: CommitResult, request: WriteRequest, observer: OnCommit | None
+) -> CommitResult:
+    """Tell whoever wants to know of a commit; the commit stands whatever becomes of that."""
+    if result.instant is None:
+        return result
+    failures = notify(access, result, {**access.options, **request.options}, observer)
+    return replace(result, warnings=(*result.warnings, *failures)) if failures else result
+
+
 def notify(
     access: TableAccess,
     result: CommitResult,
     options: Mapping[str, object],
-    observer: Callable[[CommitResult], object] | None,
+    observer: OnCommit | None,
 ) -> tuple[str, ...]:
     """Call the observers of a commit; return a sentence for each that failed, without secrets."""
     failures = []

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 import pyarrow as pa
 
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.access import NOTES, TableAccess
+from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import open_index
 from lakefmt.keys import KeySpec, key_properties, plan_key_spec
 from lakefmt.schema import arrow_to_avro, normalise_schema
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.local import LocalStore
 from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, parse_table_config
-from lakefmt.timeline.properties_store import create_properties
+from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.values import MergeMode, TableType, TableVersion
 
 __all__ = ["plan_properties", "run_creation"]
@@ -25,6 +29,8 @@ _COMMON = {
     "hoodie.table.base.file.format": "PARQUET",
     "hoodie.table.cdc.enabled": "false",
 }
+#: A bucket may hold thousands of directories: making a table does not look into each.
+_PLACES_TO_LOOK_AT = 64
 
 
 def plan_properties(
@@ -124,6 +130,7 @@ def run_creation(
 
     Raises:
         TableExists: there is one already.
+        InvalidInputError: the place lies in another table, or holds one.
     """
     open_index(index)
     kind = TableType.parse(table_type)
@@ -152,11 +159,43 @@ def run_creation(
     )
     config = parse_table_config(planned)
     store = access.store
+    _check_place(store)
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
     )
     store.put_if_absent(NOTES, json.dumps({"index": index}).encode())
     create_properties(store, planned, access.clock.now(), durable=durable)
+
+
+def _check_place(store: ObjectStore) -> None:
+    """Raise when the new table and what is there already would read each other's files.
+
+    Only the levels that cost little are looked at: the place itself, a few directories in it, and on a local disk
+    those above. Deeper down tables do not see each other, because partitions are not looked for below partitions.
+    """
+    found = _foreign_below(store) or _table_above(store)
+    if found and store.info(PROPERTIES) is None:
+        raise InvalidInputError(f"no table can be made at {store.url}: {found}; choose another path")
+
+
+def _foreign_below(store: ObjectStore) -> str | None:
+    if store.info(PARTITION_METADATA) is not None:
+        return "the directory is a partition of another table, or what is left of a table"
+    for directory in store.list_directories()[:_PLACES_TO_LOOK_AT]:
+        if store.info(f"{directory}/{PROPERTIES}") is not None:
+            return f"there is a table in it, {directory}"
+        if store.info(f"{directory}/{PARTITION_METADATA}") is not None:
+            return f"{directory} in it is a partition of a table whose {PROPERTIES} is gone"
+    return None
+
+
+def _table_above(store: ObjectStore) -> str | None:
+    if not store.capabilities.directories or "://" in store.url:
+        return None
+    for above in list(PurePath(store.url).parents)[:_PLACES_TO_LOOK_AT]:
+        if LocalStore(str(above)).info(PROPERTIES) is not None:
+            return f"it lies inside the table {above}"
+    return None
 
 
 def _stated(properties: Mapping[str, str], key: str) -> bool:

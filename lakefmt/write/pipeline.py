@@ -25,7 +25,7 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.values import RECORD_KEY, IdSource, MergeMode, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, group_rows, new_file, rewrite_file
 from lakefmt.write.files import MOVED_AWAY, FileInProgress, prepare, write_assigned
-from lakefmt.write.incoming import KeyedBatch, key_batch, record_keys
+from lakefmt.write.incoming import KeyedBatch, key_batch, read_all, record_keys
 from lakefmt.write.moves import split_moves
 from lakefmt.write.sorting import sort_stream
 from lakefmt.write.values import WriteContext, WriteStatus
@@ -220,10 +220,10 @@ def _windows(tables: Iterable[pa.Table], window_bytes: int) -> Iterator[pa.Table
             waiting.append(piece)
             held += piece.nbytes
             if held >= window_bytes:
-                yield pa.concat_tables(waiting)
+                yield read_all(waiting[0].schema, waiting)
                 waiting, held = [], 0
     if waiting:
-        yield pa.concat_tables(waiting)
+        yield read_all(waiting[0].schema, waiting)
 
 
 def _slices_of(table: pa.Table, window_bytes: int) -> Iterator[pa.Table]:

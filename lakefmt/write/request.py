@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.timeline.instant import Action
-from lakefmt.values import WriteOperation
+from lakefmt.values import CommitResult, WriteOperation
 
-__all__ = ["EMPTY_PAYLOAD", "WriteRequest", "honour_spark_options"]
+__all__ = ["EMPTY_PAYLOAD", "OnCommit", "WriteRequest", "honour_spark_options", "parse_call"]
+
+OnCommit = Callable[[CommitResult], object]
+
+#: The arguments that every writing verb takes beside its own.
+_ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema_change", "dry_run"})
 
 #: The payload class by which an upsert becomes a delete of its keys.
 EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
@@ -90,3 +95,29 @@ def honour_spark_options(request: WriteRequest) -> WriteRequest:
     if payload == EMPTY_PAYLOAD and request.operation is WriteOperation.UPSERT:
         request = replace(request, operation=WriteOperation.DELETE, partial=True)
     return request
+
+
+def parse_call(
+    operation: WriteOperation, call: Mapping[str, Any], **asked: Any
+) -> tuple[WriteRequest, OnCommit | None]:
+    """Return what the keyword arguments of a writing verb ask for, and who wants to be told.
+
+    Args:
+        operation: what the verb does.
+        call: the arguments that every writing verb takes.
+        **asked: the verb's own arguments.
+
+    Raises:
+        TypeError: an argument that no writing verb takes.
+        InvalidInputError: a value that an argument does not take.
+    """
+    if unknown := call.keys() - _ARGUMENTS:
+        raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}: a writing verb takes {sorted(_ARGUMENTS)}")
+    request = WriteRequest(
+        operation,
+        dict(call.get("options") or {}),
+        dict(call.get("commit_metadata") or {}),
+        call.get("schema_change", "add"),
+        **asked,
+    )
+    return honour_spark_options(request), call.get("on_commit")

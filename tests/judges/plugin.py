@@ -2,7 +2,7 @@
 
 Registered once, by `tests/conftest.py`: ``pytest_plugins = ["tests.judges.plugin"]``.
 
-* ``spark_judge`` (Hudi 1.2.0), ``spark_judge_102`` (Hudi 1.0.2), ``hudi_rs_judge``: one each per session, started by
+* ``spark_judge`` (Hudi 1.2.0), ``spark_judge_102`` (Hudi 1.0.2), ``spark_judge_0150``, ``hudi_rs_judge``: one each per session, started by
   the first request. Tests of 1.0.2 run after all others, so that two JVMs need not take turns.
 * A judge that is missing fails its tests where ``CI=true``; elsewhere they are skipped, and the closing lines say
   ``NOT JUDGED BY …`` and why.
@@ -20,7 +20,7 @@ import pytest
 from tests.judges.hudi_rs import HudiRsJudge, hudi_rs_missing
 from tests.judges.spark import SparkJudge, spark_environment
 
-BUNDLE_OF = {"spark_judge": "1.2.0", "spark_judge_102": "1.0.2"}
+BUNDLE_OF = {"spark_judge": "1.2.0", "spark_judge_102": "1.0.2", "spark_judge_0150": "0.15.0"}
 LEDGER = pytest.StashKey["Ledger"]()
 
 
@@ -63,8 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def late(item: pytest.Item) -> bool:
-        return "spark_judge_102" in getattr(item, "fixturenames", ())
+    order = list(BUNDLE_OF)
+
+    def late(item: pytest.Item) -> int:
+        names = set(getattr(item, "fixturenames", ()))
+        return max((number for number, name in enumerate(order) if name in names), default=0)
 
     items.sort(key=late)  # stable: all else keeps its order
     for item in items:
@@ -99,6 +102,12 @@ def spark_judge(request: pytest.FixtureRequest) -> Iterator[SparkJudge]:
 def spark_judge_102(request: pytest.FixtureRequest) -> Iterator[SparkJudge]:
     """Apache Hudi 1.0.2 on Spark; its first request ends the JVM of 1.2.0."""
     yield from _spark(request, BUNDLE_OF["spark_judge_102"])
+
+
+@pytest.fixture(scope="session")
+def spark_judge_0150(request: pytest.FixtureRequest) -> Iterator[SparkJudge]:
+    """Apache Hudi 0.15.0 on Spark (table version 6); its first request ends the JVM before it."""
+    yield from _spark(request, BUNDLE_OF["spark_judge_0150"])
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ class Model:
     contents: dict[InstantTime, CommitMetadata] = field(default_factory=dict)
     files: dict[str, Rows] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
-    owners: dict[str, InstantTime] = field(default_factory=dict)
+    touched: dict[str, InstantTime] = field(default_factory=dict)
     keys: int = 0
 
     def tick(self) -> InstantTime:
@@ -58,7 +58,8 @@ class Model:
     def complete(self, instant: Instant, choice: int) -> None:
         """Complete a commit: a new group, an updated one, an overwritten one, or a clustering of two."""
         self.begun.remove(instant)
-        known = sorted(self.groups)
+        # Concurrent commits never touch the same group: one of them would be refused.
+        known = sorted(group for group in self.groups if self.touched[group] < instant.time)
         wanted = choice % 4 if known else 0
         kind = [WriteOperation.INSERT, WriteOperation.UPSERT, WriteOperation.INSERT_OVERWRITE, WriteOperation.CLUSTER][
             wanted
@@ -90,8 +91,9 @@ class Model:
         hidden = {partition: tuple(map(FileId, replaced))} if replaced else {}
         self.contents[instant.time] = CommitMetadata(kind, (stat,), hidden)
         action = Action.REPLACE_COMMIT if replaced else Action.COMMIT
-        completion = self.tick() if self.layout == 2 else None
-        self.done[instant.time] = Instant(instant.time, action, State.COMPLETED, completion)
+        completion = self.touched[group] = self.tick()
+        done = completion if self.layout == 2 else None
+        self.done[instant.time] = Instant(instant.time, action, State.COMPLETED, done)
 
     def timeline(self) -> Timeline:
         return build_timeline([*self.begun, *self.done.values()], self.layout)

@@ -14,7 +14,7 @@ from lakefmt.cli.results import say_json
 from lakefmt.cli.units import printable
 
 if TYPE_CHECKING:
-    from lakefmt.write.upgrade import UpgradePlan
+    from lakefmt.write.upgrade_plan import UpgradePlan
 
 __all__ = ["upgrade"]
 
@@ -45,7 +45,8 @@ def upgrade(
     access = open_for(table, options, storage_options).access
     plan = upgrade_table(access, version, dry_run=True)
     if not as_json:
-        click.echo("\n".join(printable(line) for line in str(plan).split("\n")))
+        title, *deeds = str(plan).split("\n")
+        click.echo("\n".join([title, *(f"  {printable(deed)}" for deed in deeds)]))
     if only_plan or plan.is_empty:
         if as_json:
             say_json({"plan": _plan_as_json(plan), "done": False})
