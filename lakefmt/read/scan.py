@@ -157,7 +157,7 @@ def _groups(
     filesystem, prefix = access.store.arrow_filesystem()
     layout = ds.ParquetFileFormat()
     plain, special = [], []
-    nested = [f for f in query.schema if pa.types.is_nested(f.type) and f.name in query.columns]
+    nested = _nested_fields(query)
     promises = _promises(access, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
         if nested and not _same_types(access, file, nested):
@@ -169,6 +169,19 @@ def _groups(
     if plain:
         groups.insert(0, ds.FileSystemDataset(plain, query.schema, layout, filesystem))
     return groups
+
+
+def _nested_fields(query: Query) -> list[pa.Field]:
+    """Return the nested columns that are asked for; all of them when the filter looks into one."""
+    nested = [field for field in query.schema if pa.types.is_nested(field.type)]
+    if not nested or query.expression is None:
+        return [field for field in nested if field.name in query.columns]
+    flat = pa.schema([field for field in query.schema if not pa.types.is_nested(field.type)])
+    try:
+        ds.InMemoryDataset(flat.empty_table()).scanner(filter=query.expression)
+    except pa.ArrowInvalid:  # no such column
+        return nested
+    return [field for field in nested if field.name in query.columns]
 
 
 def _same_types(access: TableAccess, file: BaseFile, fields: Sequence[pa.Field]) -> bool:
