@@ -11,7 +11,7 @@ by the next writer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -167,6 +167,7 @@ def _open_for_writing(services: WriteServices) -> TableConfig:
     if services.settings.values["hoodie.metadata.enable"] is True:
         raise UnsupportedFeature("hoodie.metadata.enable=true: lakefmt does not keep a metadata table yet")
     if config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False:
+        check_writable(replace(config, metadata_partitions=()))  # a refusal changes nothing, so it comes first
         config = _drop_metadata_table(services)
     check_writable(config)
     return config

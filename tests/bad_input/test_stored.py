@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,
     LakefmtError,
+    MetadataTablePresent,
     TableExists,
     TableNotFound,
     UnknownSetting,
@@ -23,7 +25,7 @@ from lakefmt.errors import (
     UnsupportedVersion,
 )
 from lakefmt.storage.opening import open_store
-from lakefmt.timeline.bodies import BodyKind, encode_body
+from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from tests.bad_input.kit import OPTIONS, SCHEMA, Lake, changes, check_next_write, check_said, rows, same_rows
 
 PROPERTIES = ".hoodie/hoodie.properties"
@@ -129,7 +131,7 @@ FOREIGN: dict[str, tuple[Spoil, type[LakefmtError], str, bool]] = {
     "ORC files": (sub("format=PARQUET", "format=ORC"), UnsupportedFeature, "ORC", True),
     "metadata table": (
         lambda d: b"hoodie.table.metadata.partitions=files\n" + d,
-        LakefmtError,
+        MetadataTablePresent,
         "hoodie.metadata.enable",
         False,
     ),
@@ -221,37 +223,36 @@ def test_a_damaged_data_file_is_named_and_its_rows_are_not_dropped(lake: Lake, d
 OUTSIDE = ["../neighbour/precious.parquet", "/etc/passwd", "a/../../neighbour/precious.parquet", "a\0b.parquet"]
 
 
-def spoiled_commit(place: str, outside: str) -> Spoil:
-    """Return how a JSON commit comes to name a file outside the table, in one of the places that name files."""
-    directory = outside.rpartition("/")[0]
+def spoiled_commit(version: int, place: str, outside: str) -> Spoil:
+    """Return how a commit comes to name a file outside the table, in one of the places that name files."""
+    directory = outside.rpartition("/")[0] or ".."
 
     def spoil(data: bytes) -> bytes:
-        body = json.loads(data)
-        (partition, stats), *_ = body["partitionToWriteStats"].items()
+        body: Any = json.loads(data) if version == 6 else decode_body(BodyKind.COMMIT, data)
+        stats = next(iter(body["partitionToWriteStats"].values()))
         if place == "path":
             stats[0]["path"] = outside
-        elif place == "partition":
-            body["partitionToWriteStats"] = {directory: [{**stats[0], "partitionPath": directory, "path": outside}]}
         else:
-            body["partitionToReplaceFileIds"] = {directory: ["f-0"]}
-        return json.dumps(body).encode()
+            body["partitionToWriteStats"] = {directory: [{**stats[0], "partitionPath": directory, "path": outside}]}
+        return json.dumps(body).encode() if version == 6 else encode_body(BodyKind.COMMIT, body)
 
     return spoil
 
 
 @pytest.mark.parametrize("outside", OUTSIDE, ids=ascii)
 @pytest.mark.parametrize("place", ["path", "partition"])
-def test_a_commit_that_names_a_file_outside_is_refused(lake_of: Maker, place: str, outside: str) -> None:
-    lake = lake_of(6)
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_commit_that_names_a_file_outside_is_refused(lake_of: Maker, version: int, place: str, outside: str) -> None:
+    lake = lake_of(version)
     stored, path = lake.open().read(), newest_commit(lake)
     good = path.read_bytes()
-    path.write_bytes(spoiled_commit(place, outside)(good))
+    path.write_bytes(spoiled_commit(version, place, outside)(good))
     refuses(lake, UnsafePath)
     path.write_bytes(good)
     check_next_write(lake.open(), stored)
 
 
-def pending(lake: Lake, action: str = "inflight") -> None:
+def pending(lake: Lake) -> None:
     """Leave a commit that somebody began and never ended: requested and inflight, without sign of life."""
     for state in ("commit.requested", "inflight"):
         (lake.base / f".hoodie/timeline/{LATER}.{state}").write_bytes(b"")
@@ -285,7 +286,9 @@ def test_a_rollback_plan_of_another_place_deletes_nothing(lake: Lake, outside: s
     check_next_write(lake.open(), stored)
 
 
-@pytest.mark.parametrize("outside", ["../neighbour/precious.parquet", "/etc/passwd", "a/../../neighbour/precious.parquet"])
+@pytest.mark.parametrize(
+    "outside", ["../neighbour/precious.parquet", "/etc/passwd", "a/../../neighbour/precious.parquet"]
+)
 def test_markers_that_name_a_file_outside_delete_nothing(lake: Lake, outside: str) -> None:
     pending(lake)
     notes = lake.base / f".hoodie/.temp/{LATER}"

@@ -16,7 +16,6 @@ from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError, SparkJudge
 
-
 COLUMNS = pa.schema(
     [
         ("id", pa.string()),
