@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -31,6 +31,8 @@ from lakefmt.write.incoming import open_stream, read_all
 from lakefmt.write.request import parse_call
 from lakefmt.write.session import WriteSession
 from lakefmt.write.undo import rollback_instant
+from lakefmt.write.upgrade import upgrade_table
+from lakefmt.write.upgrade_plan import UpgradePlan
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["Table", "create_table", "open_table"]
-
 
 
 def create_table(
@@ -349,6 +350,26 @@ class Table:
     def index(self) -> IndexView:
         """How this table finds keys: ``table.index.explain(keys)``."""
         return IndexView(self.access, partial(keys_to_delete, self.access))
+
+    def upgrade(self, to: int, *, dry_run: bool = False) -> UpgradePlan:
+        """Turn the table into a newer version; nothing but this call ever does.
+
+        Args:
+            to: 8 or 9.
+            dry_run: True returns the plan and touches nothing.
+
+        Raises:
+            UnsupportedFeature: the table has something that the newer version cannot take; nothing was changed.
+
+        Example:
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = create_table("memory://doc-upgrade", data=data, record_key="id", table_version=8)
+            >>> _ = t.upgrade(9)
+            >>> t.properties.version.value
+            9
+        """
+        with self._writing:
+            return upgrade_table(self.access, to, dry_run=dry_run)
 
     # --- reading -------------------------------------------------------------------------------------------------
 

@@ -88,8 +88,15 @@ class TableAccess:
             UnsupportedFeature: lakefmt would read it wrongly.
         """
         config = self.load_config()
-        check_readable(config)
-        return TableState(config, self.timeline_store(config).load())
+        while True:
+            check_readable(config)
+            timeline = self.timeline_store(config).load()
+            # An upgrade moves the timeline of layout 1: what was listed counts only if the table is still of that
+            # version afterwards.
+            now = config if config.version.layout > 1 else self.load_config()
+            if now.version is config.version:
+                return TableState(config, timeline)
+            config = now
 
     def timeline_store(self, config: TableConfig, *, durable: bool = True) -> TimelineStore:
         """Return the timeline directory of the table."""

@@ -493,3 +493,25 @@ def _clean_end(name: str, story: str) -> None:
     timeline = names(name, ".hoodie/timeline")
     assert all(parse_instant_file(n.rpartition("/")[2], 2) is not None for n in timeline), story
     assert "hoodie.table.metadata.partitions" not in load_properties(MemoryStore(name)), story
+
+
+def test_a_reader_that_loads_while_the_timeline_moves_starts_over(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    import pyarrow as pa
+
+    import lakefmt
+    from lakefmt.timeline.store import TimelineStore
+
+    data = pa.table({"id": ["a", "b"]})
+    table = lakefmt.create_table("memory://upgrade-race", data=data, record_key="id", table_version=6)
+    table.insert(data)
+    real, moved = TimelineStore.load, []
+
+    def load(store: TimelineStore):  # type: ignore[no-untyped-def]
+        if store.layout == 1 and not moved:
+            moved.append(True)
+            lakefmt.open_table("memory://upgrade-race").upgrade(8)
+        return real(store)
+
+    monkeypatch.setattr(TimelineStore, "load", load)
+    assert table.read().num_rows == 2
+    assert moved
