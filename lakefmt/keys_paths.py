@@ -42,7 +42,7 @@ _UNSAFE: Final = (
     (r"(?:^|/)\.{0,2}(?:/|$)", "an empty part, '.' or '..'"),
     (r"[\x00-\x1f\x7f\\]", "a control character or a backslash"),
     # Listings leave out what begins with it: rows there would be written and never seen.
-    (r"^\.hoodie|/\.hoodie(?:/|$)", "the table's own directory or a name that begins like it"),
+    (r"(?-i:^\.hoodie)|(?:^|/)\.hoodie(?:/|$)", "the table's own directory or a name that begins like it"),
 )
 
 

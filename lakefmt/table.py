@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config import Settings, resolve_settings
-from lakefmt.errors import InvalidInputError, TableExists
+from lakefmt.errors import InvalidInputError, SnapshotExpired, TableExists
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index import IndexView
@@ -412,7 +412,13 @@ class Table:
             >>> t.read(filter=[("id", ">", 1)]).num_rows
             2
         """
-        return self.snapshot(as_of).read(columns, filter, query, meta_columns=meta_columns)
+        try:
+            return self.snapshot(as_of).read(columns, filter, query, meta_columns=meta_columns)
+        except SnapshotExpired:
+            if as_of is not None:
+                raise
+            # A clean came between the look at the timeline and the files: the newest state is there to be read.
+            return self.snapshot().read(columns, filter, query, meta_columns=meta_columns)
 
     def scan(
         self,

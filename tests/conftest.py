@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.judges.plugin"]
+pytest_plugins = ["tests.judges.plugin", "tests.compat.exemptions"]
 
 # Derandomized: a run says the same thing every time, and a failure seen in CI is seen at home. `thorough` asks ten
 # times as often (make test-all); `explore` is for a person who hunts, with fresh randomness and a kept example base.

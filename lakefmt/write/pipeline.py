@@ -207,6 +207,8 @@ def stream_files(
             batch = key_batch(spec, window, schema, allow_null_elements=allow_null)
             rows_in += window.num_rows
             statuses += writer.write(_sorted(batch) if sort == "partition" else batch)
+            if sort == "global":
+                statuses += writer.finish_passed()
         if writer is not None:
             statuses += writer.close()
     return statuses, rows_in
@@ -281,6 +283,11 @@ class _PartitionWriter:
             assignment = new_file(partition, self._context.instant, sequence, self._access.ids.new_uuid, rows=None)
             prepare(self._access.store, self._context, assignment)
             return FileInProgress(self._access.store, self._context, assignment, self._stack)
+
+    def finish_passed(self) -> list[WriteStatus]:
+        """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""
+        passed = sorted(self._open)[:-1]
+        return list(self._pool.map(FileInProgress.finish, [self._open.pop(path) for path in passed]))
 
     def close(self) -> list[WriteStatus]:
         """Finish every open file."""

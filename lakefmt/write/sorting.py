@@ -1,7 +1,7 @@
 """A global sort that spills: any amount of rows in bounded memory, by columns (effects on a temporary directory).
 
 Runs are sorted in memory and written as Arrow files; splitters sampled from all runs cut the key space into ranges that
-fit; each range is gathered from every run by memory map, sorted and handed on. No row is ever looked at in Python.
+fit; each range is gathered from every run, batch by batch, sorted and handed on. No row is ever looked at in Python.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ SORT_KEY = "_lakefmt_sort_key"
 
 @dataclass(frozen=True, slots=True)
 class _Run:
+    """A sorted file: keys sampled over it, and the first and last key of each of its batches."""
+
     path: Path
-    num_rows: int
     num_bytes: int
     samples: pa.Array
+    firsts: pa.Array
+    lasts: pa.Array
 
 
 def sort_stream(
@@ -62,8 +65,12 @@ def _spill(path: Path, table: pa.Table, key: pa.Array) -> _Run:
     ordered = table.take(order).append_column(SORT_KEY, key.take(order)).combine_chunks()
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, ordered.schema) as writer:
         writer.write_table(ordered, max_chunksize=_BATCH_ROWS)
-    at = np.linspace(0, ordered.num_rows - 1, min(_SAMPLES_PER_RUN, ordered.num_rows)).astype(np.int64)
-    return _Run(path, ordered.num_rows, ordered.nbytes, ordered.column(SORT_KEY).take(pa.array(at)).combine_chunks())
+    keys, last = ordered.column(SORT_KEY).combine_chunks(), ordered.num_rows - 1
+    at = np.linspace(0, last, min(_SAMPLES_PER_RUN, ordered.num_rows)).astype(np.int64)
+    starts = np.arange(0, ordered.num_rows, _BATCH_ROWS)
+    ends = np.minimum(starts + _BATCH_ROWS - 1, last)
+    samples, firsts, lasts = (keys.take(pa.array(rows)) for rows in (at, starts, ends))
+    return _Run(path, ordered.nbytes, samples, firsts, lasts)
 
 
 def _splitters(runs: Sequence[_Run], memory_bytes: int) -> list[pa.Scalar]:
@@ -79,19 +86,16 @@ def _splitters(runs: Sequence[_Run], memory_bytes: int) -> list[pa.Scalar]:
 
 
 def _between(run: _Run, low: pa.Scalar | None, high: pa.Scalar | None) -> pa.Table:
-    table = pa.ipc.open_file(pa.memory_map(str(run.path))).read_all()
+    """Read the rows of a run whose key is at least `low` and below `high`; only batches that hold some are read."""
+    first = 0 if low is None else _count_below(run.lasts, low)
+    last = len(run.firsts) if high is None else _count_below(run.firsts, high)
+    with pa.OSFile(str(run.path)) as source, pa.ipc.open_file(source) as reader:
+        table = pa.Table.from_batches([reader.get_batch(n) for n in range(first, last)], reader.schema)
     keys = table.column(SORT_KEY)
-    first = 0 if low is None else _position(keys, low)
-    last = run.num_rows if high is None else _position(keys, high)
-    return table.slice(first, last - first)
+    begin = 0 if low is None else _count_below(keys, low)
+    end = len(keys) if high is None else _count_below(keys, high)
+    return table.slice(begin, end - begin)
 
 
-def _position(keys: pa.ChunkedArray, bound: pa.Scalar) -> int:
-    """Return how many keys of a sorted column lie below `bound`: whole chunks by their ends, then one chunk."""
-    below = 0
-    for chunk in keys.chunks:
-        if pc.less(chunk[len(chunk) - 1], bound).as_py():  # one scalar per chunk
-            below += len(chunk)
-            continue
-        return below + int(pc.sum(pc.less(chunk, bound)).as_py() or 0)
-    return below
+def _count_below(keys: pa.Array | pa.ChunkedArray, bound: pa.Scalar) -> int:
+    return int(pc.sum(pc.less(keys, bound)).as_py() or 0)
