@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from lakefmt.errors import InvalidFilter
 from lakefmt.read.filter_sql import parse_sql
@@ -56,6 +55,8 @@ def parse_filter(given: Filter, schema: pa.Schema) -> pc.Expression | None:
 
 
 def _checked(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
+    import pyarrow.dataset as ds  # takes long to import, and who does not filter needs none
+
     try:
         # Binding finds unknown columns and impossible comparisons before any file is opened.
         ds.InMemoryDataset(schema.empty_table()).scanner(filter=expression).to_table()

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
@@ -26,6 +26,9 @@ from lakefmt.read.filters import Filter, parse_filter
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.table_config import TableConfig
 from lakefmt.values import META_COLUMNS, PartitionPath
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 __all__ = ["Query", "base_files", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
 
@@ -71,6 +74,8 @@ def prune_partitions(
         return found
     spec = access.key_spec(state.config)
     # Arrow simplifies the filter under each path's promise; a path whose filter becomes false is dropped.
+    import pyarrow.dataset as ds  # takes long to import: writers need none of it
+
     source, layout = pafs.LocalFileSystem(), ds.ParquetFileFormat()
     fragments = [
         layout.make_fragment(str(number), source, partition_expression=_promise(spec, path, query.schema))
@@ -154,6 +159,8 @@ def _groups(
     access: TableAccess, config: TableConfig, files: Sequence[BaseFile], query: Query
 ) -> list[ds.FileSystemDataset | BaseFile]:
     """Split files into one dataset of those Arrow can cast by itself, and single files that need more."""
+    import pyarrow.dataset as ds
+
     filesystem, prefix = access.store.arrow_filesystem()
     layout = ds.ParquetFileFormat()
     plain, special = [], []
@@ -176,6 +183,8 @@ def _nested_fields(query: Query) -> list[pa.Field]:
     nested = [field for field in query.schema if pa.types.is_nested(field.type)]
     if not nested or query.expression is None:
         return [field for field in nested if field.name in query.columns]
+    import pyarrow.dataset as ds
+
     flat = pa.schema([field for field in query.schema if not pa.types.is_nested(field.type)])
     try:
         ds.InMemoryDataset(flat.empty_table()).scanner(filter=query.expression)

@@ -51,6 +51,8 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
     text = os.fspath(url_or_path)
     if not text:
         raise InvalidInputError("an empty path names no table")
+    if "\x00" in text:
+        raise InvalidInputError(f"{text!r} holds a NUL and names no table")
     protocol, found, rest = text.partition("://")
     protocol = protocol.lower()
     if text.startswith("file:") or protocol == "local":

@@ -220,3 +220,8 @@ def test_what_a_url_shows(url, shown):
 )
 def test_passwords_are_seen(url, has):
     assert has_password(url) is has
+
+
+def test_a_nul_names_no_table():
+    with pytest.raises(InvalidInputError, match="NUL"):
+        open_store("/data/a" + chr(0) + "b")
