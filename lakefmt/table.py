@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakefmt.config import Settings, resolve_settings
 from lakefmt.errors import InvalidInputError, SnapshotExpired, TableExists
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index import IndexView
 from lakefmt.read.filters import Filter
@@ -23,9 +23,9 @@ from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.storage.opening import open_store
 from lakefmt.table_config import TableConfig
-from lakefmt.values import RECORD_KEY, CommitResult, PartitionPath, WriteOperation
+from lakefmt.values import PARTITION_PATH, RECORD_KEY, CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.callbacks import observed
-from lakefmt.write.changes import keys_to_delete, updated_rows
+from lakefmt.write.changes import doomed_keys, doomed_rows, keys_to_delete, updated_rows
 from lakefmt.write.creation import run_creation
 from lakefmt.write.incoming import open_stream, read_all
 from lakefmt.write.request import parse_call
@@ -278,14 +278,15 @@ class Table:
         with self._writing:
             state = self.access.load()
             changed = updated_rows(self.access, state, Snapshot(self.access, state).read(filter=filter), values)
-            return self._write(WriteOperation.UPSERT, changed, call)
+            return self._write(WriteOperation.UPSERT, changed, call, based_on=state)
 
     def delete(self, what: object, *, partitions: Sequence[str] | None = None, **call: Any) -> CommitResult:
         """Remove rows, by key or by filter.
 
         Args:
-            what: a filter (SQL text or an Arrow expression); or keys: a list, array or table (composite keys: dicts
-                or columns).
+            what: a filter (SQL text or an Arrow expression): the keys of the rows it selects go, each in its own
+                partition; or keys: a list, array or table (composite keys: dicts or columns): they go wherever they
+                are.
             partitions: look only in these partition paths.
             **call: as for :meth:`upsert`.
 
@@ -299,22 +300,29 @@ class Table:
             >>> t.delete(["a"]).num_deletes
             1
         """
-        places = None if partitions is None else [PartitionPath(p) for p in partitions]
         request, observer = parse_call(WriteOperation.DELETE, call)
         with self._writing:
             state = self.access.load()
             if isinstance(what, str | pc.Expression):
-                keys = Snapshot(self.access, state).read([RECORD_KEY], what).column(0).combine_chunks()
+                found = Snapshot(self.access, state).read([RECORD_KEY, PARTITION_PATH], what)
+                doomed, based_on = doomed_rows(found, partitions), state
             else:
-                keys = keys_to_delete(self.access, state, what)
+                doomed, based_on = doomed_keys(keys_to_delete(self.access, state, what), partitions), None
             if call.get("dry_run"):
-                return WriteSession.rehearse(self.access, request).plan_delete(keys, places)
+                return WriteSession.rehearse(self.access, request).plan_delete(doomed)
             result = None
-            if len(keys) or request.commit_metadata:
-                result = WriteSession.begin(self.access, request).run_delete(keys, places)
+            if len(doomed.keys) or request.commit_metadata:
+                result = WriteSession.begin(self.access, request, None, based_on).run_delete(doomed)
         return observed(self.access, result or CommitResult(None, operation=request.operation), request, observer)
 
-    def _write(self, operation: WriteOperation, data: object, call: Mapping[str, Any], **asked: Any) -> CommitResult:
+    def _write(
+        self,
+        operation: WriteOperation,
+        data: object,
+        call: Mapping[str, Any],
+        based_on: TableState | None = None,
+        **asked: Any,
+    ) -> CommitResult:
         started = perf_counter()
         request, observer = parse_call(operation, call, **asked)
         schema, tables = open_stream(data)
@@ -326,7 +334,7 @@ class Table:
         with self._writing:
             result = None
             if whole is None or whole.num_rows or request.keeps_empty:
-                session = WriteSession.begin(self.access, request, incoming)
+                session = WriteSession.begin(self.access, request, incoming, based_on)
                 result = session.run(tables if whole is None else whole)
         result = replace(result or CommitResult(None, operation=request.operation), seconds=perf_counter() - started)
         return observed(self.access, result, request, observer)

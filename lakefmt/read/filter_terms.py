@@ -37,12 +37,17 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
 #: What holds when a comparison does not, between values that are not null.
 OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
-_NEVER: Final = pc.scalar(False)
+
 _MOST_DIGITS: Final = 60
 _TICKS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Column = tuple[pc.Expression, pa.DataType]
+
+
+def _never() -> pc.Expression:
+    # Made when needed: the first scalar makes Arrow look for pandas, which takes most of a second.
+    return pc.scalar(False)
 
 
 def find_column(schema: pa.Schema, path: tuple[str, ...]) -> Column | None:
@@ -74,7 +79,7 @@ def compare(column: Column, operator: str, value: object, name: str) -> pc.Expre
     """
     field, kind = column
     if value is None:
-        return _NEVER
+        return _never()
     if isinstance(value, pa.Scalar):
         return _COMPARISONS[operator](field, pc.scalar(value))
     grid = _grid(kind)
@@ -84,11 +89,11 @@ def compare(column: Column, operator: str, value: object, name: str) -> pc.Expre
     wanted = _place(value, kind, grid, name)
     if wanted > grid.high or wanted < grid.low:
         holds = operator == "!=" or (operator in ("<", "<=")) == (wanted > grid.high)
-        return field.is_valid() if holds and operator != "=" else _NEVER
+        return field.is_valid() if holds and operator != "=" else _never()
     below = math.floor(wanted)
     if wanted != below:
         if operator in ("=", "!="):
-            return field.is_valid() if operator == "!=" else _NEVER
+            return field.is_valid() if operator == "!=" else _never()
         operator = "<=" if operator in ("<", "<=") else ">"
     return _COMPARISONS[operator](field, pc.scalar(grid.array([below])[0]))
 
@@ -113,7 +118,7 @@ def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool)
     field, kind = column
     given = list(values)
     if negated and any(value is None for value in given):
-        return _NEVER
+        return _never()
     found = field.isin(_held([value for value in given if value is not None], kind, name))
     return (~found & field.is_valid()) if negated else found
 
@@ -132,7 +137,7 @@ def matches_like(column: Column, pattern: object, escape: str | None, name: str,
     if not (pt.is_string(kind) or pt.is_large_string(kind)):
         raise InvalidFilter(f"like needs a text column, and {name!r} is of type {kind}")
     if pattern is None:
-        return _NEVER
+        return _never()
     if not isinstance(pattern, str) or (escape is not None and len(escape) != 1):
         raise InvalidFilter(f"like needs a pattern in quotes and at most one escape character, not {pattern!r:.80}")
     # Arrow's own LIKE always takes a backslash for an escape.

@@ -95,6 +95,12 @@ class ModelTable:
         self._rows = [row for row in self._rows if row[self.key] not in gone]
         self._done()
 
+    def delete_where(self, selected: Callable[[Row], bool]) -> None:
+        """Remove the keys of the rows selected, each in its own partition."""
+        gone = {self._identity(row) for row in self._rows if selected(row)}
+        self._rows = [row for row in self._rows if self._identity(row) not in gone]
+        self._done()
+
     def update(self, selected: Callable[[Row], bool], values: Row) -> None:
         """Set columns of the rows selected."""
         self._rows = [{**row, **values} if selected(row) else row for row in self._rows]

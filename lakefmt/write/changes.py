@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +13,46 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.keys import KeySpec, build_record_keys
 from lakefmt.schema import conform
+from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write.incoming import open_stream, read_all
 
-__all__ = ["keys_to_delete", "updated_rows"]
+__all__ = ["DoomedKeys", "doomed_keys", "doomed_rows", "keys_to_delete", "updated_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedKeys:
+    """Keys to remove, each once.
+
+    Attributes:
+        keys: record keys.
+        homes: the partition of each; None: wherever they are.
+        partitions: look only there; None: anywhere.
+    """
+
+    keys: pa.StringArray
+    homes: pa.DictionaryArray | None = None
+    partitions: tuple[PartitionPath, ...] | None = None
+
+    def listed(self) -> Sequence[PartitionPath] | None:
+        """Return the partitions whose files have to be looked at; None: all."""
+        if self.homes is None:
+            return self.partitions
+        present = self.homes.dictionary.to_pylist()  # partitions, not rows
+        return [PartitionPath(p) for p in present if self.partitions is None or p in self.partitions]
+
+
+def doomed_keys(keys: pa.StringArray, partitions: Sequence[str] | None) -> DoomedKeys:
+    """Return keys that go wherever they are, or in the partitions named."""
+    places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
+    return DoomedKeys(pc.unique(keys), None, places)
+
+
+def doomed_rows(rows: pa.Table, partitions: Sequence[str] | None) -> DoomedKeys:
+    """Return the keys of rows that a filter selected, each in its own partition only."""
+    pairs = rows.group_by([RECORD_KEY, PARTITION_PATH]).aggregate([])
+    places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
+    homes = pairs.column(PARTITION_PATH).combine_chunks().dictionary_encode()
+    return DoomedKeys(pairs.column(RECORD_KEY).combine_chunks(), homes, places)
 
 
 def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.StringArray:

@@ -24,6 +24,7 @@ from lakefmt.keys import KeySpec
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import RECORD_KEY, IdSource, MergeMode, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, group_rows, new_file, rewrite_file
+from lakefmt.write.changes import DoomedKeys
 from lakefmt.write.files import MOVED_AWAY, FileInProgress, prepare, write_assigned
 from lakefmt.write.incoming import KeyedBatch, key_batch, read_all, record_keys
 from lakefmt.write.moves import split_moves
@@ -112,16 +113,15 @@ def assign_deletes(
     access: TableAccess,
     context: WriteContext,
     state: TableState,
-    keys: pa.StringArray,
-    partitions: Sequence[PartitionPath] | None,
+    doomed: DoomedKeys,
     index: Index,
 ) -> list[Assigned]:
-    """Return the rewrites that remove keys, wherever in `partitions` (None: anywhere) they are stored.
-
-    Rows of the assignments are numbers into `keys`; keys that are nowhere are in none.
-    """
-    slices = access.slices(state, partitions)
-    located = locate_everywhere(index, keys, slices, key_files(access))
+    """Return the rewrites that remove keys; rows of the assignments are numbers into them, keys that are nowhere are in none."""
+    slices = access.slices(state, doomed.listed())
+    if doomed.homes is None:
+        located = locate_everywhere(index, doomed.keys, slices, key_files(access))
+    else:
+        located = index.locate(IndexKeys(doomed.keys, doomed.homes), slices, key_files(access))
     return [
         Assigned(rewrite_file(slices[number], context.instant, at, len(rows), match_keys=True), rows)
         for at, (number, rows) in enumerate(group_rows(located.slices, located.rows))

@@ -15,14 +15,14 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakefmt.errors import LakefmtError
+from lakefmt.errors import CommitConflict, LakefmtError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.index import Index, IndexKeys, choose_index, key_files
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
+from lakefmt.write.changes import DoomedKeys
 from lakefmt.write.conversation import (
     LiveWrite,
     WriteServices,
@@ -84,11 +84,30 @@ class WriteSession:
         return self._live.state
 
     @classmethod
-    def begin(cls, access: TableAccess, request: WriteRequest, incoming: pa.Schema | None = None) -> WriteSession:
-        """Begin a write; `incoming` may widen the table's schema."""
+    def begin(
+        cls,
+        access: TableAccess,
+        request: WriteRequest,
+        incoming: pa.Schema | None = None,
+        based_on: TableState | None = None,
+    ) -> WriteSession:
+        """Begin a write.
+
+        Args:
+            access: the table.
+            request: what is asked for.
+            incoming: the data's schema; it may widen the table's.
+            based_on: the state that the rows were read from, when they were.
+
+        Raises:
+            CommitConflict: somebody committed since the rows were read; the write would undo that.
+        """
         session = cls(access, request, begin_write(access, request, _evolution(request, incoming)))
         with _guard:
             _sessions[session.context.owner] = session
+        if based_on is not None and based_on.timeline.commits != session.state.timeline.commits:
+            session.abort()
+            raise CommitConflict("another commit completed after the rows to change were read; do it again")
         return session
 
     @classmethod
@@ -139,15 +158,14 @@ class WriteSession:
                 return None
             return self.commit(statuses)
 
-    def run_delete(self, keys: pa.StringArray, partitions: Sequence[PartitionPath] | None) -> CommitResult | None:
-        """Remove keys, in the partitions named or anywhere, and commit; None when none of them was there."""
+    def run_delete(self, doomed: DoomedKeys) -> CommitResult | None:
+        """Remove keys and commit; None when none of them was there."""
         with self.undone_on_error():
-            unique = pc.unique(keys)
-            assigned = assign_deletes(self.access, self.context, self.state, unique, partitions, self.index())
+            assigned = assign_deletes(self.access, self.context, self.state, doomed, self.index())
             if not assigned and not self._request.commit_metadata:
                 self.abort()
                 return None
-            batch = KeyedBatch(pa.table({}), unique, _nowhere(len(unique)))
+            batch = KeyedBatch(pa.table({}), doomed.keys, _nowhere(len(doomed.keys)))
             return self.commit(write_all(self.access.store, self.context, batch, assigned))
 
     def run_delete_partitions(self, partitions: Sequence[PartitionPath]) -> CommitResult | None:
@@ -170,11 +188,10 @@ class WriteSession:
         touched = sorted({a.assignment.partition for a in assigned})
         return self._plan(assigned, self._overwritten(touched), batch.num_rows)
 
-    def plan_delete(self, keys: pa.StringArray, partitions: Sequence[PartitionPath] | None) -> WritePlan:
+    def plan_delete(self, doomed: DoomedKeys) -> WritePlan:
         """Return what :meth:`run_delete` would write."""
-        unique = pc.unique(keys)
-        assigned = assign_deletes(self.access, self.context, self.state, unique, partitions, self.index())
-        return self._plan(assigned, {}, len(unique))
+        assigned = assign_deletes(self.access, self.context, self.state, doomed, self.index())
+        return self._plan(assigned, {}, len(doomed.keys))
 
     def plan_delete_partitions(self, partitions: Sequence[PartitionPath]) -> WritePlan:
         """Return what :meth:`run_delete_partitions` would hide."""

@@ -107,6 +107,11 @@ class TableMachine(RuleBasedStateMachine):
         self.committed("delete", self.table.delete(gone))
 
     @rule(v=st.integers(0, 9))
+    def delete_where(self, v: int) -> None:
+        self.model.delete_where(lambda r: r["v"] == v)
+        self.committed("delete_where", self.table.delete(f"v = {v}"))
+
+    @rule(v=st.integers(0, 9))
     def update(self, v: int) -> None:
         # A key that is stored several times would be combined to one row first: update means rows with one image.
         rows = self.model.rows()

@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch, UnknownSetting, UnsupportedFeature
+from lakefmt.errors import (
+    CommitConflict,
+    InvalidInputError,
+    InvalidKey,
+    SchemaMismatch,
+    UnknownSetting,
+    UnsupportedFeature,
+)
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.write.sorting import sort_stream
 
@@ -269,3 +276,32 @@ def test_a_bulk_insert_sorted_globally_has_files_in_key_order() -> None:
     assert len(ranges) > 3
     assert all(a[1] < b[0] for a, b in itertools.pairwise(ranges)), "no two files overlap"
     assert table.read().num_rows == 5000
+
+
+def test_a_filter_deletes_in_the_partitions_of_its_rows_only() -> None:
+    table = make()
+    table.upsert(rows(("a", "sf", 1, 1), ("a", "oslo", 1, 1), ("b", "sf", 1, 1)))
+    assert table.delete("city = 'sf' and id = 'a'").num_deletes == 1
+    assert content(table) == [("a", "oslo", 1, 1), ("b", "sf", 1, 1)]
+    assert table.delete("v = 1", partitions=["city=oslo"]).num_deletes == 1
+    assert content(table) == [("b", "sf", 1, 1)]
+
+
+@pytest.mark.parametrize("verb", [lambda t: t.update("v = 1", {"v": 2}), lambda t: t.delete("v = 1")])
+def test_a_commit_after_the_rows_were_read_is_not_undone(verb, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    table = make(ordering=None)
+    table.upsert(rows(("a", "sf", 1, 1)))
+    rival = lakefmt.open_table(table.access.store.url)
+    real = lakefmt.Snapshot.read
+
+    def read_then_lose_the_race(self, *arguments, **named):  # type: ignore[no-untyped-def]
+        found = real(self, *arguments, **named)
+        monkeypatch.setattr(lakefmt.Snapshot, "read", real)
+        rival.upsert(rows(("a", "sf", 1, 50)))
+        return found
+
+    monkeypatch.setattr(lakefmt.Snapshot, "read", read_then_lose_the_race)
+    with pytest.raises(CommitConflict, match="again"):
+        verb(table)
+    assert content(table) == [("a", "sf", 1, 50)]
+    assert not table.timeline.timeline.pending
