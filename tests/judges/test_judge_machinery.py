@@ -20,6 +20,9 @@ from tests.judges.compare import assert_same_multiset, digest
 from tests.judges.spark import JudgeError, JudgeSilent, SparkEnvironment, SparkJudge, table_properties, writer_options
 from tests.judges.table_facts import META_COLUMNS, a_millisecond_later
 
+#: Judges of one bundle share a log, so their tests run one after the other.
+pytestmark = pytest.mark.xdist_group("judges")
+
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "judges"
 EVOLVED, TYPES = "v8_cow_evolved_102", "v6_cow_types_0150"
@@ -124,8 +127,8 @@ def test_a_silent_judge_is_killed_and_its_log_shown(judge_that):
         "import sys; print('thinking', file=sys.stderr, flush=True); print('{}', flush=True)\nfor _ in sys.stdin: pass"
     )
     with judge_that(script) as judge:
-        with pytest.raises(JudgeSilent, match=r"(?s)no answer within 0.2 s.*thinking"):
-            judge.request("ping", seconds=0.2)
+        with pytest.raises(JudgeSilent, match=r"(?s)no answer within 0.5 s.*thinking"):
+            judge.request("ping", seconds=0.5)
         assert not judge.running
 
 
@@ -238,7 +241,7 @@ def newest_base_file(table, partition):
 
 
 def change_one_value(file):
-    rows = pq.read_table(file)
+    rows = pq.read_table(file, partitioning=None)
     at = rows.column_names.index("num")
     changed = pc.add(rows["num"].combine_chunks(), pa.array([1] + [0] * (rows.num_rows - 1), pa.int32()))
     pq.write_table(rows.set_column(at, rows.field(at), changed), file)
