@@ -20,9 +20,6 @@ from tests.judges.compare import assert_same_multiset, digest
 from tests.judges.spark import JudgeError, JudgeSilent, SparkEnvironment, SparkJudge, table_properties, writer_options
 from tests.judges.table_facts import META_COLUMNS, a_millisecond_later
 
-#: Judges of one bundle share a log, so their tests run one after the other.
-pytestmark = pytest.mark.xdist_group("judges")
-
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "judges"
 EVOLVED, TYPES = "v8_cow_evolved_102", "v6_cow_types_0150"
@@ -117,7 +114,8 @@ def judge_that(tmp_path, monkeypatch):
         worker = tmp_path / "worker.py"
         worker.write_text(script)
         monkeypatch.setattr(spark, "WORKER", worker)
-        return SparkJudge("fake", SparkEnvironment(sys.executable, sys.executable, {"fake": "-"}), takes_turns=False)
+        name = f"fake-{os.getpid()}"  # a judge's log is called after its bundle: none is shared with another worker
+        return SparkJudge(name, SparkEnvironment(sys.executable, sys.executable, {name: "-"}), takes_turns=False)
 
     return make
 
