@@ -114,7 +114,7 @@ def create_table(
     except TableExists:
         if if_exists == "error":
             raise
-    return Table(access, path, storage_options)
+    return Table(access)
 
 
 def open_table(
@@ -138,16 +138,14 @@ def open_table(
     """
     access = TableAccess(open_store(path, storage_options), dict(options or {}))
     resolve_settings(options or {}, None, access.load().config.properties)
-    return Table(access, path, storage_options)
+    return Table(access)
 
 
 class Table:
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
-    def __init__(self, access: TableAccess, path: str, storage_options: Mapping[str, object] | None = None) -> None:
+    def __init__(self, access: TableAccess) -> None:
         self.access = access
-        self._path = path
-        self._storage_options = dict(storage_options or {})
         self._writing = RLock()
 
     def __repr__(self) -> str:

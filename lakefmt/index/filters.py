@@ -109,7 +109,7 @@ class StoredFilter:
             CorruptFile: the text is not a filter of that type.
             UnsupportedFeature: an unknown type or hash.
         """
-        self._text, self._type_code = text, type_code
+        self._text = text
         found = _layout(text, type_code)
         self._decoded: BloomFilter | None = None if found else decode_bloom_filter(text, type_code)
         if found:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakefmt.config import Settings, resolve_settings
 from lakefmt.errors import CommitConflict, InternalError, StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.schema import arrow_to_avro
@@ -28,47 +27,20 @@ from lakefmt.timeline.conflict import find_conflict
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.heartbeat import Heartbeat, is_alive
 from lakefmt.timeline.instant import Action, Instant
-from lakefmt.timeline.lock import Lease, TableLock, open_lock
+from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
-from lakefmt.timeline.properties_store import recover_properties, update_properties
+from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.timeline.rollback import finish_rollback, list_files_of_instant, plan_rollback, run_rollback
-from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.callbacks import SECRET_OPTIONS
 from lakefmt.write.request import WriteRequest
+from lakefmt.write.services import WriteServices, drop_metadata_table, open_services
 from lakefmt.write.values import WriteContext, WriteStatus
 
-__all__ = ["LiveWrite", "WriteServices", "abort_write", "begin_write", "commit_write", "rehearse_write", "table_lock"]
+__all__ = ["LiveWrite", "abort_write", "begin_write", "commit_write", "rehearse_write", "undo_dead_writes"]
 
-_METADATA_KEYS = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")
-_METADATA_DIRECTORY = ".hoodie/metadata"
 _CLAIMS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class WriteServices:
-    """What a conversation needs: the table, the settings of the call, the lock, the writer's stamp."""
-
-    access: TableAccess
-    settings: Settings
-    lock: TableLock
-    owner: str
-
-    @property
-    def durable(self) -> bool:
-        """True when a commit must reach the disk before it returns."""
-        return self.settings.text("lakefmt.durability") == "fsync"
-
-    @property
-    def expiry_seconds(self) -> float:
-        """The age of a last sign of life at which a writer is dead."""
-        interval = self.settings.integer("hoodie.client.heartbeat.interval_in_ms")
-        return interval * self.settings.integer("hoodie.client.heartbeat.tolerable.misses") / 1000
-
-    def timeline(self, config: TableConfig) -> TimelineStore:
-        """Return the timeline directory with this call's durability."""
-        return self.access.timeline_store(config, durable=self.durable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +50,6 @@ class LiveWrite:
     context: WriteContext
     heartbeat: Heartbeat
     state: TableState
-
-
-def table_lock(access: TableAccess, settings: Settings, owner: str) -> TableLock:
-    """Return the lock that excludes every other writer of the table."""
-    wait = settings.integer("hoodie.write.lock.wait_time_ms") / 1000
-    return open_lock(access.store, settings.text("hoodie.write.lock.provider"), owner, wait)
 
 
 def begin_write(
@@ -102,7 +68,7 @@ def begin_write(
         WriterActive: another writer's instant is pending and alive.
         LockUnavailable: the table lock could not be had in time.
     """
-    services = _services(access, request)
+    services = open_services(access, request.options)
     with services.lock.hold() as lease:
         config = _open_for_writing(services)
         timeline = undo_dead_writes(services, config)
@@ -127,7 +93,7 @@ def rehearse_write(
         MetadataTablePresent: as for the write itself.
         UnsupportedFeature: as for the write itself.
     """
-    services = _services(access, request)
+    services = open_services(access, request.options)
     state = access.load()
     if not (state.config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
@@ -135,12 +101,6 @@ def rehearse_write(
     instant = _next_time(services, state.config, state.timeline)()
     context = _context(services, request, state.config, schema, instant)
     return LiveWrite(context, Heartbeat(access.store, instant, services.owner, 60.0), state)
-
-
-def _services(access: TableAccess, request: WriteRequest) -> WriteServices:
-    owner = access.ids.new_uuid()
-    settings = resolve_settings({**access.options, **request.options}, None, access.load_config().properties)
-    return WriteServices(access, settings, table_lock(access, settings, owner), owner)
 
 
 def _context(
@@ -168,18 +128,9 @@ def _open_for_writing(services: WriteServices) -> TableConfig:
         raise UnsupportedFeature("hoodie.metadata.enable=true: lakefmt does not keep a metadata table yet")
     if config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False:
         check_writable(replace(config, metadata_partitions=()))  # a refusal changes nothing, so it comes first
-        config = _drop_metadata_table(services)
+        config = drop_metadata_table(services)
     check_writable(config)
     return config
-
-
-def _drop_metadata_table(services: WriteServices) -> TableConfig:
-    # First the property, then the directory (spec A.8): in between readers list the store, which is right.
-    access = services.access
-    changes = dict.fromkeys(_METADATA_KEYS)
-    update_properties(access.store, changes, access.clock.now(), durable=services.durable)
-    access.store.delete_tree(_METADATA_DIRECTORY)
-    return access.load_config()
 
 
 def undo_dead_writes(services: WriteServices, config: TableConfig) -> Timeline:

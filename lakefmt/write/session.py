@@ -23,15 +23,7 @@ from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
 from lakefmt.write.changes import DoomedKeys
-from lakefmt.write.conversation import (
-    LiveWrite,
-    WriteServices,
-    abort_write,
-    begin_write,
-    commit_write,
-    rehearse_write,
-    table_lock,
-)
+from lakefmt.write.conversation import LiveWrite, abort_write, begin_write, commit_write, rehearse_write
 from lakefmt.write.incoming import KeyedBatch, key_batch, open_stream, read_all, record_keys
 from lakefmt.write.pipeline import (
     append_files,
@@ -44,6 +36,7 @@ from lakefmt.write.pipeline import (
     write_all,
 )
 from lakefmt.write.request import WriteRequest
+from lakefmt.write.services import services_of
 from lakefmt.write.values import FileAssignment, WriteContext, WritePlan, WriteStatus
 
 __all__ = ["WriteSession", "find_session"]
@@ -69,8 +62,7 @@ class WriteSession:
         self._request = request
         self._live = live
         self._settings = live.context.settings
-        owner = live.context.owner
-        self._services = WriteServices(access, self._settings, table_lock(access, self._settings, owner), owner)
+        self._services = services_of(access, self._settings, live.context.owner)
         self._started = perf_counter()
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lakefmt.config import resolve_settings
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.timeline.heartbeat import is_alive
@@ -10,7 +9,7 @@ from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.rollback import RollbackPlan, list_files_of_instant, plan_rollback, run_rollback
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import CommitResult, InstantTime
-from lakefmt.write.conversation import WriteServices, table_lock
+from lakefmt.write.services import open_services
 
 __all__ = ["plan_undo", "rollback_instant"]
 
@@ -41,11 +40,9 @@ def _check_may_go(timeline: Timeline, target: Instant) -> None:
 
 def rollback_instant(access: TableAccess, instant: str, *, force: bool) -> CommitResult:
     """Undo an instant; see ``Table.rollback``."""
-    config = access.load_config()
-    settings = resolve_settings(access.options, None, config.properties)
-    owner = access.ids.new_uuid()
-    services = WriteServices(access, settings, table_lock(access, settings, owner), owner)
+    services = open_services(access)
     with services.lock.hold() as lease:
+        config = access.load_config()
         timeline_store = services.timeline(config)
         timeline = timeline_store.load()
         target = timeline.find(instant)

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from lakefmt.config import resolve_settings
 from lakefmt.errors import StateError, StorageError
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.storage.leftovers import remove_abandoned
@@ -32,7 +31,8 @@ from lakefmt.timeline.properties_store import recover_properties, update_propert
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.view import Timeline, build_timeline
 from lakefmt.values import InstantTime, TableVersion
-from lakefmt.write.conversation import WriteServices, table_lock, undo_dead_writes
+from lakefmt.write.conversation import undo_dead_writes
+from lakefmt.write.services import WriteServices, drop_metadata_table, open_services
 from lakefmt.write.upgrade_plan import (
     NEW_TIMELINE,
     OLD_TIMELINE,
@@ -45,12 +45,6 @@ from lakefmt.write.upgrade_plan import (
 __all__ = ["upgrade_table"]
 
 _METADATA_TABLE = ".hoodie/metadata"
-_INDEX_DEFINITIONS = ".hoodie/.index_defs"
-_METADATA_KEYS = (
-    "hoodie.table.metadata.partitions",
-    "hoodie.table.metadata.partitions.inflight",
-    "hoodie.table.index.defs.path",
-)
 
 
 def upgrade_table(access: TableAccess, to: int | str | TableVersion, *, dry_run: bool = False) -> UpgradePlan:
@@ -74,9 +68,7 @@ def upgrade_table(access: TableAccess, to: int | str | TableVersion, *, dry_run:
         LockUnavailable: the table lock could not be had in time.
     """
     target = TableVersion.parse(to)
-    settings = resolve_settings(access.options, None, access.load_config().properties)
-    owner = access.ids.new_uuid()
-    services = WriteServices(access, settings, table_lock(access, settings, owner), owner)
+    services = open_services(access)
     if dry_run:
         return _look(services, target)
     with services.lock.hold() as lease:
@@ -147,7 +139,7 @@ def _clustering_times(services: WriteServices, config: TableConfig, files: Seque
 def _prepare(services: WriteServices, plan: UpgradePlan) -> UpgradePlan:
     """Drop the metadata table, roll back what died; return the plan for what is there then."""
     if plan.drops_metadata_table:
-        _drop_metadata_table(services)
+        drop_metadata_table(services)
     undo_dead_writes(services, services.access.load_config())
     final = _look(services, plan.target)
     if final.pending:
@@ -155,14 +147,6 @@ def _prepare(services: WriteServices, plan: UpgradePlan) -> UpgradePlan:
             f"{final.pending[0]} is pending and is not rolled back: finish it with the engine that made it"
         )
     return replace(final, pending=plan.pending, drops_metadata_table=plan.drops_metadata_table)
-
-
-def _drop_metadata_table(services: WriteServices) -> None:
-    # First the property, then the directory: in between readers list the store, which is right.
-    access = services.access
-    update_properties(access.store, dict.fromkeys(_METADATA_KEYS), access.clock.now(), durable=services.durable)
-    access.store.delete_tree(_METADATA_TABLE)
-    access.store.delete_tree(_INDEX_DEFINITIONS)
 
 
 def _carry_out(services: WriteServices, plan: UpgradePlan, lease: Lease) -> None:

@@ -47,7 +47,7 @@ class FullStore(WrapperStore):
 
 
 def over(lake: Lake, wrap: Callable[[ObjectStore], ObjectStore], **options: object) -> Table:
-    return Table(TableAccess(wrap(open_store(str(lake.base))), {**OPTIONS, **options}), str(lake.base))
+    return Table(TableAccess(wrap(open_store(str(lake.base))), {**OPTIONS, **options}))
 
 
 def no_orphans(lake: Lake) -> bool:
@@ -169,7 +169,7 @@ def test_a_clock_that_goes_backwards_makes_no_time_go_backwards(lake_of: Callabl
     for number in range(3):
         # Each write from a process of its own, whose clock is behind everything on the timeline.
         access = TableAccess(open_store(str(lake.base)), OPTIONS, BackwardClock())
-        results.append(Table(access, str(lake.base)).upsert(rows(20 + number, 21 + number)))
+        results.append(Table(access).upsert(rows(20 + number, 21 + number)))
     times = [str(old.time), *(str(r.instant) for r in results)]
     assert times == sorted(set(times))
     assert all(r.completion_time is None or str(r.completion_time) > str(r.instant) for r in results)

@@ -54,7 +54,7 @@ def prepared() -> str:
 
 def over(name: str, plan=None) -> tuple[Table, FaultStore]:  # type: ignore[no-untyped-def]
     store = FaultStore(MemoryStore(name)) if plan is None else FaultStore(MemoryStore(name), plan)
-    return Table(TableAccess(store, OPTIONS), f"memory://{name}"), store
+    return Table(TableAccess(store, OPTIONS)), store
 
 
 def effects_of(verb: str) -> int:

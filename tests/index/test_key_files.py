@@ -160,7 +160,7 @@ def test_an_upsert_of_ordered_keys_opens_one_key_column(ordered_table: str, tmp_
     keys = [ordered_key(7 * ROWS + n) for n in range(100)]
     numbers = np.zeros(100)
     rows = pa.table({"id": keys, "noise": numbers, "more": numbers, "other": numbers})
-    done = Table(watched.access, path).upsert(rows, options={"lakefmt.durability": "none"})
+    done = Table(watched.access).upsert(rows, options={"lakefmt.durability": "none"})
     assert (done.num_updates, done.num_inserts) == (100, 0)
     assert len(watched.key_columns_read()) == 1
 

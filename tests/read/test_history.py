@@ -153,7 +153,7 @@ def test_the_newest_snapshot_never_looks_at_the_archive(past: Past) -> None:
     for path in archive_of(past):
         path.write_bytes(b"not to be read")
     store = CountingStore(open_store(str(past.root)))
-    table = Table(TableAccess(store), str(past.root))
+    table = Table(TableAccess(store))
     newest = max(past.as_of)
     assert_same_multiset(table.read(meta_columns=True), past.as_of[newest])
     assert table.read(as_of=newest).num_rows == past.as_of[newest].num_rows

@@ -249,7 +249,7 @@ def test_only_files_that_the_selected_commits_name_are_opened(tmp_path: Path) ->
     first = table.timeline.timeline.commits[0].order_time
     done = table.upsert(rows(0, 1, 2))
     store = CountingStore(open_store(str(tmp_path / "t")))
-    found = Table(TableAccess(store), "t").incremental(first)
+    found = Table(TableAccess(store)).incremental(first)
     assert found.to_pylist() == rows(0, 1, 2).to_pylist()
     opened = {one.name for one in store.log if one.kind == "range"}
     assert opened == {stat.path for stat in done.files}

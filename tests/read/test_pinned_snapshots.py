@@ -157,7 +157,7 @@ def test_cleans_before_the_bound_are_not_read_one_by_one(table: Table) -> None:
         done = table.upsert(rows(0, 6, n))
         clean(root_of(table), later(done), old, oldest=done.instant)
     store = CountingStore(open_store(str(root_of(table))))
-    counted = Table(TableAccess(store), "t")
+    counted = Table(TableAccess(store))
     assert counted.read(as_of=done.instant).num_rows == 6
     assert len([one for one in store.log if one.kind == "read" and one.name.endswith(".clean")]) == 1
 

@@ -82,7 +82,7 @@ def prepared(version: int, *, short: bool = False, **how: object) -> str:
 
 def over(name: str, plan=None, options=OPTIONS) -> tuple[Table, FaultStore]:  # type: ignore[no-untyped-def]
     store = FaultStore(MemoryStore(name)) if plan is None else FaultStore(MemoryStore(name), plan)
-    return Table(TableAccess(store, options), f"memory://{name}"), store
+    return Table(TableAccess(store, options)), store
 
 
 def names(name: str, prefix: str = ".hoodie") -> set[str]:
