@@ -33,6 +33,7 @@ class Setting:
     """One setting: its key, type, default, and the reason for either.
 
     ``table_key`` marks settings that restate a property of the table: accepted when they agree with it.
+    ``alias_of`` marks older names of another setting.
     """
 
     key: str
@@ -43,6 +44,7 @@ class Setting:
     minimum: float | None = None
     choices: tuple[str, ...] = ()
     table_key: str | None = None
+    alias_of: str | None = None
 
 
 def _bool(text: str) -> bool:
@@ -76,6 +78,10 @@ def _refused(key: str, doc: str) -> Setting:
 
 def _restated(key: str, table_key: str) -> Setting:
     return Setting(key, _text, None, f"must agree with the table's `{table_key}`", table_key=table_key)
+
+
+def _alias(key: str, alias_of: str) -> Setting:
+    return Setting(key, _text, None, f"older name of `{alias_of}`", alias_of=alias_of)
 
 
 MIB = 1024 * 1024
@@ -262,14 +268,31 @@ _ALL: Final[tuple[Setting, ...]] = (
     _inert("hoodie.bloom.index.fileid.key.sorting.enable", "there is no shuffle"),
     _inert("hoodie.simple.index.parallelism", "there is no shuffle"),
     _inert("hoodie.global.simple.index.parallelism", "there is no shuffle"),
-    _inert("hoodie.clean.automatic", "lakefmt does not clean yet, so nothing is removed"),
-    _inert("hoodie.clean.policy", "lakefmt does not clean yet, so nothing is removed"),
-    _inert("hoodie.clean.commits.retained", "lakefmt does not clean yet, so nothing is removed"),
-    _inert("hoodie.clean.fileversions.retained", "lakefmt does not clean yet, so nothing is removed"),
-    _inert("hoodie.clean.hours.retained", "lakefmt does not clean yet, so nothing is removed"),
-    _inert("hoodie.cleaner.policy", "lakefmt does not clean yet, so nothing is removed"),
-    _inert("hoodie.cleaner.commits.retained", "lakefmt does not clean yet, so nothing is removed"),
-    _inert("hoodie.clean.async.enabled", "lakefmt does not clean yet, so nothing is removed"),
+    _honoured("hoodie.clean.automatic", _bool, False, "clean after every commit"),
+    _honoured(
+        "hoodie.clean.policy",
+        _text,
+        None,
+        "what a clean keeps; default: by the count that is set, else by commits",
+        choices=("keep_latest_commits", "keep_latest_file_versions", "keep_latest_by_hours"),
+    ),
+    _honoured("hoodie.clean.commits.retained", int, 10, "commits whose state a clean keeps readable", minimum=1),
+    _honoured("hoodie.clean.fileversions.retained", int, 3, "file slices that a clean keeps per group", minimum=1),
+    _honoured("hoodie.clean.hours.retained", int, 24, "hours whose states a clean keeps readable", minimum=1),
+    _honoured(
+        "hoodie.clean.incremental.enabled",
+        _bool,
+        True,
+        "a clean looks only at partitions that changed since the last one",
+    ),
+    _honoured("hoodie.clean.trigger.max.commits", int, 1, "commits between two automatic cleans", minimum=1),
+    _alias("hoodie.cleaner.policy", "hoodie.clean.policy"),
+    _alias("hoodie.cleaner.commits.retained", "hoodie.clean.commits.retained"),
+    _alias("hoodie.cleaner.fileversions.retained", "hoodie.clean.fileversions.retained"),
+    _alias("hoodie.cleaner.hours.retained", "hoodie.clean.hours.retained"),
+    _alias("hoodie.cleaner.incremental.mode", "hoodie.clean.incremental.enabled"),
+    _alias("hoodie.clean.max.commits", "hoodie.clean.trigger.max.commits"),
+    _inert("hoodie.clean.async.enabled", "an automatic clean runs after the commit, in the same call"),
     _inert("hoodie.keep.min.commits", "lakefmt does not archive yet, so nothing is moved"),
     _inert("hoodie.keep.max.commits", "lakefmt does not archive yet, so nothing is moved"),
     _inert("hoodie.archive.automatic", "lakefmt does not archive yet, so nothing is moved"),
@@ -355,13 +378,25 @@ def resolve_settings(
             note = _check_class(setting, value, properties)
             if note is not None:
                 notes.append(note)
-            if key in values:
-                values[key], origins[key] = _parse(setting, value), origin
+            _take(setting, value, origin, values, origins)
     return Settings(values, origins, tuple(notes))
 
 
+def _take(
+    setting: Setting, value: object, origin: str, values: dict[str, SettingValue], origins: dict[str, str]
+) -> None:
+    """Keep a value that was given, under the setting's present name."""
+    key = setting.alias_of or setting.key
+    if key not in values:
+        return
+    parsed = _parse(SETTINGS[key], value)
+    if origins[key] == origin and values[key] != parsed:
+        raise UnknownSetting(f"{setting.key}={value} contradicts {key}={values[key]}: they are one setting")
+    values[key], origins[key] = parsed, origin
+
+
 def _is_plain(setting: Setting) -> bool:
-    return setting.kind is SettingClass.HONOURED and setting.table_key is None
+    return setting.kind is SettingClass.HONOURED and setting.table_key is None and setting.alias_of is None
 
 
 def _known(key: str) -> Setting:
@@ -410,7 +445,7 @@ def settings_markdown() -> str:
     lines = ["| setting | class | default | meaning |", "|---|---|---|---|"]
     for setting in _ALL:
         default = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
-        kind = "table" if setting.table_key else setting.kind.value
+        kind = "table" if setting.table_key else "alias" if setting.alias_of else setting.kind.value
         choices = f" (one of {', '.join(setting.choices)})" if setting.choices else ""
         shown = "" if default is None else f"`{default}`"
         lines.append(f"| `{setting.key}` | {kind} | {shown} | {setting.doc}{choices} |")

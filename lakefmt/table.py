@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from threading import RLock
 from time import perf_counter
@@ -13,31 +12,28 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.config import Settings, resolve_settings
-from lakefmt.errors import InvalidInputError, SnapshotExpired, TableExists
+from lakefmt.compaction import CleanResult, plan_clean_of, run_clean, run_services
+from lakefmt.config import resolve_settings
+from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.model import FileSlice
 from lakefmt.index import IndexView
 from lakefmt.read.filters import Filter
-from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
-from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
+from lakefmt.read.snapshot import Snapshot
+from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.storage.opening import open_store
-from lakefmt.table_config import TableConfig
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.callbacks import observed
 from lakefmt.write.changes import doomed_keys, doomed_rows, keys_to_delete, updated_rows
 from lakefmt.write.creation import run_creation
 from lakefmt.write.incoming import open_stream, read_all
-from lakefmt.write.request import parse_call
+from lakefmt.write.request import OnCommit, WriteRequest, parse_call
 from lakefmt.write.session import WriteSession
 from lakefmt.write.undo import rollback_instant
 from lakefmt.write.upgrade import upgrade_table
 from lakefmt.write.upgrade_plan import UpgradePlan
 
 if TYPE_CHECKING:
-    import duckdb
-    import pandas as pd
-    import polars as pl
+    pass
 
 __all__ = ["Table", "create_table", "open_table"]
 
@@ -141,7 +137,7 @@ def open_table(
     return Table(access)
 
 
-class Table:
+class Table(ReadingVerbs):
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
     def __init__(self, access: TableAccess) -> None:
@@ -254,7 +250,7 @@ class Table:
             if call.get("dry_run"):
                 return WriteSession.rehearse(self.access, request).plan_delete_partitions(paths)
             result = WriteSession.begin(self.access, request).run_delete_partitions(paths)
-        return observed(self.access, result or CommitResult(None, operation=request.operation), request, observer)
+        return self._finished(result, request, observer)
 
     def update(self, filter: Filter, values: Mapping[str, object], **call: Any) -> CommitResult:
         """Set columns of the rows that a filter selects.
@@ -311,7 +307,7 @@ class Table:
             result = None
             if len(doomed.keys) or request.commit_metadata:
                 result = WriteSession.begin(self.access, request, None, based_on).run_delete(doomed)
-        return observed(self.access, result or CommitResult(None, operation=request.operation), request, observer)
+        return self._finished(result, request, observer)
 
     def _write(
         self,
@@ -334,8 +330,48 @@ class Table:
             if whole is None or whole.num_rows or request.keeps_empty:
                 session = WriteSession.begin(self.access, request, incoming, based_on)
                 result = session.run(tables if whole is None else whole)
-        result = replace(result or CommitResult(None, operation=request.operation), seconds=perf_counter() - started)
-        return observed(self.access, result, request, observer)
+        return self._finished(result, request, observer, perf_counter() - started)
+
+    def _finished(
+        self,
+        result: CommitResult | None,
+        request: WriteRequest,
+        observer: OnCommit | None,
+        seconds: float | None = None,
+    ) -> CommitResult:
+        """Tell observers of a commit and run the services that follow it; what fails of them is only reported."""
+        if result is None:
+            return CommitResult(None, operation=request.operation, seconds=seconds or 0.0)
+        told = observed(self.access, replace(result, seconds=seconds or result.seconds), request, observer)
+        if told.instant is None:
+            return told
+        with self._writing:
+            failures = run_services(self.access, request.options)
+        return replace(told, warnings=(*told.warnings, *failures)) if failures else told
+
+    def clean(
+        self, *, schedule: bool = False, dry_run: bool = False, options: Mapping[str, object] | None = None
+    ) -> CleanResult:
+        """Remove file slices that no readable state, savepoint, pending plan or registered consumer needs.
+
+        Args:
+            schedule: only request the plan; the next clean, or another engine's, carries it out.
+            dry_run: True returns the plan and touches nothing.
+            options: settings of the call, such as ``hoodie.clean.commits.retained``.
+
+        Raises:
+            WriterActive: another clean is at work.
+
+        Example:
+            >>> t = create_table("memory://doc-clean", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> for _ in range(3): _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> t.clean(options={"hoodie.clean.commits.retained": 1}).files_deleted
+            1
+        """
+        if dry_run:
+            return CleanResult(None, plan_clean_of(self.access, options))
+        with self._writing:
+            return run_clean(self.access, options, schedule=schedule)
 
     def rollback(self, instant: str, *, force: bool = False) -> CommitResult:
         """Undo a pending instant, or the newest completed one.
@@ -376,142 +412,6 @@ class Table:
         """
         with self._writing:
             return upgrade_table(self.access, to, dry_run=dry_run)
-
-    # --- reading -------------------------------------------------------------------------------------------------
-
-    def snapshot(self, as_of: str | datetime | None = None) -> Snapshot:
-        """Return a pinned view: later commits do not show in it.
-
-        Args:
-            as_of: an instant, an aware datetime or ISO text; None: now.
-        """
-        state = self.access.load()
-        if as_of is not None:
-            state = state.as_of(resolve_bound(as_of, state.config))
-        return Snapshot(self.access, state)
-
-    def read(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: Filter = None,
-        as_of: str | datetime | None = None,
-        query: str = "snapshot",
-        *,
-        meta_columns: bool = False,
-    ) -> pa.Table:
-        """Read rows.
-
-        Args:
-            columns: names, in the order wanted; None: all.
-            filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
-            as_of: read the table as it was at an instant, aware datetime or ISO text.
-            query: ``"snapshot"`` or ``"read_optimized"`` (on copy-on-write tables the same).
-            meta_columns: also the five ``_hoodie_*`` columns.
-
-        Raises:
-            InvalidInputError: a column or query type is not known.
-            SnapshotExpired: files were cleaned away meanwhile.
-
-        Example:
-            >>> t = create_table("memory://doc-read", schema=pa.schema([("id", pa.int64())]), record_key="id")
-            >>> _ = t.insert(pa.table({"id": [1, 2, 3]}))
-            >>> t.read(filter=[("id", ">", 1)]).num_rows
-            2
-        """
-        try:
-            return self.snapshot(as_of).read(columns, filter, query, meta_columns=meta_columns)
-        except SnapshotExpired:
-            if as_of is not None:
-                raise
-            # A clean came between the look at the timeline and the files: the newest state is there to be read.
-            return self.snapshot().read(columns, filter, query, meta_columns=meta_columns)
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: Filter = None,
-        as_of: str | datetime | None = None,
-        query: str = "snapshot",
-        *,
-        meta_columns: bool = False,
-    ) -> pa.RecordBatchReader:
-        """Stream rows in bounded memory. Arguments as for :meth:`read`."""
-        return self.snapshot(as_of).scan(columns, filter, query, meta_columns=meta_columns)
-
-    def incremental(
-        self,
-        start: str | datetime,
-        end: str | datetime | None = None,
-        columns: Sequence[str] | None = None,
-        filter: Filter = None,
-        *,
-        meta_columns: bool = False,
-    ) -> pa.Table:
-        """Read the rows written after `start` up to `end`, the latest image of each.
-
-        The answer's schema metadata carries ``lakefmt.next_start``: where the next pull begins.
-
-        Args:
-            start: exclusive; completion time (requested time in version 6), ``"000"`` for everything.
-            end: inclusive; None: now.
-            columns: as for :meth:`read`.
-            filter: as for :meth:`read`.
-            meta_columns: also the five ``_hoodie_*`` columns.
-        """
-        return read_increment(self.access, self.access.load(), start, end, columns, filter, meta_columns=meta_columns)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.scan().__arrow_c_stream__(requested_schema)
-
-    def to_pandas(self, **arguments: Any) -> pd.DataFrame:
-        """Read into pandas; arguments as for :meth:`read`."""
-        frame: pd.DataFrame = self.read(**arguments).to_pandas()
-        return frame
-
-    def to_polars(self, **arguments: Any) -> pl.DataFrame:
-        """Read into Polars; arguments as for :meth:`read`."""
-        import polars
-
-        return polars.DataFrame(self.read(**arguments))
-
-    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **arguments: Any) -> object:
-        """Register the rows as a view in DuckDB; arguments as for :meth:`read`."""
-        return connection.register(name, self.read(**arguments))
-
-    # --- looking inside ------------------------------------------------------------------------------------------
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The table's columns, without the meta columns."""
-        return self.access.schema(self.access.load())
-
-    @property
-    def timeline(self) -> TimelineView:
-        """What happened and what is pending; prints as a drawing."""
-        return TimelineView.load(self.access)
-
-    @property
-    def config(self) -> Settings:
-        """The settings of this handle; ``config.explain()`` says where each value comes from."""
-        return resolve_settings({}, self.access.options, self.access.load_config().properties)
-
-    @property
-    def properties(self) -> TableConfig:
-        """The table's properties, typed."""
-        return self.access.load_config()
-
-    def partitions(self) -> list[str]:
-        """Return the partition paths."""
-        return [str(p) for p in self.access.listing().partitions()]
-
-    def file_groups(self, partitions: Sequence[str] | None = None) -> list[FileSlice]:
-        """Return the latest file slice of every file group."""
-        wanted = None if partitions is None else [PartitionPath(p) for p in partitions]
-        return self.access.slices(self.access.load(), wanted)
-
-    def stats(self) -> TableStats:
-        """Return counts and sizes of the latest snapshot."""
-        return describe_slices(self.access, self.access.load())
 
 
 def _reopen(url: str, options: Mapping[str, object]) -> Table:

@@ -12,6 +12,7 @@ import click
 
 from lakefmt import __version__
 from lakefmt.cli.commands.change import delete, rollback, write
+from lakefmt.cli.commands.clean import clean
 from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.demo import quickstart
 from lakefmt.cli.commands.look import files, stats, timeline
@@ -72,5 +73,5 @@ def main() -> None:
     """
 
 
-for _command in (create, write, read, incremental, delete, timeline, files, stats, rollback, upgrade, quickstart):
+for _command in (create, write, read, incremental, delete, timeline, files, stats, rollback, clean, upgrade, quickstart):
     main.add_command(_command)

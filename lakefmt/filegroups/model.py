@@ -64,6 +64,12 @@ class FileSlice:
     logs: tuple[LogFile, ...] = ()
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """Its files, relative to the table, the base file first."""
+        logs = tuple(log.path for log in self.logs)
+        return logs if self.base is None else (self.base.path, *logs)
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all its files."""
         return (self.base.size if self.base else 0) + sum(log.size for log in self.logs)

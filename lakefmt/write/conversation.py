@@ -17,15 +17,15 @@ import pyarrow as pa
 
 from lakefmt.errors import CommitConflict, InternalError, StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.services import TableServices, claim_instant, drop_metadata_table, open_services
 from lakefmt.schema import arrow_to_avro
-from lakefmt.storage.api import PutOutcome
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.conflict import find_conflict
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
-from lakefmt.timeline.heartbeat import Heartbeat, is_alive
+from lakefmt.timeline.heartbeat import Heartbeat
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
@@ -35,12 +35,9 @@ from lakefmt.timeline.view import Timeline
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.callbacks import SECRET_OPTIONS
 from lakefmt.write.request import WriteRequest
-from lakefmt.write.services import WriteServices, drop_metadata_table, open_services
 from lakefmt.write.values import WriteContext, WriteStatus
 
 __all__ = ["LiveWrite", "abort_write", "begin_write", "commit_write", "rehearse_write", "undo_dead_writes"]
-
-_CLAIMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ def begin_write(
         timeline = undo_dead_writes(services, config)
         state = TableState(config, timeline)
         schema = evolve(access.schema(state))
-        heartbeat, instant = _claim(services, config, timeline, request.action)
+        heartbeat, instant = claim_instant(services, config, timeline, request.action, _requested_body(request.action))
         try:
             lease.check()
             services.timeline(config).start(instant, request.action)
@@ -98,13 +95,13 @@ def rehearse_write(
     if not (state.config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
     schema = evolve(access.schema(state))
-    instant = _next_time(services, state.config, state.timeline)()
+    instant = services.times_after(state.config, state.timeline)()
     context = _context(services, request, state.config, schema, instant)
     return LiveWrite(context, Heartbeat(access.store, instant, services.owner, 60.0), state)
 
 
 def _context(
-    services: WriteServices, request: WriteRequest, config: TableConfig, schema: pa.Schema, instant: InstantTime
+    services: TableServices, request: WriteRequest, config: TableConfig, schema: pa.Schema, instant: InstantTime
 ) -> WriteContext:
     options = {**services.access.options, **request.options}
     return WriteContext(
@@ -121,7 +118,7 @@ def _context(
     )
 
 
-def _open_for_writing(services: WriteServices) -> TableConfig:
+def _open_for_writing(services: TableServices) -> TableConfig:
     store = services.access.store
     config = parse_table_config(recover_properties(store, durable=services.durable))
     if services.settings.values["hoodie.metadata.enable"] is True:
@@ -133,7 +130,7 @@ def _open_for_writing(services: WriteServices) -> TableConfig:
     return config
 
 
-def undo_dead_writes(services: WriteServices, config: TableConfig) -> Timeline:
+def undo_dead_writes(services: TableServices, config: TableConfig) -> Timeline:
     """Roll back the pending instants of dead writers and sweep what completed ones left; call under the lock.
 
     Raises:
@@ -142,28 +139,24 @@ def undo_dead_writes(services: WriteServices, config: TableConfig) -> Timeline:
     store = services.access.store
     timeline_store = services.timeline(config)
     timeline = timeline_store.load()
-    next_time = _next_time(services, config, timeline)
+    next_time = services.times_after(config, timeline)
     changed = False
     for pending in sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK):
         if pending.action in (Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION):
             raise UnsupportedFeature(
                 f"{pending} is pending: lakefmt cannot write beside it yet; run or withdraw it with the engine that made it"
             )
-        if pending.action in (Action.SAVEPOINT, Action.INDEXING):
-            continue
-        life = is_alive(
-            store, timeline, pending, timeline_store.directory, services.access.clock.now, services.expiry_seconds
-        )
+        if pending.action in (Action.SAVEPOINT, Action.INDEXING, Action.CLEAN):
+            continue  # a clean takes nothing that the newest state needs; the next clean finishes it
+        life = services.life_of(config, timeline, pending)
         if life.alive:
             raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
         changed = True
         if pending.action is Action.ROLLBACK:
             finish_rollback(store, timeline_store, timeline, pending, next_time)
-        elif pending.action is not Action.CLEAN:
+        else:
             plan = plan_rollback(pending, list_files_of_instant(store, pending.time))
             run_rollback(store, timeline_store, plan, next_time)
-        else:
-            raise UnsupportedFeature(f"{pending} is pending and its engine is gone; finish it with Spark first")
     if changed:
         timeline = timeline_store.load()
     if _sweep(services, timeline) or changed:
@@ -171,7 +164,7 @@ def undo_dead_writes(services: WriteServices, config: TableConfig) -> Timeline:
     return timeline
 
 
-def _sweep(services: WriteServices, timeline: Timeline) -> bool:
+def _sweep(services: TableServices, timeline: Timeline) -> bool:
     """Remove claims and markers whose instant is completed, or died before it was requested; tell whether any was."""
     store = services.access.store
     pending = {i.time for i in timeline.pending}
@@ -189,41 +182,6 @@ def _sweep(services: WriteServices, timeline: Timeline) -> bool:
     return found
 
 
-def _next_time(services: WriteServices, config: TableConfig, timeline: Timeline) -> _NextTime:
-    return _NextTime(services, config, timeline.highest_time)
-
-
-class _NextTime:
-    """New instant times above everything on a timeline."""
-
-    def __init__(self, services: WriteServices, config: TableConfig, floor: InstantTime | None) -> None:
-        self._clock = services.access.instant_clock(config)
-        self._floor = floor
-
-    def __call__(self) -> InstantTime:
-        return self._clock.next(self._floor)
-
-
-def _claim(
-    services: WriteServices, config: TableConfig, timeline: Timeline, action: Action
-) -> tuple[Heartbeat, InstantTime]:
-    next_time = _next_time(services, config, timeline)
-    interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
-    for _ in range(_CLAIMS):
-        time = next_time()
-        heartbeat = Heartbeat(services.access.store, time, services.owner, interval)
-        if not heartbeat.claim():
-            continue
-        try:
-            if services.timeline(config).request(time, action, _requested_body(action)) is PutOutcome.DONE:
-                return heartbeat, time
-        except BaseException:
-            heartbeat.abandon()
-            raise
-        heartbeat.stop()
-    raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
-
-
 def _requested_body(action: Action) -> bytes:
     if action is not Action.REPLACE_COMMIT:
         return b""
@@ -232,7 +190,7 @@ def _requested_body(action: Action) -> bytes:
 
 
 def commit_write(
-    services: WriteServices,
+    services: TableServices,
     live: LiveWrite,
     statuses: Sequence[WriteStatus],
     replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None,
@@ -285,7 +243,7 @@ def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[Wr
     return list(by_path.values())
 
 
-def _check_conflicts(services: WriteServices, live: LiveWrite, metadata: CommitMetadata, now: TableState) -> None:
+def _check_conflicts(services: TableServices, live: LiveWrite, metadata: CommitMetadata, now: TableState) -> None:
     seen = {(i.time, i.action) for i in live.state.timeline.commits}
     access = services.access
     rivals = [(i, access.commit_metadata(now, i)) for i in now.timeline.commits if (i.time, i.action) not in seen]
@@ -295,7 +253,7 @@ def _check_conflicts(services: WriteServices, live: LiveWrite, metadata: CommitM
         raise CommitConflict(f"instant {live.context.instant} cannot be committed: {conflict}. Write it again")
 
 
-def _remove_strays(services: WriteServices, context: WriteContext, metadata: CommitMetadata) -> None:
+def _remove_strays(services: TableServices, context: WriteContext, metadata: CommitMetadata) -> None:
     """Delete files of this instant that are announced but not in the commit (attempts that lost)."""
     wanted = {stat.path for stat in metadata.stats}
     strays = [path for path in list_marked(services.access.store, context.instant) or () if path not in wanted]
@@ -303,7 +261,7 @@ def _remove_strays(services: WriteServices, context: WriteContext, metadata: Com
 
 
 def _complete(
-    services: WriteServices,
+    services: TableServices,
     config: TableConfig,
     timeline: Timeline,
     context: WriteContext,
@@ -312,7 +270,7 @@ def _complete(
 ) -> Instant:
     action = Action(context.action)
     body = encode_commit(metadata, config.version, replace=action is Action.REPLACE_COMMIT)
-    completion = _next_time(services, config, timeline)()
+    completion = services.times_after(config, timeline)()
     lease.check()
     return services.timeline(config).complete(context.instant, action, completion, body)
 
@@ -332,7 +290,7 @@ def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteS
     )
 
 
-def abort_write(services: WriteServices, context: WriteContext, heartbeat: Heartbeat | None) -> None:
+def abort_write(services: TableServices, context: WriteContext, heartbeat: Heartbeat | None) -> None:
     """Undo a write that began: its files go, its instant leaves the timeline; twice is fine."""
     access = services.access
     with services.lock.hold():
@@ -347,7 +305,7 @@ def abort_write(services: WriteServices, context: WriteContext, heartbeat: Heart
                 timeline_store.remove_pending(instant.time, instant.action)
                 continue
             plan = plan_rollback(instant, files)
-            run_rollback(access.store, timeline_store, plan, _next_time(services, config, timeline))
+            run_rollback(access.store, timeline_store, plan, services.times_after(config, timeline))
     remove_markers(access.store, context.instant)
     if heartbeat is not None:
         heartbeat.stop()

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from lakefmt.errors import CommitConflict, LakefmtError
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.services import services_of
 from lakefmt.index import Index, IndexKeys, choose_index, key_files
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
@@ -36,7 +37,6 @@ from lakefmt.write.pipeline import (
     write_all,
 )
 from lakefmt.write.request import WriteRequest
-from lakefmt.write.services import services_of
 from lakefmt.write.values import FileAssignment, WriteContext, WritePlan, WriteStatus
 
 __all__ = ["WriteSession", "find_session"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.timeline.heartbeat import is_alive
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.services import open_services
+from lakefmt.filegroups.view import build_slices
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.rollback import RollbackPlan, list_files_of_instant, plan_rollback, run_rollback
-from lakefmt.timeline.view import Timeline
+from lakefmt.timeline.view import Timeline, build_timeline
 from lakefmt.values import CommitResult, InstantTime
-from lakefmt.write.services import open_services
 
 __all__ = ["plan_undo", "rollback_instant"]
 
@@ -48,21 +48,37 @@ def rollback_instant(access: TableAccess, instant: str, *, force: bool) -> Commi
         target = timeline.find(instant)
         _check_may_go(timeline, target)
         if not target.is_completed and not force:
-            life = is_alive(
-                access.store, timeline, target, timeline_store.directory, access.clock.now, services.expiry_seconds
-            )
+            life = services.life_of(config, timeline, target)
             if life.alive:
                 raise WriterActive(
                     f"{target} belongs to a writer that may be alive ({life.reason}); force=True undoes it"
                 )
         plan = plan_rollback(target, _files(access, target))
+        if target.is_completed:
+            _check_past_is_there(access, TableState(config, timeline), target)
         lease.check()
         if target.is_completed:
             timeline_store.reopen(target)
-        clock = access.instant_clock(config)
-        floor = timeline.highest_time
-        time = run_rollback(access.store, timeline_store, plan, lambda: clock.next(floor))
+        time = run_rollback(access.store, timeline_store, plan, services.times_after(config, timeline))
     return CommitResult(InstantTime(time), action=Action.ROLLBACK.value)
+
+
+def _check_past_is_there(access: TableAccess, state: TableState, target: Instant) -> None:
+    """Refuse to undo a commit when the file slices before it were cleaned away: rows would be missing."""
+    left = TableState(state.config, build_timeline((i for i in state.timeline if i != target), state.timeline.layout))
+    if target.time < (left.timeline.first_active or ""):
+        raise StateError(f"{target} is the oldest commit of the active timeline: what was before it is archived")
+    for stat in access.commit_metadata(state, target).stats:
+        before = stat.prev_base_file or stat.prev_commit
+        if before in (None, "", "null"):
+            continue
+        bases, logs = access.listing(state.config).files([stat.partition_path])
+        slices = build_slices(bases, logs, left.timeline, {})
+        if not any(piece.file_id == stat.file_id for piece in slices):
+            raise StateError(
+                f"{target} cannot be rolled back: the file slice of {stat.file_id} before it was cleaned away; "
+                "write the rows you want instead"
+            )
 
 
 def _files(access: TableAccess, target: Instant) -> list[str]:

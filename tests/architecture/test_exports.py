@@ -34,8 +34,14 @@ def promised(faces: dict[str, object]) -> list[str]:
         for name in face.__all__:
             value = getattr(face, name)
             if inspect.isclass(value) and not issubclass(value, Exception):
-                names |= {f"{where}.{name}.{key}" for key in vars(value) if not key.startswith("_")}
+                names |= {f"{where}.{name}.{key}" for key in _members(value)}
     return sorted(names)
+
+
+def _members(value: type) -> dict[str, object]:
+    """Return the public members of a class, those of its own bases included; others' (tuples, enums) left out."""
+    own = [base for base in value.__mro__ if base is value or base.__module__.startswith("lakefmt.")]
+    return {key: member for base in reversed(own) for key, member in vars(base).items() if not key.startswith("_")}
 
 
 def differences(now: list[str], kept: list[str]) -> list[str]:
@@ -52,8 +58,7 @@ def undocumented(face: object, names: list[str]) -> list[str]:
             continue
         said += [name] if not inspect.getdoc(value) else []
         if inspect.isclass(value):
-            own = {key: member for key, member in vars(value).items() if not key.startswith("_")}
-            said += [f"{name}.{key}" for key, member in own.items() if _is_mute(member)]
+            said += [f"{name}.{key}" for key, member in _members(value).items() if _is_mute(member)]
     return said
 
 

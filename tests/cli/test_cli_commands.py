@@ -356,6 +356,22 @@ def test_rollback_shows_its_plan_and_takes_a_yes(run, trips):
     assert not (trips / plan["files"][0]).exists()
 
 
+def test_clean_shows_its_plan_and_takes_a_yes(run, trips):
+    run("delete", trips, "--key", "a")
+    run("delete", trips, "--key", "b")
+    assert run("clean", trips, "--plan").stdout.startswith("clean (KEEP_LATEST_COMMITS): delete 0 files")
+    plan = json.loads(run("clean", trips, "--retain-versions", "1", "--plan", "--json").stdout)["plan"]
+    assert plan["policy"] == "KEEP_LATEST_FILE_VERSIONS"
+    assert len(plan["files"]) == 2
+    assert run("clean", trips, "--retain-versions", "1", status=1).stderr.startswith("error[state]: ")
+    assert run("clean", trips, "--retain-versions", "1", "--retain-hours", "1", status=2)
+    assert all((trips / name).exists() for name in plan["files"])
+    done = json.loads(run("clean", trips, "--retain-versions", "1", "--yes", "--json").stdout)
+    assert (done["plan"], done["deleted"]) == (plan, 2)
+    assert not any((trips / name).exists() for name in plan["files"])
+    assert keys(trips) == ["c"]
+
+
 def test_rollback_of_what_is_not_there(run, trips):
     assert run("rollback", trips, "20200101000000000", "--yes", status=1).stderr.startswith(
         "error[instant_not_found]: "

@@ -1,0 +1,40 @@
+"""The services that follow a commit (effects). A service that fails is reported; the commit stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakefmt.compaction.clean_run import run_clean
+from lakefmt.config import resolve_settings
+from lakefmt.errors import LakefmtError
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.timeline.instant import Action
+from lakefmt.timeline.view import Timeline
+
+__all__ = ["run_services"]
+
+
+def run_services(access: TableAccess, options: Mapping[str, object]) -> tuple[str, ...]:
+    """Run what the settings ask for after a commit; return a sentence for each service that failed.
+
+    Args:
+        access: the table.
+        options: settings of the call that committed.
+    """
+    config = access.load_config()
+    settings = resolve_settings({**access.options, **options}, None, config.properties)
+    if not settings.flag("hoodie.clean.automatic"):
+        return ()
+    timeline = access.timeline_store(config).load()
+    if _commits_since_clean(timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
+        return ()
+    try:
+        run_clean(access, options)
+    except LakefmtError as error:
+        return (f"the clean after the commit failed: {error}",)
+    return ()
+
+
+def _commits_since_clean(timeline: Timeline) -> int:
+    last = max((i.time for i in timeline.completed if i.action is Action.CLEAN), default="")
+    return sum(i.time > last for i in timeline.commits)

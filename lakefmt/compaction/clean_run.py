@@ -1,0 +1,306 @@
+"""Cleaning a table: gather, plan, request, delete, complete (spec 10.8; effects).
+
+The plan is made and requested under the table lock; the deletions run without it; the completion takes it again. Whoever
+dies in between leaves a pending clean with its plan, and the next clean carries that out once more: deleting twice is
+fine. Before a stored plan is carried out, what has become reachable again meanwhile (by a rollback) is taken off it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+from time import perf_counter
+from typing import Any
+
+from lakefmt.compaction.clean_plan import CleanPlan, CleanPolicy, CleanRules, Needs, earliest_to_retain, plan_clean
+from lakefmt.compaction.clean_records import (
+    FLOOR,
+    SAVEPOINTS_SEEN,
+    CleanJob,
+    metadata_record,
+    parse_plan_record,
+    plan_record,
+)
+from lakefmt.config import Settings
+from lakefmt.errors import WriterActive
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.model import join_path
+from lakefmt.filegroups.services import TableServices, claim_instant, open_services
+from lakefmt.filegroups.view import all_slices, build_slices
+from lakefmt.table_config import TableConfig, check_writable
+from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body, encode_body
+from lakefmt.timeline.consumers import consumed_until
+from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name
+from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
+from lakefmt.timeline.lock import Lease
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import FileId, InstantTime, PartitionPath
+
+__all__ = ["CleanResult", "clean_rules", "plan_clean_of", "run_clean"]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanResult:
+    """What a clean did; prints as one readable line. ``instant`` None: nothing was to be removed, or it is a plan only."""
+
+    instant: InstantTime | None
+    plan: CleanPlan
+    completion_time: InstantTime | None = None
+    finished: tuple[InstantTime, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def files_deleted(self) -> int:
+        """Files that are gone."""
+        return 0 if self.completion_time is None else self.plan.num_files
+
+    def __str__(self) -> str:
+        if self.completion_time is None:
+            return str(self.plan)
+        return (
+            f"clean {self.instant}: {self.plan.num_files:,} files deleted, {self.plan.num_bytes:,} bytes, "
+            f"{self.seconds:.3f} s"
+        )
+
+
+def clean_rules(settings: Settings) -> CleanRules:
+    """Return the rules that settings ask for; without a policy the count that somebody set decides (as in Hudi).
+
+    Example:
+        >>> from lakefmt.config import resolve_settings
+        >>> clean_rules(resolve_settings({"hoodie.clean.hours.retained": 5})).policy.value
+        'KEEP_LATEST_BY_HOURS'
+    """
+    named = settings.text("hoodie.clean.policy")
+    policy = CleanPolicy.KEEP_LATEST_COMMITS
+    if named is not None:
+        policy = CleanPolicy.parse(named)
+    elif settings.origins["hoodie.clean.commits.retained"] == "default":
+        if settings.origins["hoodie.clean.hours.retained"] != "default":
+            policy = CleanPolicy.KEEP_LATEST_BY_HOURS
+        elif settings.origins["hoodie.clean.fileversions.retained"] != "default":
+            policy = CleanPolicy.KEEP_LATEST_FILE_VERSIONS
+    return CleanRules(
+        policy,
+        settings.integer("hoodie.clean.commits.retained"),
+        settings.integer("hoodie.clean.fileversions.retained"),
+        settings.integer("hoodie.clean.hours.retained"),
+    )
+
+
+def plan_clean_of(access: TableAccess, options: Mapping[str, object] | None = None) -> CleanPlan:
+    """Return what :func:`run_clean` would remove; nothing is changed."""
+    services = open_services(access, options)
+    config = access.load_config()
+    check_writable(config)
+    return _plan(services, TableState(config, services.timeline(config).load()))
+
+
+def run_clean(
+    access: TableAccess, options: Mapping[str, object] | None = None, *, schedule: bool = False
+) -> CleanResult:
+    """Remove the file slices that nobody can ask for any more.
+
+    Args:
+        access: the table.
+        options: settings of the call.
+        schedule: only request the plan; the next clean, or another engine's, carries it out.
+
+    Raises:
+        WriterActive: another clean is at work.
+        CorruptFile: a pending clean's plan, a savepoint or a consumer's file cannot be understood.
+        LockUnavailable: the table lock could not be had in time.
+    """
+    begun = perf_counter()
+    services = open_services(access, options)
+    with services.lock.hold() as lease:
+        config = access.load_config()
+        check_writable(config)
+        finished = _finish_pending(services, config, lease)
+        state = TableState(config, services.timeline(config).load())
+        plan = _plan(services, state)
+        if not plan.num_files:
+            return CleanResult(None, plan, finished=finished, seconds=perf_counter() - begun)
+        record = plan_record(access.store, plan, _extra(state, plan))
+        heartbeat, time = _request(services, state, record, lease, start=not schedule)
+    if schedule:
+        heartbeat.stop()
+        return CleanResult(time, plan, finished=finished, seconds=perf_counter() - begun)
+    job = parse_plan_record(access.store, record, f"the clean {time}")
+    try:
+        access.store.delete(job.paths)
+        with services.lock.hold() as lease:
+            completion = _complete(services, config, time, job, lease)
+    except BaseException:
+        heartbeat.abandon()  # the next clean carries the plan out again
+        raise
+    heartbeat.stop()
+    return CleanResult(time, plan, completion, finished, perf_counter() - begun)
+
+
+def _request(
+    services: TableServices, state: TableState, record: Mapping[str, object], lease: Lease, *, start: bool
+) -> tuple[Heartbeat, InstantTime]:
+    body = encode_body(BodyKind.CLEANER_PLAN, record)
+    heartbeat, time = claim_instant(services, state.config, state.timeline, Action.CLEAN, body)
+    try:
+        lease.check()
+        if start:
+            services.timeline(state.config).start(time, Action.CLEAN)
+    except BaseException:
+        heartbeat.abandon()
+        raise
+    return heartbeat, time
+
+
+def _complete(
+    services: TableServices, config: TableConfig, time: InstantTime, job: CleanJob, lease: Lease
+) -> InstantTime:
+    timeline_store = services.timeline(config)
+    timeline_store.check_pending(time, Action.CLEAN)
+    completion = services.times_after(config, timeline_store.load())()
+    body = encode_body(BodyKind.CLEAN_METADATA, metadata_record(time, job, 0))
+    lease.check()
+    return timeline_store.complete(time, Action.CLEAN, completion, body).order_time
+
+
+def _finish_pending(services: TableServices, config: TableConfig, lease: Lease) -> tuple[InstantTime, ...]:
+    """Carry out the plans of cleans that somebody requested or died in; call under the lock."""
+    access, timeline_store = services.access, services.timeline(config)
+    done = []
+    for pending in timeline_store.load().pending:
+        if pending.action is not Action.CLEAN:
+            continue
+        state = TableState(config, timeline_store.load())
+        requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
+        life = services.life_of(config, state.timeline, pending)
+        if pending.state is State.INFLIGHT and life.alive:
+            raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
+        body = timeline_store.read_body(requested)
+        if not body:
+            # It died before its plan was written: nothing was deleted, so it never was.
+            timeline_store.remove_pending(pending.time, Action.CLEAN)
+            continue
+        record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
+        job = _without_reachable(access, state, parse_plan_record(access.store, record, requested.file_name))
+        timeline_store.start(pending.time, Action.CLEAN)
+        access.store.delete(job.paths)
+        _complete(services, config, pending.time, job, lease)
+        access.store.delete([heartbeat_name(pending.time)])
+        done.append(pending.time)
+    return tuple(done)
+
+
+def _without_reachable(access: TableAccess, state: TableState, job: CleanJob) -> CleanJob:
+    """Take off what the newest snapshot consists of: a rollback may have made it reachable again."""
+    bases, logs = access.listing(state.config).files(list(job.files))
+    slices = build_slices(bases, logs, state.timeline, access.replaced(state))
+    kept = {path for piece in slices for path in piece.paths}
+    files = {p: tuple(n for n in names if join_path(p, n) not in kept) for p, names in job.files.items()}
+    return replace(job, files={p: names for p, names in files.items() if names})
+
+
+# --- what is known before planning ----------------------------------------------------------------------------------
+
+
+def _plan(services: TableServices, state: TableState) -> CleanPlan:
+    access, timeline = services.access, state.timeline
+    rules = clean_rules(services.settings)
+    needs = _needs(services, state)
+    moment = access.clock.now()
+    zone = state.config.zone or moment.astimezone().tzinfo or UTC
+    earliest = earliest_to_retain(timeline, rules, format_instant_time(moment, zone), zone)
+    if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
+    partitions = _changed_partitions(services, state, rules, earliest)
+    bases, logs = access.listing(state.config).files(partitions)
+    return plan_clean(timeline, all_slices(bases, logs, timeline), access.replaced(state), rules, needs, earliest)
+
+
+def _needs(services: TableServices, state: TableState) -> Needs:
+    access = services.access
+    saved: set[str] = set()
+    for savepoint in _savepoints(state.timeline):
+        said: Mapping[str, Any] = decode_body(
+            BodyKind.SAVEPOINT_METADATA, access.read_body(state, savepoint), what=savepoint.file_name
+        )
+        for partition, part in said["partitionMetadata"].items():
+            saved |= {f"{partition}/{name}" if partition else name for name in part["savepointDataFile"]}
+    planned = frozenset(_planned_groups(services, state))
+    return Needs(frozenset(saved), planned, consumed_until(access.store, access.clock.now()))
+
+
+def _savepoints(timeline: Timeline) -> list[Instant]:
+    return [i for i in timeline.completed if i.action is Action.SAVEPOINT]
+
+
+def _planned_groups(services: TableServices, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
+    """Yield the file groups that pending compactions, log compactions and clusterings will read."""
+    for pending in state.timeline.pending:
+        if pending.action not in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.REPLACE_COMMIT):
+            continue
+        requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
+        body = b"" if requested is None else services.timeline(state.config).read_body(requested)
+        kind = body_kind(pending.action, State.REQUESTED)
+        if requested is None or kind is None or not body:
+            continue
+        for piece in _planned_slices(decode_body(kind, body, what=requested.file_name)):
+            yield PartitionPath(piece["partitionPath"] or ""), FileId(piece["fileId"] or "")
+
+
+def _planned_slices(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the slices that a compaction's or clustering's plan reads."""
+    groups = (plan.get("clusteringPlan") or {}).get("inputGroups") or []
+    return [*(plan.get("operations") or []), *(piece for group in groups for piece in group.get("slices") or [])]
+
+
+def _changed_partitions(
+    services: TableServices, state: TableState, rules: CleanRules, earliest: Instant | None
+) -> list[PartitionPath] | None:
+    """Return the partitions in which something may have become removable since the last clean; None: all of them.
+
+    A slice becomes removable when the commit that took its place falls behind the floor, so it lies in a partition that
+    a commit between the last clean's floor and this one's has touched.
+    """
+    if earliest is None or not services.settings.flag("hoodie.clean.incremental.enabled"):
+        return None
+    access, timeline = services.access, state.timeline
+    before = _last_floor(services, state, rules)
+    if before is None:
+        return None
+    if before < (timeline.first_active or "") and (before or _has_archive(access, state.config)):
+        return None
+    touched: set[PartitionPath] = set()
+    for instant in timeline.commits:
+        if before <= instant.time < earliest.time:
+            commit = access.commit_metadata(state, instant)
+            touched |= {s.partition_path for s in commit.stats if s.prev_commit not in (None, "", "null")}
+            touched |= set(commit.replaced_file_ids)
+    return sorted(touched)
+
+
+def _last_floor(services: TableServices, state: TableState, rules: CleanRules) -> str | None:
+    """Return the floor of the last clean: "" when there was none, None when it does not help."""
+    cleans = [i for i in state.timeline.completed if i.action is Action.CLEAN]
+    if not cleans:
+        return ""
+    body = services.access.read_body(state, cleans[-1])
+    if not body:
+        return None
+    said: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
+    policies = {part["policy"] for part in said["partitionMetadata"].values()}
+    extra = said.get("extraMetadata") or {}
+    seen = {time for time in str(extra.get(SAVEPOINTS_SEEN) or "").split(",") if time}
+    if policies - {rules.policy.value} or not seen <= {i.time for i in _savepoints(state.timeline)}:
+        return None
+    return str(extra.get(FLOOR) or "") or None
+
+
+def _has_archive(access: TableAccess, config: TableConfig) -> bool:
+    return any(True for _ in access.store.list(config.history_directory, recursive=False))
+
+
+def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:
+    found = {SAVEPOINTS_SEEN: ",".join(i.time for i in _savepoints(state.timeline)), FLOOR: plan.floor or ""}
+    return {key: value for key, value in found.items() if value}

@@ -1,0 +1,128 @@
+"""What every writer and service needs: the table, the settings of the call, the lock, its stamp, an instant (effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lakefmt.config import Settings, resolve_settings
+from lakefmt.errors import InternalError
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.storage.api import PutOutcome
+from lakefmt.table_config import TableConfig
+from lakefmt.timeline.heartbeat import Heartbeat, Liveness, is_alive
+from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.lock import TableLock, open_lock
+from lakefmt.timeline.properties_store import update_properties
+from lakefmt.timeline.store import TimelineStore
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import InstantTime
+
+__all__ = ["TableServices", "claim_instant", "drop_metadata_table", "open_services", "services_of"]
+
+_METADATA_KEYS = (
+    "hoodie.table.metadata.partitions",
+    "hoodie.table.metadata.partitions.inflight",
+    "hoodie.table.index.defs.path",
+)
+_METADATA_DIRECTORIES = (".hoodie/metadata", ".hoodie/.index_defs")
+_CLAIMS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TableServices:
+    """The table, the settings of the call, the lock, the writer's stamp."""
+
+    access: TableAccess
+    settings: Settings
+    lock: TableLock
+    owner: str
+
+    @property
+    def durable(self) -> bool:
+        """True when a commit must reach the disk before it returns."""
+        return self.settings.text("lakefmt.durability") == "fsync"
+
+    @property
+    def expiry_seconds(self) -> float:
+        """The age of a last sign of life at which a writer is dead."""
+        interval = self.settings.integer("hoodie.client.heartbeat.interval_in_ms")
+        return interval * self.settings.integer("hoodie.client.heartbeat.tolerable.misses") / 1000
+
+    def timeline(self, config: TableConfig) -> TimelineStore:
+        """Return the timeline directory with this call's durability."""
+        return self.access.timeline_store(config, durable=self.durable)
+
+    def times_after(self, config: TableConfig, timeline: Timeline) -> Callable[[], InstantTime]:
+        """Return the source of new instant times above everything on `timeline`."""
+        clock, floor = self.access.instant_clock(config), timeline.highest_time
+        return lambda: clock.next(floor)
+
+    def life_of(self, config: TableConfig, timeline: Timeline, pending: Instant) -> Liveness:
+        """Tell whether the writer of a pending instant may be alive."""
+        access = self.access
+        return is_alive(
+            access.store, timeline, pending, config.timeline_directory, access.clock.now, self.expiry_seconds
+        )
+
+
+def open_services(access: TableAccess, options: Mapping[str, object] | None = None) -> TableServices:
+    """Return the services of a new writer.
+
+    Args:
+        access: the table; its settings go behind those of the call.
+        options: settings of the call.
+    """
+    settings = resolve_settings({**access.options, **(options or {})}, None, access.load_config().properties)
+    return services_of(access, settings, access.ids.new_uuid())
+
+
+def services_of(access: TableAccess, settings: Settings, owner: str) -> TableServices:
+    """Return the services of the writer that has the stamp `owner`."""
+    wait = settings.integer("hoodie.write.lock.wait_time_ms") / 1000
+    lock = open_lock(access.store, settings.text("hoodie.write.lock.provider"), owner, wait)
+    return TableServices(access, settings, lock, owner)
+
+
+def claim_instant(
+    services: TableServices, config: TableConfig, timeline: Timeline, action: Action, body: bytes = b""
+) -> tuple[Heartbeat, InstantTime]:
+    """Take a new instant time by its heartbeat, and request it.
+
+    Args:
+        services: the writer.
+        config: the table's properties.
+        timeline: the new instant is above everything on it.
+        action: what will be done.
+        body: what the requested file says.
+
+    Raises:
+        InternalError: every time that was tried is taken.
+    """
+    next_time = services.times_after(config, timeline)
+    interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
+    for _ in range(_CLAIMS):
+        time = next_time()
+        heartbeat = Heartbeat(services.access.store, time, services.owner, interval)
+        if not heartbeat.claim():
+            continue
+        try:
+            if services.timeline(config).request(time, action, body) is PutOutcome.DONE:
+                return heartbeat, time
+        except BaseException:
+            heartbeat.abandon()
+            raise
+        heartbeat.stop()
+    raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
+
+
+def drop_metadata_table(services: TableServices) -> TableConfig:
+    """Remove the table's metadata table; return the properties without it."""
+    # First the properties, then the directories (spec A.8): in between readers list the store, which is right.
+    access = services.access
+    changes = dict.fromkeys(key for key in _METADATA_KEYS if key in access.load_config().properties)
+    if changes:
+        update_properties(access.store, changes, access.clock.now(), durable=services.durable)
+    for directory in _METADATA_DIRECTORIES:
+        access.store.delete_tree(directory)
+    return access.load_config()

@@ -1,0 +1,169 @@
+"""The reading half of the face: what a table answers, to Python and to the libraries people already use (effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakefmt.config import Settings, resolve_settings
+from lakefmt.errors import SnapshotExpired
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.read.filters import Filter
+from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
+from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
+from lakefmt.table_config import TableConfig
+from lakefmt.values import PartitionPath
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+__all__ = ["ReadingVerbs"]
+
+
+class ReadingVerbs:
+    """Every verb that reads or looks; none of them writes."""
+
+    access: TableAccess
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def snapshot(self, as_of: str | datetime | None = None) -> Snapshot:
+        """Return a pinned view: later commits do not show in it.
+
+        Args:
+            as_of: an instant, an aware datetime or ISO text; None: now.
+        """
+        state = self.access.load()
+        if as_of is not None:
+            state = state.as_of(resolve_bound(as_of, state.config))
+        return Snapshot(self.access, state)
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+        as_of: str | datetime | None = None,
+        query: str = "snapshot",
+        *,
+        meta_columns: bool = False,
+    ) -> pa.Table:
+        """Read rows.
+
+        Args:
+            columns: names, in the order wanted; None: all.
+            filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
+            as_of: read the table as it was at an instant, aware datetime or ISO text.
+            query: ``"snapshot"`` or ``"read_optimized"`` (on copy-on-write tables the same).
+            meta_columns: also the five ``_hoodie_*`` columns.
+
+        Raises:
+            InvalidInputError: a column or query type is not known.
+            SnapshotExpired: files were cleaned away meanwhile.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-read", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2, 3]}))
+            >>> t.read(filter=[("id", ">", 1)]).num_rows
+            2
+        """
+        try:
+            return self.snapshot(as_of).read(columns, filter, query, meta_columns=meta_columns)
+        except SnapshotExpired:
+            if as_of is not None:
+                raise
+            # A clean came between the look at the timeline and the files: the newest state is there to be read.
+            return self.snapshot().read(columns, filter, query, meta_columns=meta_columns)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+        as_of: str | datetime | None = None,
+        query: str = "snapshot",
+        *,
+        meta_columns: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Stream rows in bounded memory. Arguments as for :meth:`read`."""
+        return self.snapshot(as_of).scan(columns, filter, query, meta_columns=meta_columns)
+
+    def incremental(
+        self,
+        start: str | datetime,
+        end: str | datetime | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+        *,
+        meta_columns: bool = False,
+    ) -> pa.Table:
+        """Read the rows written after `start` up to `end`, the latest image of each.
+
+        The answer's schema metadata carries ``lakefmt.next_start``: where the next pull begins.
+
+        Args:
+            start: exclusive; completion time (requested time in version 6), ``"000"`` for everything.
+            end: inclusive; None: now.
+            columns: as for :meth:`read`.
+            filter: as for :meth:`read`.
+            meta_columns: also the five ``_hoodie_*`` columns.
+        """
+        return read_increment(self.access, self.access.load(), start, end, columns, filter, meta_columns=meta_columns)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **arguments: Any) -> pd.DataFrame:
+        """Read into pandas; arguments as for :meth:`read`."""
+        frame: pd.DataFrame = self.read(**arguments).to_pandas()
+        return frame
+
+    def to_polars(self, **arguments: Any) -> pl.DataFrame:
+        """Read into Polars; arguments as for :meth:`read`."""
+        import polars
+
+        return polars.DataFrame(self.read(**arguments))
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **arguments: Any) -> object:
+        """Register the rows as a view in DuckDB; arguments as for :meth:`read`."""
+        return connection.register(name, self.read(**arguments))
+
+    # --- looking inside ------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without the meta columns."""
+        return self.access.schema(self.access.load())
+
+    @property
+    def timeline(self) -> TimelineView:
+        """What happened and what is pending; prints as a drawing."""
+        return TimelineView.load(self.access)
+
+    @property
+    def config(self) -> Settings:
+        """The settings of this handle; ``config.explain()`` says where each value comes from."""
+        return resolve_settings({}, self.access.options, self.access.load_config().properties)
+
+    @property
+    def properties(self) -> TableConfig:
+        """The table's properties, typed."""
+        return self.access.load_config()
+
+    def partitions(self) -> list[str]:
+        """Return the partition paths."""
+        return [str(p) for p in self.access.listing().partitions()]
+
+    def file_groups(self, partitions: Sequence[str] | None = None) -> list[FileSlice]:
+        """Return the latest file slice of every file group."""
+        wanted = None if partitions is None else [PartitionPath(p) for p in partitions]
+        return self.access.slices(self.access.load(), wanted)
+
+    def stats(self) -> TableStats:
+        """Return counts and sizes of the latest snapshot."""
+        return describe_slices(self.access, self.access.load())
