@@ -307,6 +307,13 @@ _ALL: Final[tuple[Setting, ...]] = (
 #: Every setting lakefmt knows, by key.
 SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in _ALL}
 
+#: The settings that have a value of their own, with the value they have when nobody says anything.
+_DEFAULTS: Final[dict[str, SettingValue]] = {
+    setting.key: setting.default
+    for setting in _ALL
+    if setting.kind is SettingClass.HONOURED and setting.table_key is None and setting.alias_of is None
+}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -366,7 +373,7 @@ def resolve_settings(
         >>> resolve_settings({"lakefmt.durability": "none"}).text("lakefmt.durability")
         'none'
     """
-    values: dict[str, SettingValue] = {s.key: s.default for s in _ALL if _is_plain(s)}
+    values: dict[str, SettingValue] = dict(_DEFAULTS)
     origins = dict.fromkeys(values, "default")
     notes: list[str] = []
     properties = table or {}
@@ -393,10 +400,6 @@ def _take(
     if origins[key] == origin and values[key] != parsed:
         raise UnknownSetting(f"{setting.key}={value} contradicts {key}={values[key]}: they are one setting")
     values[key], origins[key] = parsed, origin
-
-
-def _is_plain(setting: Setting) -> bool:
-    return setting.kind is SettingClass.HONOURED and setting.table_key is None and setting.alias_of is None
 
 
 def _known(key: str) -> Setting:

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NoReturn, Union, cast
 
 import pyarrow as pa
@@ -180,6 +181,7 @@ def _describes(avro: Json, kind: pa.DataType) -> bool:
 # ---------------------------------------------------------------------------------------------------- Avro to Arrow
 
 
+@lru_cache(maxsize=64)
 def avro_to_arrow(text: str) -> pa.Schema:
     """Return the Arrow schema of the Avro record that `text` describes (spec 5.3).
 

@@ -26,6 +26,7 @@ __all__ = [
     "BaseFileFooter",
     "BaseFileWriter",
     "KeySummary",
+    "check_row_counts",
     "decode_footer",
     "key_footers",
     "key_range",
@@ -40,6 +41,10 @@ AVRO_SCHEMA_KEY = "parquet.avro.schema"
 
 # Unique in every row: a dictionary would be built, found too large and thrown away.
 _NO_DICTIONARY = frozenset({RECORD_KEY, COMMIT_SEQNO})
+#: Of so many first rows the values are counted; with fewer than the second number there is nothing to win.
+_SAMPLE_ROWS = 2048
+_FEW_ROWS = 1024
+_DISTINCT_SHARE = 0.7
 
 # UTF-8 order differs from Java's UTF-16 order only between U+E000..U+FFFF (lead bytes EE, EF) and the astral planes
 # (F0..F4). Moving EE and EF above F4 turns one order into the other; continuation bytes never have these values.
@@ -51,18 +56,27 @@ class BaseFileWriter:
     """Writes one base file, batch by batch, into an open binary file."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, codec: str = "zstd", level: int | None = 1) -> None:
-        dictionary = [f.name for f in schema if f.name not in _NO_DICTIONARY and not pa.types.is_nested(f.type)]
-        self._writer = pq.ParquetWriter(
-            sink,
-            schema,
-            compression=codec,
-            compression_level=level if codec in ("zstd", "gzip", "brotli") else None,
-            use_dictionary=dictionary or False,
-            store_schema=False,
-            use_compliant_nested_type=True,
-            version="2.6",
-        )
+        self._sink = sink
+        self._schema = schema
+        self._codec = codec
+        self._level = level if codec in ("zstd", "gzip", "brotli") else None
+        self._writer: pq.ParquetWriter | None = None
         self.num_rows = 0
+
+    def _open(self, first: pa.Table) -> pq.ParquetWriter:
+        # Opened when the first rows are there: they tell which columns are worth a dictionary.
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression=self._codec,
+                compression_level=self._level,
+                use_dictionary=_worth_a_dictionary(first) or False,
+                store_schema=False,
+                use_compliant_nested_type=True,
+                version="2.6",
+            )
+        return self._writer
 
     def write(self, table: pa.Table, row_group_rows: int = 1 << 20) -> None:
         """Append rows; their columns are the file's, in its order.
@@ -71,7 +85,7 @@ class BaseFileWriter:
             StorageError: the file could not take them (disk full …).
         """
         try:
-            self._writer.write_table(table, row_group_size=row_group_rows)
+            self._open(table).write_table(table, row_group_size=row_group_rows)
         except OSError as error:
             raise StorageError(f"writing a base file failed: {error}") from error
         self.num_rows += table.num_rows
@@ -83,17 +97,32 @@ class BaseFileWriter:
             StorageError: the file could not take them.
         """
         try:
-            self._writer.add_key_value_metadata(dict(footers))
-            self._writer.close()
+            writer = self._open(self._schema.empty_table())
+            writer.add_key_value_metadata(dict(footers))
+            writer.close()
         except OSError as error:
             raise StorageError(f"finishing a base file failed: {error}") from error
 
     def discard(self) -> None:
         """Let go of a file that will not be finished; after :meth:`close` there is nothing to do."""
-        if self._writer.is_open:
+        if self._writer is not None and self._writer.is_open:
             # What it still writes goes into a temporary object that nobody will see.
             with suppress(OSError, ValueError, pa.ArrowException):
                 self._writer.close()
+
+
+def _worth_a_dictionary(rows: pa.Table) -> list[str]:
+    """Return the flat columns whose values repeat in the first rows.
+
+    A dictionary of values that do not repeat is built, found too large and thrown away: that was half the time of
+    writing a file of 33,000 rows with 19 columns (46 ms, 25 ms without), and the file was a sixth larger.
+    """
+    plain = [f.name for f in rows.schema if f.name not in _NO_DICTIONARY and not pa.types.is_nested(f.type)]
+    if rows.num_rows < _FEW_ROWS:
+        return plain
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    most = _DISTINCT_SHARE * sample.num_rows
+    return [name for name in plain if pc.count_distinct(sample.column(name), mode="all").as_py() <= most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +217,29 @@ class BaseFileFooter:
         return None if text is None else decode_bloom_filter(text, self.entries.get(BLOOM_TYPE_KEY))
 
 
+def check_row_counts(metadata: pq.FileMetaData) -> None:
+    """Refuse a footer whose row groups do not hold the rows that the file announces.
+
+    Arrow believes a row group: one that claims 2^31 rows makes it reserve 30 GB for a file of two kilobytes, one that
+    claims too few loses the others without a word. Takes half a microsecond per row group.
+
+    Raises:
+        CorruptFile: the numbers disagree.
+    """
+    counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if sum(counts) != metadata.num_rows or min(counts, default=0) < 0:
+        raise CorruptFile(
+            f"a Parquet footer announces {metadata.num_rows:,} rows and {sum(counts):,} in {len(counts)} row groups"
+        )
+
+
 def decode_footer(metadata: pq.FileMetaData) -> BaseFileFooter:
     """Return a Parquet footer as Hudi sees it.
 
     Raises:
-        CorruptFile: an entry is not text.
+        CorruptFile: an entry is not text, or the numbers of rows disagree.
     """
+    check_row_counts(metadata)
     raw = metadata.metadata or {}
     try:
         entries = {key.decode(): value.decode() for key, value in raw.items() if key != b"ARROW:schema"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, TableExists, TableNotFound
 from lakefmt.formats.properties import (
@@ -62,7 +63,12 @@ def _load_whole(store: ObjectStore) -> tuple[dict[str, str], str]:
 
 
 def _read_valid(store: ObjectStore, name: str) -> dict[str, str]:
-    data = store.read(name, _MAX_BYTES)
+    return dict(_decode_valid(store.read(name, _MAX_BYTES), name))
+
+
+@lru_cache(maxsize=16)
+def _decode_valid(data: bytes, name: str) -> Mapping[str, str]:
+    # The file is read every time; what its bytes mean never changes, and a commit reads it four times.
     properties = decode_properties(data, what=name)
     if not properties:
         raise CorruptFile(f"{name} is empty")
