@@ -100,7 +100,8 @@ _ALL: Final[tuple[Setting, ...]] = (
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,
-        "bytes of a stream that are held while it is spread over partitions",
+        "memory in bytes for the rows of a stream: half of it is filled before they are spread over partitions; with "
+        '`sort="global"` runs and ranges are an eighth of it',
         minimum=1024,
     ),
     _honoured(
@@ -293,9 +294,9 @@ _ALL: Final[tuple[Setting, ...]] = (
     _alias("hoodie.cleaner.incremental.mode", "hoodie.clean.incremental.enabled"),
     _alias("hoodie.clean.max.commits", "hoodie.clean.trigger.max.commits"),
     _inert("hoodie.clean.async.enabled", "an automatic clean runs after the commit, in the same call"),
-    _inert("hoodie.keep.min.commits", "lakefmt does not archive yet, so nothing is moved"),
-    _inert("hoodie.keep.max.commits", "lakefmt does not archive yet, so nothing is moved"),
-    _inert("hoodie.archive.automatic", "lakefmt does not archive yet, so nothing is moved"),
+    _honoured("hoodie.archive.automatic", _bool, True, "archive after a commit when the timeline is too long"),
+    _honoured("hoodie.keep.min.commits", int, 20, "completed commits that an archive step leaves active", minimum=1),
+    _honoured("hoodie.keep.max.commits", int, 30, "completed commits beyond which an archive step is due", minimum=2),
     _refused("hoodie.datasource.hive_sync.enable", "no catalogue is kept in step"),
     _refused("hoodie.datasource.meta.sync.enable", "no catalogue is kept in step"),
     _refused("hoodie.meta.sync.client.tool.class", "no catalogue is kept in step"),

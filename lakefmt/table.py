@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.compaction import CleanResult, plan_clean_of, run_clean, run_services
+from lakefmt.compaction import (
+    ArchiveResult,
+    CleanResult,
+    plan_archive_of,
+    plan_clean_of,
+    run_archive,
+    run_clean,
+    run_services,
+)
 from lakefmt.config import resolve_settings
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.access import TableAccess, TableState
@@ -372,6 +380,27 @@ class Table(ReadingVerbs):
             return CleanResult(None, plan_clean_of(self.access, options))
         with self._writing:
             return run_clean(self.access, options, schedule=schedule)
+
+    def archive(self, *, dry_run: bool = False, options: Mapping[str, object] | None = None) -> ArchiveResult:
+        """Move old instants from the active timeline into the history, where reads still find them.
+
+        Args:
+            dry_run: True returns the plan and touches nothing.
+            options: settings of the call, such as ``hoodie.keep.min.commits``: what stays active.
+
+        Raises:
+            UnsupportedFeature: the table is of version 6.
+
+        Example:
+            >>> t = create_table("memory://doc-archive", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> for _ in range(4): _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> len(t.archive(options={"hoodie.keep.min.commits": 1}).plan.instants)
+            3
+        """
+        if dry_run:
+            return ArchiveResult(plan_archive_of(self.access, options))
+        with self._writing:
+            return run_archive(self.access, options)
 
     def rollback(self, instant: str, *, force: bool = False) -> CommitResult:
         """Undo a pending instant, or the newest completed one.

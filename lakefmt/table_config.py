@@ -13,8 +13,17 @@ from typing import Final
 
 from lakefmt.errors import CorruptFile, MetadataTablePresent, UnsafePath, UnsupportedFeature, UnsupportedVersion
 from lakefmt.values import MergeMode, TableType, TableVersion
+from lakefmt.values_merge import PAYLOAD_MODES, MergeRule, plan_merge_rule
 
-__all__ = ["PAYLOADS", "STRATEGY_IDS", "TableConfig", "check_readable", "check_writable", "parse_table_config"]
+__all__ = [
+    "PAYLOADS",
+    "STRATEGY_IDS",
+    "TableConfig",
+    "check_readable",
+    "check_writable",
+    "merge_rule",
+    "parse_table_config",
+]
 
 STRATEGY_IDS: Final[dict[MergeMode, str]] = {
     MergeMode.COMMIT_TIME_ORDERING: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
@@ -26,11 +35,7 @@ PAYLOADS: Final[dict[MergeMode, str]] = {
     MergeMode.COMMIT_TIME_ORDERING: _MODEL + "OverwriteWithLatestAvroPayload",
     MergeMode.EVENT_TIME_ORDERING: _MODEL + "DefaultHoodieRecordPayload",
 }
-_MODE_OF_PAYLOAD: Final[dict[str, MergeMode]] = {
-    "OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME_ORDERING,
-    "DefaultHoodieRecordPayload": MergeMode.EVENT_TIME_ORDERING,
-    "EventTimeAvroPayload": MergeMode.EVENT_TIME_ORDERING,
-}
+_MODE_OF_PAYLOAD: Final = {name.rsplit(".", 1)[-1]: mode for name, mode in PAYLOAD_MODES.items()}
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,22 @@ def _merge_mode(properties: Mapping[str, str], ordering: tuple[str, ...]) -> Mer
     return mode if ordering else MergeMode.COMMIT_TIME_ORDERING
 
 
+def merge_rule(config: TableConfig) -> MergeRule:
+    """Return how the table merges records that share a key.
+
+    Raises:
+        UnsupportedFeature: by a rule that lakefmt does not know.
+
+    Example:
+        >>> config = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "6", "hoodie.table.precombine.field": "ts",
+        ...     "hoodie.compaction.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"})
+        >>> merge_rule(config).partial.mode.value, merge_rule(config).stored.fields
+        ('IGNORE_NULLS', ('ts',))
+    """
+    return plan_merge_rule(config.properties, config.merge_mode, config.ordering_fields)
+
+
 def check_readable(config: TableConfig) -> None:
     """Raise when lakefmt would read this table wrongly.
 
@@ -198,10 +219,7 @@ def check_writable(config: TableConfig) -> None:
         )
     if config.table_type is TableType.MERGE_ON_READ:
         raise UnsupportedFeature("writing merge-on-read tables is not supported yet")
-    if config.merge_mode is MergeMode.CUSTOM:
-        raise UnsupportedFeature("the table merges records by a custom rule that lakefmt does not know")
-    if properties.get("hoodie.table.partial.update.mode"):
-        raise UnsupportedFeature("tables with hoodie.table.partial.update.mode are not written yet")
+    merge_rule(config)
     if config.drop_partition_columns:
         raise UnsupportedFeature("tables that drop partition columns from their files are not written")
     if not config.populate_meta_fields:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from lakefmt import __version__
+from lakefmt.cli.commands.archive import archive
 from lakefmt.cli.commands.change import delete, rollback, write
 from lakefmt.cli.commands.clean import clean
 from lakefmt.cli.commands.create import create
@@ -73,5 +74,5 @@ def main() -> None:
     """
 
 
-for _command in (create, write, read, incremental, delete, timeline, files, stats, rollback, clean, upgrade, quickstart):
+for _command in (create, write, read, incremental, delete, timeline, files, stats, rollback, clean, archive, upgrade, quickstart):
     main.add_command(_command)

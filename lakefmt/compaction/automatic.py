@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from lakefmt.compaction.archive_run import run_archive
 from lakefmt.compaction.clean_run import run_clean
 from lakefmt.config import resolve_settings
 from lakefmt.errors import LakefmtError
@@ -23,16 +24,24 @@ def run_services(access: TableAccess, options: Mapping[str, object]) -> tuple[st
     """
     config = access.load_config()
     settings = resolve_settings({**access.options, **options}, None, config.properties)
-    if not settings.flag("hoodie.clean.automatic"):
-        return ()
-    timeline = access.timeline_store(config).load()
-    if _commits_since_clean(timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
-        return ()
+    failures = []
+    if settings.flag("hoodie.clean.automatic"):
+        timeline = access.timeline_store(config).load()
+        if _commits_since_clean(timeline) >= settings.integer("hoodie.clean.trigger.max.commits"):
+            failures += _attempt("clean", lambda: run_clean(access, options))
+    if settings.flag("hoodie.archive.automatic") and config.version.layout > 1:
+        timeline = access.timeline_store(config).load()
+        if len(timeline.commits) > settings.integer("hoodie.keep.max.commits"):
+            failures += _attempt("archive step", lambda: run_archive(access, options, force=False))
+    return tuple(failures)
+
+
+def _attempt(name: str, run: Callable[[], object]) -> list[str]:
     try:
-        run_clean(access, options)
+        run()
     except LakefmtError as error:
-        return (f"the clean after the commit failed: {error}",)
-    return ()
+        return [f"the {name} after the commit failed: {error}"]
+    return []
 
 
 def _commits_since_clean(timeline: Timeline) -> int:

@@ -210,7 +210,7 @@ class TableAccess:
             notes = json.loads(self.store.read(NOTES, _MAX_NOTES_BYTES))
         except ObjectNotFound:
             return {}
-        except ValueError:
+        except (ValueError, RecursionError):
             raise CorruptFile(f"{NOTES} is not JSON") from None
         if not isinstance(notes, dict):
             raise CorruptFile(f"{NOTES} is not a JSON object")

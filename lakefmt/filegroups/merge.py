@@ -1,29 +1,35 @@
-"""Which of two records wins, and a base file with a batch merged into it (spec 7.9). Pure, by columns.
+"""Which of two records wins, and a base file with a batch merged into it (spec 7.9, 7.10). Pure, by columns.
 
 Two steps use the same rule: combining the records of one batch that share a key, and merging a batch with what is
 stored. Commit time: the later one wins. Event time: the larger ordering value wins, the later one on a tie; a null
-ordering value is the smallest.
+ordering value is the smallest. Under a partial rule values of the winner that say nothing give way to the other's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.values import RECORD_KEY, MergeMode
+from lakefmt.filegroups.merge_values import (
+    Mask,
+    Rows,
+    gives_way,
+    has_order,
+    ordering_columns,
+    refuse_nulls,
+    to_mask,
+)
+from lakefmt.values import META_COLUMNS, RECORD_KEY, MergeMode
+from lakefmt.values_merge import MergeRule, Partial
 
-__all__ = ["Incoming", "Merged", "choose_survivors", "incoming_wins", "merge_into_base"]
-
-Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+__all__ = ["Incoming", "Mask", "Merged", "choose_survivors", "incoming_wins", "merge_into_base"]
 
 
-def choose_survivors(codes: npt.NDArray[np.int64], ordering: Sequence[pa.ChunkedArray], mode: MergeMode) -> Rows | None:
+def choose_survivors(codes: Rows, ordering: Sequence[pa.ChunkedArray], mode: MergeMode) -> Rows | None:
     """Return the rows that survive when records with equal `codes` are combined, in order of arrival.
 
     Args:
@@ -71,17 +77,11 @@ def incoming_wins(new: Sequence[pa.Array], old: Sequence[pa.Array]) -> Mask:
 
 
 def _compare(mine: pa.Array, theirs: pa.Array) -> tuple[Mask, Mask]:
-    mine_null, theirs_null = _mask(pc.is_null(mine)), _mask(pc.is_null(theirs))
+    mine_null, theirs_null = to_mask(pc.is_null(mine)), to_mask(pc.is_null(theirs))
     both = ~mine_null & ~theirs_null
-    greater = (both & _mask(pc.fill_null(pc.greater(mine, theirs), False))) | (~mine_null & theirs_null)
-    equal = (both & _mask(pc.fill_null(pc.equal(mine, theirs), False))) | (mine_null & theirs_null)
+    greater = (both & to_mask(pc.fill_null(pc.greater(mine, theirs), False))) | (~mine_null & theirs_null)
+    equal = (both & to_mask(pc.fill_null(pc.equal(mine, theirs), False))) | (mine_null & theirs_null)
     return greater, equal
-
-
-def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
-    flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    mask: Mask = flat.to_numpy(zero_copy_only=False).astype(bool, copy=False)
-    return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,75 +113,141 @@ class Merged:
     inserted_keys: pa.ChunkedArray
 
 
-def merge_into_base(base: pa.Table, incoming: Incoming, ordering: Sequence[str], mode: MergeMode) -> Merged:
+def merge_into_base(
+    base: pa.Table,
+    incoming: Incoming,
+    ordering: Sequence[str] = (),
+    mode: MergeMode = MergeMode.COMMIT_TIME_ORDERING,
+    *,
+    rule: MergeRule | None = None,
+) -> Merged:
     """Merge routed rows into a base file's rows.
 
     Stored rows whose key does not come in keep every column. A stored key that occurs several times (plain inserts
     allow it) is updated or deleted everywhere. Incoming rows without a stored key are appended, deletes among them
-    ignored.
+    ignored. A row that loses and yet completes the stored one (partial rules) counts as an update.
+
+    Args:
+        base: the stored rows, with their meta columns.
+        incoming: the rows, one per key.
+        ordering: ordering columns; counts without `rule` only.
+        mode: which of two wins; counts without `rule` only.
+        rule: how the table merges.
+
+    Raises:
+        InvalidInputError: an ordering value is not what the rule needs.
     """
+    rule = MergeRule.plain(mode, tuple(ordering)) if rule is None else rule
     keys = incoming.table.column(RECORD_KEY).combine_chunks()
     found = pc.index_in(base.column(RECORD_KEY), value_set=keys).combine_chunks()
-    stored = np.flatnonzero(_mask(pc.is_valid(found)))
+    stored = np.flatnonzero(to_mask(pc.is_valid(found)))
     match = found.drop_null().to_numpy().astype(np.int64)
-    wins = _winners(base, incoming, stored, match, ordering, mode)
     removes = incoming.deletes[match]
-    replaced, removed = stored[wins & ~removes], stored[wins & removes]
+    wins = _winners(base, incoming, stored, match, rule)
+    wins |= removes & rule.deletes_win
     known = np.zeros(len(keys), dtype=bool)
     known[match] = True
     fresh = np.flatnonzero(~known & ~incoming.deletes)
     inserts = incoming.table.take(pa.array(fresh)) if len(fresh) else incoming.table.slice(0, 0)
-    if len(replaced):
-        base = _replace_rows(base, replaced, incoming.table.take(pa.array(match[wins & ~removes])), incoming.columns)
+    removed = stored[wins & removes]
+    table, updated = _overlay(base, incoming, _Pairs(stored, match), wins, rule.partial)
     if len(removed):
-        keep = np.ones(base.num_rows, dtype=bool)
+        keep = np.ones(table.num_rows, dtype=bool)
         keep[removed] = False
-        base = base.filter(pa.array(keep))
-    table = pa.concat_tables([base, inserts.select(base.column_names).cast(base.schema)]) if len(fresh) else base
+        table = table.filter(pa.array(keep))
+    if len(fresh):
+        table = pa.concat_tables([table, inserts.select(table.column_names).cast(table.schema)])
     return Merged(
         table=table,
         inserted=len(fresh),
-        updated=len(replaced),
+        updated=updated,
         deleted=len(removed),
-        late=int(len(stored) - len(replaced) - len(removed)),
+        late=int(len(stored) - updated - len(removed)),
         ignored_deletes=int(np.count_nonzero(~known & incoming.deletes)),
         inserted_keys=inserts.column(RECORD_KEY),
     )
 
 
-def _winners(
-    base: pa.Table, incoming: Incoming, stored: Rows, match: Rows, ordering: Sequence[str], mode: MergeMode
-) -> Mask:
-    comparable = all(name in incoming.table.column_names for name in ordering)
-    if mode is not MergeMode.EVENT_TIME_ORDERING or not ordering or not comparable or not len(stored):
+def _winners(base: pa.Table, incoming: Incoming, stored: Rows, match: Rows, rule: MergeRule) -> Mask:
+    if not has_order(rule.stored, incoming.table.column_names) or not len(stored):
         return np.ones(len(stored), dtype=bool)
-    new = [incoming.table.column(name).take(pa.array(match)).combine_chunks() for name in ordering]
-    old = [base.column(name).take(pa.array(stored)).combine_chunks() for name in ordering]
-    return incoming_wins(new, old)
+    new = ordering_columns(incoming.table, rule.stored, match)
+    refuse_nulls(new, rule.stored)
+    return incoming_wins(new, ordering_columns(base, rule.stored, stored))
 
 
-def _replace_rows(base: pa.Table, rows: Rows, replacements: pa.Table, names: frozenset[str] | None) -> pa.Table:
-    selected = np.zeros(base.num_rows, dtype=bool)
-    selected[rows] = True
-    mask = pa.array(selected)
-    order: pa.Array | None = None
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Row numbers that meet: of the base (ascending), and of what comes in."""
+
+    stored: Rows
+    incoming: Rows
+
+    def where(self, which: Mask) -> _Pairs:
+        return _Pairs(self.stored[which], self.incoming[which])
+
+
+def _overlay(
+    base: pa.Table, incoming: Incoming, pairs: _Pairs, wins: Mask, partial: Partial | None
+) -> tuple[pa.Table, int]:
+    """Return the base with the values that come in, and how many rows they changed."""
+    alive = ~incoming.deletes[pairs.incoming]
+    won = pairs.where(wins & alive)
+    new = incoming.table.take(pa.array(won.incoming))
+    weak = {} if partial is None else _weak(new, _data_fields(base), partial)
+    table = _replace_rows(base, won.stored, new, incoming.columns, weak)
+    lost = pairs.where(~wins & alive)
+    if partial is None or not partial.from_late or not len(lost.stored):
+        return table, len(won.stored)
+    # The stored row is the winner here: what comes in fills only where its value gives way.
+    mine = incoming.table.take(pa.array(lost.incoming))
+    fields = [f for f in _data_fields(base) if incoming.columns is None or f.name in incoming.columns]
+    theirs = _weak(base.take(pa.array(lost.stored)), fields, partial)
+    brings = _weak(mine, fields, partial)
+    kept = {name: ~(theirs[name] & ~brings[name]) for name in theirs}
+    changed = ~np.logical_and.reduce([np.ones(len(lost.stored), dtype=bool), *kept.values()])
+    rows = {name: mask[changed] for name, mask in kept.items()}
+    table = _replace_rows(table, lost.stored[changed], mine.filter(pa.array(changed)), incoming.columns, rows)
+    return table, len(won.stored) + int(changed.sum())
+
+
+def _data_fields(base: pa.Table) -> list[pa.Field]:
+    return [field for field in base.schema if field.name not in META_COLUMNS]
+
+
+def _weak(rows: pa.Table, fields: Sequence[pa.Field], partial: Partial) -> dict[str, Mask]:
+    return {f.name: gives_way(rows.column(f.name), f, partial) for f in fields if f.name in rows.column_names}
+
+
+def _replace_rows(
+    base: pa.Table, rows: Rows, replacements: pa.Table, names: frozenset[str] | None, kept: Mapping[str, Mask]
+) -> pa.Table:
+    """Return the base with rows replaced, but for columns not in `names` and the values that `kept` keeps."""
+    if not len(rows):
+        return base
     columns = []
     for field in base.schema:
         column = base.column(field.name)
+        stays = kept.get(field.name)
         if names is not None and field.name not in names:
             columns.append(column)
-            continue
-        new = replacements.column(field.name).combine_chunks()
-        if pa.types.is_nested(field.type):
-            # replace_with_mask knows no nested types: gather from both instead.
-            order = _gather_order(base.num_rows, rows) if order is None else order
-            columns.append(pa.chunked_array([*column.chunks, new], field.type).take(order))
+        elif stays is None or not stays.any():
+            columns.append(_replaced(column, rows, replacements.column(field.name)))
+        elif stays.all():
+            columns.append(column)
         else:
-            columns.append(pc.replace_with_mask(column.combine_chunks(), mask, new))
+            some = replacements.column(field.name).filter(pa.array(~stays))
+            columns.append(_replaced(column, rows[~stays], some))
     return pa.table(columns, schema=base.schema)
 
 
-def _gather_order(num_rows: int, rows: Rows) -> pa.Array:
-    order = np.arange(num_rows)
-    order[rows] = num_rows + np.arange(len(rows))
-    return pa.array(order)
+def _replaced(column: pa.ChunkedArray, rows: Rows, values: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    new = values.combine_chunks()
+    if pa.types.is_nested(column.type):
+        # replace_with_mask knows no nested types: gather from both instead.
+        order = np.arange(len(column))
+        order[rows] = len(column) + np.arange(len(rows))
+        return pa.chunked_array([*column.chunks, new], column.type).take(pa.array(order))
+    selected = np.zeros(len(column), dtype=bool)
+    selected[rows] = True
+    return pc.replace_with_mask(column.combine_chunks(), pa.array(selected), new)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from lakefmt.errors import CorruptFile, SnapshotExpired, StorageError
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.parquet import BaseFileFooter, decode_footer
+from lakefmt.formats.parquet import BaseFileFooter, check_row_counts, decode_footer
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import RECORD_KEY
 
@@ -59,8 +59,9 @@ class BaseFileReader:
         with (
             reading(file.path),
             self._filesystem.open_input_file(self._prefix + file.path) as source,
-            pq.ParquetFile(source, pre_buffer=False) as parquet,
+            pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True) as parquet,
         ):
+            check_row_counts(parquet.metadata)
             yield parquet
 
     def footer(self, file: BaseFile) -> BaseFileFooter:

@@ -1,8 +1,10 @@
-"""Log files as blocks: the framing, and the records of Avro data blocks (spec 7.1–7.5). Pure.
+"""Log files as blocks: the framing, both ways (spec 7.1–7.3, 7.9). Pure.
 
 A log file is a row of blocks without a file header. :func:`scan_blocks` walks over it by ranges, so that a block whose
 content nobody wants costs its header only; every length is checked against the bytes there are before it is believed.
-What reads the ranges is handed in.
+What reads the ranges is handed in. :func:`encode_block` puts a frame around a content. What the contents are is said by
+:mod:`~lakefmt.formats.log_data` and :mod:`~lakefmt.formats.log_deletes`; bytes that arrive in pieces are decoded by
+:mod:`~lakefmt.formats.log_reader`.
 """
 
 from __future__ import annotations
@@ -11,13 +13,23 @@ import enum
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from lakefmt.errors import CorruptFile, UnsupportedFeature
-from lakefmt.formats.avro_reading import Decode, compile_decoder
-from lakefmt.formats.avro_schema import parse_schema
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.formats.log_records import decode_avro_record, split_avro_records
 
-__all__ = ["MAGIC", "BlockKind", "HeaderKey", "LogBlock", "decode_avro_record", "scan_blocks", "split_avro_records"]
+__all__ = [
+    "MAGIC",
+    "BlockKind",
+    "HeaderKey",
+    "LogBlock",
+    "NotABlock",
+    "decode_avro_record",
+    "encode_block",
+    "read_block",
+    "read_entries",
+    "scan_blocks",
+    "split_avro_records",
+]
 
 #: Every block begins with these six bytes.
 MAGIC = b"#HUDI#"
@@ -88,9 +100,29 @@ class LogBlock:
     content_start: int = 0
     content_size: int = 0
 
+    @property
+    def instant_time(self) -> str | None:
+        """The instant that wrote the block."""
+        return self.header.get(HeaderKey.INSTANT_TIME)
 
-class _Damage(Exception):
-    """The bytes at a place are no block; never leaves this module."""
+    @property
+    def schema(self) -> str | None:
+        """The Avro schema of its records, as JSON text."""
+        return self.header.get(HeaderKey.SCHEMA)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether its records hold some of the table's columns only (spec 7.10)."""
+        return self.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true"
+
+    @property
+    def compacted_block_times(self) -> tuple[str, ...]:
+        """The instants whose blocks this one stands for (spec 7.9)."""
+        return tuple(time for time in self.header.get(HeaderKey.COMPACTED_BLOCK_TIMES, "").split(",") if time)
+
+
+class NotABlock(Exception):
+    """The bytes at a place are no block; never leaves the readers of log files."""
 
 
 def scan_blocks(read_at: ReadAt, size: int, what: str) -> Iterator[LogBlock]:
@@ -118,22 +150,28 @@ def scan_blocks(read_at: ReadAt, size: int, what: str) -> Iterator[LogBlock]:
     start = 0
     while start < size:
         try:
-            block = _read_block(read_at, start, size, what)
-        except _Damage:
+            block = read_block(read_at, start, size, what)
+        except NotABlock:
             end = _next_magic(read_at, start + 1, size)
             block = LogBlock(BlockKind.CORRUPT, start, end)
         yield block
         start = block.end
 
 
-def _read_block(read_at: ReadAt, start: int, size: int, what: str) -> LogBlock:
+def read_block(read_at: ReadAt, start: int, size: int, what: str) -> LogBlock:
+    """Return the block that begins at `start`; its content is not read.
+
+    Raises:
+        NotABlock: none begins there.
+        UnsupportedFeature: see :func:`scan_blocks`.
+    """
     head = read_at(start, min(_FIRST_READ, size - start))
     if len(head) < _FRAME.size:
-        raise _Damage
+        raise NotABlock
     magic, length, version, kind, entries = _FRAME.unpack_from(head)
     end = start + _BEFORE_LENGTH + length
     if magic != MAGIC or not _LEAST_LENGTH <= length <= _MAX_BLOCK_BYTES or end > size:
-        raise _Damage
+        raise NotABlock
     if version != _FORMAT_VERSION:
         raise UnsupportedFeature(f"{what}: log format version {version} at byte {start}; version 1 is read")
     _check_end(read_at, length, end, size)
@@ -145,9 +183,9 @@ def _check_end(read_at: ReadAt, length: int, end: int, size: int) -> None:
     tail = read_at(end - _LONG.size, min(_LONG.size + len(MAGIC), size - end + _LONG.size))
     follows = tail[_LONG.size :]
     if len(tail) < _LONG.size or _LONG.unpack_from(tail)[0] != length + len(MAGIC):
-        raise _Damage
+        raise NotABlock
     if len(follows) == len(MAGIC) and follows != MAGIC:
-        raise _Damage
+        raise NotABlock
 
 
 def _kind(number: int, start: int, what: str) -> BlockKind:
@@ -156,7 +194,7 @@ def _kind(number: int, start: int, what: str) -> BlockKind:
     except ValueError:
         raise UnsupportedFeature(f"{what}: block of unknown kind {number} at byte {start}") from None
     if kind is BlockKind.CORRUPT:
-        raise _Damage
+        raise NotABlock
     return kind
 
 
@@ -165,7 +203,7 @@ def _read_header(
 ) -> tuple[dict[HeaderKey, str], int, int]:
     """Return the header's entries, and the offset and size of the content behind them."""
     if not 0 <= entries <= _MAX_HEADER_ENTRIES:
-        raise _Damage
+        raise NotABlock
     header: dict[HeaderKey, str] = {}
     at = _FRAME.size
     for _ in range(entries):
@@ -173,7 +211,7 @@ def _read_header(
         key, length = _ENTRY.unpack_from(head, at)
         at += _ENTRY.size
         if not 0 <= length <= min(end - start - at, _MAX_HEADER_BYTES):
-            raise _Damage
+            raise NotABlock
         head = _at_least(read_at, head, at + length, start, end)
         header[_key(key, start, what)] = _text(head[at : at + length])
         at += length
@@ -182,8 +220,32 @@ def _read_header(
     content_start = start + at + _LONG.size
     # Behind the content: the number of footer entries and the reverse pointer.
     if not 0 <= content_size <= end - content_start - 4 - _LONG.size:
-        raise _Damage
+        raise NotABlock
     return header, content_start, content_size
+
+
+def read_entries(data: bytes) -> dict[int, str]:
+    """Return the entries of a footer: `data` is what stands between a content and the reverse pointer.
+
+    Raises:
+        NotABlock: it is anything else.
+    """
+    found: dict[int, str] = {}
+    if len(data) < 4:
+        raise NotABlock
+    at = 4
+    for _ in range(min(max(0, int.from_bytes(data[:4], "big", signed=True)), _MAX_HEADER_ENTRIES)):
+        if at + _ENTRY.size > len(data):
+            raise NotABlock
+        key, length = _ENTRY.unpack_from(data, at)
+        at += _ENTRY.size
+        if not 0 <= length <= len(data) - at:
+            raise NotABlock
+        found[key] = _text(data[at : at + length])
+        at += length
+    if at != len(data) or int.from_bytes(data[:4], "big", signed=True) != len(found):
+        raise NotABlock
+    return found
 
 
 def _at_least(read_at: ReadAt, head: bytes, wanted: int, start: int, end: int) -> bytes:
@@ -191,10 +253,10 @@ def _at_least(read_at: ReadAt, head: bytes, wanted: int, start: int, end: int) -
     if wanted <= len(head):
         return head
     if wanted > end - start:
-        raise _Damage
+        raise NotABlock
     more = read_at(start, min(max(wanted, 2 * len(head)), end - start))
     if len(more) < wanted:
-        raise _Damage
+        raise NotABlock
     return more
 
 
@@ -209,7 +271,7 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise _Damage from None
+        raise NotABlock from None
 
 
 def _next_magic(read_at: ReadAt, start: int, size: int) -> int:
@@ -225,73 +287,50 @@ def _next_magic(read_at: ReadAt, start: int, size: int) -> int:
     return size
 
 
-# ------------------------------------------------------------------------------------------------ Avro data blocks
+# --------------------------------------------------------------------------------------------------------- writing
 
 
-def split_avro_records(content: bytes, what: str) -> list[bytes]:
-    r"""Return the records of an Avro data block's content, each as its datum.
-
-    Raises:
-        CorruptFile: the lengths do not fit the bytes.
-        UnsupportedFeature: the content version is not 1, 2 or 3.
-
-    Spec 7.4, 7.5.
-
-    Example:
-        >>> split_avro_records(bytes.fromhex("00000003 00000001 00000002 0661"), "a.log")
-        [b'\x06a']
-    """
-    if len(content) < _PAIR.size:
-        raise CorruptFile(f"{what}: data block of {len(content)} bytes is too short")
-    version, count = _PAIR.unpack_from(content)
-    if version not in (1, 2, 3):
-        raise UnsupportedFeature(f"{what}: data block with content version {version}; versions 1 to 3 are read")
-    if not 0 <= count <= (len(content) - _PAIR.size) // 4:
-        raise CorruptFile(f"{what}: data block of {len(content)} bytes announces {count} records")
-    records, at = [], _PAIR.size
-    for _ in range(count):
-        length = int.from_bytes(content[at : at + 4], "big", signed=True)
-        at += 4
-        if not 0 <= length <= len(content) - at:
-            raise CorruptFile(f"{what}: record of {length} bytes at {at} of a data block of {len(content)} bytes")
-        records.append(content[at : at + length])
-        at += length
-    if at != len(content):
-        raise CorruptFile(f"{what}: {len(content) - at} bytes behind the last record of a data block")
-    return records
-
-
-def decode_avro_record(datum: bytes, schema: str, what: str, reader: str | None = None) -> dict[str, object]:
-    r"""Return one record of an Avro data block as a dictionary.
+def encode_block(
+    kind: BlockKind,
+    header: Mapping[HeaderKey, str],
+    *content: bytes | memoryview,
+    footer: Mapping[int, str] | None = None,
+) -> bytes:
+    """Return a block with its frame; header entries keep their order.
 
     Parameters:
-        datum: the record, one of those that :func:`split_avro_records` finds.
-        schema: the Avro schema in the block's header, as JSON text.
-        what: how the file is named in errors.
-        reader: the Avro schema of the shape that is wanted; None: the shape that was stored.
+        kind: what it holds.
+        header: its entries.
+        content: its content in pieces.
+        footer: entries behind the content; Hudi writes none.
 
     Raises:
-        CorruptFile: the bytes are damaged or do not fit the schema.
+        InvalidInputError: the block would be larger than readers take (2 GiB), or is of the kind that stands for damage.
 
-    Spec 7.5.
+    Spec 7.1.
 
     Example:
-        >>> note = '{"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}'
-        >>> decode_avro_record(bytes.fromhex("0261"), note, "a.log")
-        {'text': 'a'}
+        >>> header = {HeaderKey.INSTANT_TIME: "20240101000000000"}
+        >>> block = encode_block(BlockKind.AVRO_DATA, header, bytes(8))
+        >>> [one.header for one in scan_blocks(lambda at, n: block[at : at + n], len(block), "a.log")] == [header]
+        True
     """
-    try:
-        record, end = _decoder(schema, reader)(datum, 0)
-    except IndexError:
-        raise CorruptFile(f"{what}: a record of a data block ends too early") from None
-    except ValueError as error:
-        raise CorruptFile(f"{what}: damaged data block: {error}") from None
-    if not isinstance(record, dict) or end != len(datum):
-        raise CorruptFile(f"{what}: a record of a data block does not fit its schema")
-    return record
+    if kind is BlockKind.CORRUPT:
+        raise InvalidInputError("a corrupt block cannot be written: it stands for bytes that are none")
+    size = sum(len(memoryview(piece).cast("B")) for piece in content)
+    head = struct.pack(">ii", _FORMAT_VERSION, kind) + _entries(header) + _LONG.pack(size)
+    tail = _entries(footer or {})
+    length = len(head) + size + len(tail) + _LONG.size
+    if length > _MAX_BLOCK_BYTES:
+        raise InvalidInputError(
+            f"a block of {length:,} bytes cannot be read: write several, {_MAX_BLOCK_BYTES:,} at most"
+        )
+    return b"".join((MAGIC, _LONG.pack(length), head, *content, tail, _LONG.pack(length + len(MAGIC))))
 
 
-@lru_cache(maxsize=32)
-def _decoder(schema: str, reader: str | None) -> Decode:
-    writer = parse_schema(schema)
-    return compile_decoder(writer, writer if reader is None else parse_schema(reader))
+def _entries(entries: Mapping[HeaderKey, str] | Mapping[int, str]) -> bytes:
+    pieces = [struct.pack(">i", len(entries))]
+    for key, text in entries.items():
+        raw = text.encode()
+        pieces += [_ENTRY.pack(key, len(raw)), raw]
+    return b"".join(pieces)

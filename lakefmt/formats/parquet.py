@@ -74,6 +74,7 @@ class BaseFileWriter:
                 use_dictionary=_worth_a_dictionary(first) or False,
                 store_schema=False,
                 use_compliant_nested_type=True,
+                write_page_checksum=True,  # a flipped bit in a page is an error, not another value
                 version="2.6",
             )
         return self._writer

@@ -17,7 +17,7 @@ from lakefmt.errors import InvalidFilter
 from lakefmt.read.filter_sql import parse_sql
 from lakefmt.read.filter_terms import Column, compare, find_column, is_in, matches_like
 
-__all__ = ["Filter", "parse_filter"]
+__all__ = ["Filter", "filter_columns", "parse_filter"]
 
 Filter: TypeAlias = "pc.Expression | str | Sequence[Any] | None"
 
@@ -64,6 +64,26 @@ def _checked(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
         first = str(error).splitlines()[0]
         raise InvalidFilter(f"the filter does not fit the table's columns {schema.names}: {first}") from error
     return expression
+
+
+def filter_columns(expression: pc.Expression, schema: pa.Schema) -> set[str]:
+    """Return the columns that a filter looks at.
+
+    Example:
+        >>> sorted(filter_columns(pc.field("a") > pc.field("b"), pa.schema([(n, pa.int64()) for n in "abc"])))
+        ['a', 'b']
+    """
+    import pyarrow.dataset as ds
+
+    empty = schema.empty_table()
+    named = set()
+    for field in schema:
+        # Arrow shows no tree of an expression; without a column that it names it cannot be bound.
+        try:
+            ds.InMemoryDataset(empty.drop_columns([field.name])).scanner(filter=expression)
+        except pa.ArrowInvalid:
+            named.add(field.name)
+    return named
 
 
 def _parse_dnf(given: Sequence[Any], schema: pa.Schema) -> pc.Expression:

@@ -7,9 +7,8 @@ requested time in version 6; the start is exclusive, the end inclusive.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata
@@ -17,18 +16,28 @@ from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, WriteOperation
 
-__all__ = ["Increment", "plan_increment"]
+__all__ = ["Increment", "plan_increment", "visible_at_end"]
 
 _REWRITES = frozenset({WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """What to open for a range of commits, and where the next range starts."""
+    """What to open for a range of commits, and where the next range starts.
+
+    Attributes:
+        commits: those whose rows are asked for.
+        files: the newest base file of each file group that they touched.
+        groups: those file groups.
+        next_start: the start of the next range.
+        has_logs: some of them wrote logs: then the groups' slices are merged as of the end instead.
+    """
 
     commits: tuple[InstantTime, ...]
     files: tuple[BaseFile, ...]
     next_start: str
+    groups: frozenset[tuple[str, str]] = frozenset()
+    has_logs: bool = False
 
 
 def plan_increment(
@@ -52,9 +61,6 @@ def plan_increment(
         end: inclusive; None: everything.
         content: what a completed commit says.
         idle: requested times of pending instants that will add no rows, such as planned clusterings.
-
-    Raises:
-        UnsupportedFeature: a selected commit wrote log files.
     """
     barrier = _barrier(timeline, start, idle)
     selected = [
@@ -62,7 +68,7 @@ def plan_increment(
         for i in timeline.commits_by_completion
         if start < i.order_time and (not end or i.order_time <= end) and (not barrier or i.order_time < barrier)
     ]
-    files: dict[tuple[str, str], BaseFile] = {}
+    files: dict[tuple[str, str], BaseFile | None] = {}
     times = []
     for instant in selected:
         commit = content(instant)
@@ -71,10 +77,11 @@ def plan_increment(
         else:
             times.append(instant.time)
             _take_out(commit, files)
-            for file in _written(commit):
-                _keep_newest(files, file)
+            for key, file in _written(commit):
+                _keep_newest(files, key, file)
     last = max((i.order_time for i in selected), default=InstantTime(start))
-    return Increment(tuple(times), tuple(files[key] for key in sorted(files)), last)
+    known = [file for key in sorted(files) if (file := files[key]) is not None]
+    return Increment(tuple(times), tuple(known), last, frozenset(files), len(known) < len(files))
 
 
 def _barrier(timeline: Timeline, start: str, idle: Collection[InstantTime]) -> InstantTime | None:
@@ -84,45 +91,68 @@ def _barrier(timeline: Timeline, start: str, idle: Collection[InstantTime]) -> I
     return min((time for time in waiting if time > start), default=None)
 
 
-def _take_out(commit: CommitMetadata, files: dict[tuple[str, str], BaseFile]) -> set[str]:
+def visible_at_end(timeline: Timeline, end: str | None) -> Timeline:
+    """Return the timeline as it was when everything up to `end` had become visible and nothing else.
+
+    Example:
+        >>> from lakefmt.timeline.view import timeline_from_names
+        >>> late = timeline_from_names(["20260101000000000_20260101000000009.commit"], 2)
+        >>> len(visible_at_end(late, "20260101000000005").commits)
+        0
+    """
+    if not end:
+        return timeline
+    hidden = {(i.time, i.action) for i in timeline.commits if i.order_time > end}
+    kept, old = (
+        tuple(i for i in known if (i.time, i.action) not in hidden) for known in (timeline.instants, timeline.archived)
+    )
+    return replace(timeline, instants=kept, archived=old)
+
+
+_Files = dict[tuple[str, str], BaseFile | None]
+
+
+def _take_out(commit: CommitMetadata, files: _Files) -> set[str]:
     """Forget the file groups that a commit replaced; return the partitions of those that were known."""
     replaced = [(partition, one) for partition, ids in commit.replaced_file_ids.items() for one in ids]
-    return {key[0] for key in replaced if files.pop(key, None) is not None}
+    known = [key for key in replaced if key in files]
+    for key in known:
+        del files[key]
+    return {partition for partition, _ in known}
 
 
-def _follow(commit: CommitMetadata, files: dict[tuple[str, str], BaseFile]) -> None:
+def _follow(commit: CommitMetadata, files: _Files) -> None:
     """Go along with a service: what it wrote takes the place of known files that it rewrote or replaced."""
     known = set(files)
     partitions = _take_out(commit, files)
     if partitions or any((stat.partition_path, stat.file_id) in known for stat in commit.stats):
-        for file in _written(commit):
-            if file.partition in partitions or (file.partition, file.file_id) in known:
-                _keep_newest(files, file)
+        for key, file in _written(commit):
+            if key[0] in partitions or key in known:
+                _keep_newest(files, key, file)
 
 
-def _keep_newest(files: dict[tuple[str, str], BaseFile], file: BaseFile) -> None:
-    """Remember a file unless a later image of its group is known, which may have become visible before."""
-    known = files.get((file.partition, file.file_id))
-    if known is None or file.instant > known.instant:
-        files[(file.partition, file.file_id)] = file
+def _keep_newest(files: _Files, key: tuple[str, str], file: BaseFile | None) -> None:
+    """Remember a file unless a later image of its group is known, which may have become visible before.
+
+    A log makes the whole group one to be merged: None.
+    """
+    known = files.get(key)
+    if file is None or key not in files or (known is not None and file.instant > known.instant):
+        files[key] = file
 
 
-def _written(commit: CommitMetadata) -> list[BaseFile]:
-    files = []
+def _written(commit: CommitMetadata) -> list[tuple[tuple[str, str], BaseFile | None]]:
+    """Return the file groups that a commit wrote to, with the base file it wrote; None for a log."""
+    found: list[tuple[tuple[str, str], BaseFile | None]] = []
     for stat in commit.stats:
         if not stat.path:
             continue
+        key = (str(stat.partition_path), str(stat.file_id))
         name = parse_base_file(stat.file_name)
         if name is None:
-            raise UnsupportedFeature(f"{stat.path} is a log file: increments of merge-on-read tables are not read yet")
-        files.append(
-            BaseFile(
-                stat.partition_path,
-                stat.file_name,
-                name.file_id,
-                name.write_token,
-                name.instant,
-                stat.file_size_in_bytes,
-            )
-        )
-    return files
+            found.append((key, None))
+            continue
+        partition, size = stat.partition_path, stat.file_size_in_bytes
+        file = BaseFile(partition, stat.file_name, name.file_id, name.write_token, name.instant, size)
+        found.append(((str(partition), str(name.file_id)), file))
+    return found

@@ -19,7 +19,7 @@ import pyarrow.fs as pafs
 
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.keys import KeySpec, parse_partition_values, partition_guarantee
 from lakefmt.read.filters import Filter, parse_filter
@@ -30,9 +30,9 @@ from lakefmt.values import META_COLUMNS, PartitionPath
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-__all__ = ["Query", "base_files", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
+__all__ = ["BATCH_ROWS", "Query", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
 
-_BATCH_ROWS = 128 * 1024
+BATCH_ROWS = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +91,6 @@ def _promise(spec: KeySpec, path: PartitionPath, schema: pa.Schema) -> pc.Expres
     return pc.scalar(True) if promise is None else promise
 
 
-def base_files(slices: Iterable[FileSlice]) -> list[BaseFile]:
-    """Return the base files of slices.
-
-    Raises:
-        UnsupportedFeature: a slice has logs, which lakefmt does not merge yet.
-    """
-    files = []
-    for piece in slices:
-        if piece.logs:
-            raise UnsupportedFeature(
-                f"file group {piece.file_id} has log files: only read_optimized queries work on this table yet"
-            )
-        if piece.base is not None:
-            files.append(piece.base)
-    return files
-
-
 def scan_batches(
     access: TableAccess, config: TableConfig, files: Sequence[BaseFile], query: Query
 ) -> Iterator[pa.RecordBatch]:
@@ -115,13 +98,13 @@ def scan_batches(
     for group in _groups(access, config, files, query):
         if isinstance(group, BaseFile):
             with reading(group.path):
-                yield from _reconciled(access, config, group, query).to_batches(max_chunksize=_BATCH_ROWS)
+                yield from _reconciled(access, config, group, query).to_batches(max_chunksize=BATCH_ROWS)
         else:
             with _reading_many(access, files):
                 for batch in group.scanner(
                     columns=list(query.columns),
                     filter=query.expression,
-                    batch_size=_BATCH_ROWS,
+                    batch_size=BATCH_ROWS,
                     batch_readahead=4,
                     fragment_readahead=2,
                 ).to_batches():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -14,9 +14,10 @@ from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeatur
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.read.filters import Filter
-from lakefmt.read.incremental import plan_increment
+from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
+from lakefmt.read.merged import merged_tables
 from lakefmt.read.pinning import oldest_readable, pinned_slices, reach_back
-from lakefmt.read.scan import Query, base_files, plan_query, prune_partitions, scan_batches, scan_table
+from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, prune_partitions, scan_batches, scan_table
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.instant import Action, State, format_instant_time
@@ -89,7 +90,12 @@ class Snapshot:
     ) -> pa.Table:
         """Read rows; arguments as for ``Table.read``."""
         plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
-        return scan_table(self.access, self.state.config, self._files(plan, query), plan)
+        files, logged = self._files(plan, query)
+        plain = scan_table(self.access, self.state.config, files, plan)
+        if not logged:
+            return plain
+        merged = merged_tables(self.access, self._known, logged, plan)
+        return pa.concat_tables([plain, *(part.cast(plan.result_schema) for part in merged)])
 
     def scan(
         self,
@@ -101,12 +107,14 @@ class Snapshot:
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory; arguments as for ``Table.read``."""
         plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
-        files = self._files(plan, query)
+        files, logged = self._files(plan, query)
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in scan_batches(self.access, self.state.config, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
+            for part in merged_tables(self.access, self._known, logged, plan):
+                yield from part.cast(schema).to_batches(max_chunksize=BATCH_ROWS)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -118,7 +126,8 @@ class Snapshot:
         """
         return pinned_slices(self.access, self._known, partitions)
 
-    def _files(self, plan: Query, query: str) -> list[BaseFile]:
+    def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
+        """Return the base files that hold rows as they are, and the slices whose logs have to be merged."""
         if query not in ("snapshot", "read_optimized"):
             raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
         kept = None
@@ -126,9 +135,9 @@ class Snapshot:
             found = self.access.listing(self.state.config).candidates()
             kept = prune_partitions(self.access, self.state, found, plan)
         slices = self.file_slices(kept)
-        if query == "read_optimized":
-            return [piece.base for piece in slices if piece.base is not None]
-        return base_files(slices)
+        logged = [piece for piece in slices if piece.logs and query == "snapshot"]
+        plain = [piece for piece in slices if not piece.logs or query != "snapshot"]
+        return [piece.base for piece in plain if piece.base is not None], logged
 
 
 def read_increment(
@@ -153,8 +162,12 @@ def read_increment(
     plan = plan_query(access.schema(state), columns, filter, meta_columns=meta_columns)
     written = pc.field(COMMIT_TIME).isin(pa.array(increment.commits, pa.string()))
     expression = written if plan.expression is None else written & plan.expression
+    query = Query(plan.columns, expression, plan.schema)
     try:
-        rows = scan_table(access, state.config, increment.files, Query(plan.columns, expression, plan.schema))
+        if increment.has_logs:
+            rows = _merged_increment(access, state, increment, last, query)
+        else:
+            rows = scan_table(access, state.config, increment.files, query)
     except SnapshotExpired as error:
         oldest = oldest_readable(access, access.load())
         hint = f"; ends from {oldest} on can be read" if oldest else ""
@@ -162,6 +175,22 @@ def read_increment(
             f"the increment after {first} needs a file that was cleaned away: {error}{hint}"
         ) from None
     return rows.replace_schema_metadata({NEXT_START: increment.next_start.encode()})
+
+
+def _merged_increment(
+    access: TableAccess, state: TableState, increment: Increment, end: str | None, query: Query
+) -> pa.Table:
+    """Return the rows of the commits as the file groups' slices, merged as of the end, show them.
+
+    A late row that the snapshot at the end does not show is not in the increment either (Spark's shows it).
+    """
+    then = replace(state, timeline=visible_at_end(state.timeline, end))
+    partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
+    slices = [s for s in pinned_slices(access, then, partitions) if (s.partition, s.file_id) in increment.groups]
+    plain = [piece.base for piece in slices if not piece.logs and piece.base is not None]
+    merged = merged_tables(access, then, [piece for piece in slices if piece.logs], query)
+    rows = scan_table(access, state.config, plain, query)
+    return pa.concat_tables([rows, *(part.cast(rows.schema) for part in merged)])
 
 
 def _reaching(access: TableAccess, state: TableState, start: str) -> TableState:

@@ -142,6 +142,6 @@ def _is_ours(store: ObjectStore, name: str) -> bool:
     # Only lakefmt writers of this machine lock the file; Hudi's heartbeat is empty and proves nothing by its lock.
     try:
         stamp = json.loads(store.read(name, _MAX_STAMP_BYTES) or b"null")
-    except (ObjectNotFound, CorruptFile, ValueError):
+    except (ObjectNotFound, CorruptFile, ValueError, RecursionError):
         return False
     return isinstance(stamp, dict) and stamp.get("host") == socket.gethostname()

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lakefmt.errors import CorruptFile, UnsafePath
+from lakefmt.errors import CorruptFile, InvalidInputError, UnsafePath
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.storage.api import ObjectStore, check_name
 from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
@@ -19,7 +19,7 @@ from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import InstantTime
+from lakefmt.values import InstantTime, check_instant_time
 
 __all__ = [
     "RollbackPlan",
@@ -195,7 +195,11 @@ def _parse_plan(store: ObjectStore, record: Mapping[str, object]) -> RollbackPla
         partition = str(request["partitionPath"])
         files[partition] = (*files.get(partition, ()), *names)
     action = next((a for a in Action if a.value == target["action"]), Action.COMMIT)
-    return RollbackPlan(InstantTime(str(target["commitTime"])), action, files)
+    try:
+        time = check_instant_time(str(target["commitTime"]))
+    except InvalidInputError as error:
+        raise CorruptFile(f"a rollback plan would undo {error}") from None
+    return RollbackPlan(time, action, files)
 
 
 def absolute_path(store: ObjectStore, name: str) -> str:

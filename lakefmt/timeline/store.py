@@ -7,6 +7,7 @@ Rules of residence: the only module that creates or removes timeline files. Move
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from threading import Lock
 
 from lakefmt.errors import CorruptFile, InstantNotPending, StateError, StorageError
@@ -179,3 +180,7 @@ class TimelineStore:
         for state in (State.INFLIGHT, State.REQUESTED):
             name = instant_file_name(time, action, state, self._layout)
             self._store.delete([f"{self._directory}/{name}"])
+
+    def remove_archived(self, files: Iterable[Instant]) -> None:
+        """Remove timeline files whose deeds the history has; missing ones are fine."""
+        self._store.delete([f"{self._directory}/{file.file_name}" for file in files])

@@ -17,38 +17,43 @@ import pyarrow.compute as pc
 from lakefmt.config import Settings
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.merge import Incoming, Mask, Merged, merge_into_base
+from lakefmt.filegroups.merge_values import has_order, marked_deletes, to_mask
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key_range
+from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers
 from lakefmt.formats.properties import encode_properties
 from lakefmt.keys import build_auto_keys
 from lakefmt.schema import avro_to_arrow, reconcile
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.leftovers import remove_abandoned
+from lakefmt.table_config import merge_rule
 from lakefmt.timeline.markers import announce
 from lakefmt.values import (
     COMMIT_SEQNO,
     COMMIT_TIME,
     FILE_NAME,
-    IS_DELETED,
     META_COLUMNS,
     PARTITION_PATH,
     RECORD_KEY,
-    MergeMode,
     WriteOperation,
     WriteStat,
 )
+from lakefmt.write.spilling import FileKeys
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
-__all__ = ["MOVED_AWAY", "FileInProgress", "write_assigned"]
+__all__ = ["MOVED_AWAY", "ROW_GROUP_BYTES", "FileInProgress", "write_assigned"]
+
+#: Bytes of rows that make up a row group, before it is encoded: who writes or reads one holds all of it.
+ROW_GROUP_BYTES = 32 << 20
 
 #: A column of routed rows, never stored: the key has moved to another partition and leaves this file.
 MOVED_AWAY = "_lakefmt_moved_away"
 #: Footer entry by which a second attempt learns what the first one counted.
 STAT_KEY = "lakefmt.write_stat"
 _MIN_FILTER_KEYS = 1000
+_CONSTANT_ROWS = 8192
 
 
 def write_assigned(
@@ -116,11 +121,11 @@ class FileInProgress:
         level = self._settings.integer("lakefmt.parquet.compression.level")
         self._writer = BaseFileWriter(self._sink.file, self._schema, codec, level)
         stack.callback(self._writer.discard)
-        self._keys: list[pa.Array] = []
+        self._keys = FileKeys()
+        stack.callback(self._keys.close)
         self._rows_in = 0
         self._counts = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0)
         self._bloom: BloomFilter | None = None
-        self._key_range: tuple[str | None, str | None] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -132,16 +137,34 @@ class FileInProgress:
         """Rows written so far."""
         return self._writer.num_rows
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of keys that are held until the file is finished."""
+        return self._keys.held_bytes
+
+    def spill(self) -> None:
+        """Let the keys wait on the disk.
+
+        Raises:
+            StorageError: the temporary directory could not take them.
+        """
+        self._keys.spill()
+
     def append(self, rows: pa.Table) -> None:
         """Write new rows; those that mark themselves deleted are counted and left out."""
+        step = max(1, int(rows.num_rows * ROW_GROUP_BYTES / max(1, rows.nbytes)))
+        for start in range(0, rows.num_rows, step):
+            self._append_group(rows.slice(start, step))
+
+    def _append_group(self, rows: pa.Table) -> None:
         self._rows_in += rows.num_rows
-        deletes = _deletes(self._context.operation, rows)
+        deletes = _deletes(self._context, rows)
         if deletes.any():
             self._counts["ignored"] += int(deletes.sum())
             rows = rows.filter(pa.array(~deletes))
         self._counts["inserts"] += rows.num_rows
         complete = self._meta.complete(rows, self._schema)
-        self._keys.extend(complete.column(RECORD_KEY).chunks)
+        self._keys.add(complete.column(RECORD_KEY), copy=True)
         self._writer.write(complete)
 
     def rewrite(self, rows: pa.Table) -> None:
@@ -150,9 +173,8 @@ class FileInProgress:
         if base_file is None:
             raise InternalError("there is no base file to rewrite")
         reader = BaseFileReader(self._store)
-        base = reconcile(reader.rows(base_file), self._schema)
         self._rows_in += rows.num_rows
-        merged = self._merge(base, rows)
+        merged = self._merge(reconcile(reader.rows(base_file), self._schema), rows)
         self._counts = {
             "inserts": merged.inserted,
             "updates": merged.updated,
@@ -161,28 +183,26 @@ class FileInProgress:
             "ignored": merged.ignored_deletes,
         }
         keys = merged.table.column(RECORD_KEY)
-        self._keys.extend(keys.chunks)
+        self._keys.add(keys)
         self._bloom = self._grown_filter(reader.bloom_filter(base_file), len(keys), merged.inserted_keys)
-        name = pa.repeat(pa.scalar(self._assignment.file_name), merged.table.num_rows)
+        name = _repeated(self._assignment.file_name, merged.table.num_rows)
         at = merged.table.schema.get_field_index(FILE_NAME)
         self._writer.write(merged.table.set_column(at, self._schema.field(FILE_NAME), name))
 
     def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
-        config = self._context.config
-        deletes = _deletes(self._context.operation, rows)
+        rule = merge_rule(self._context.config)
+        deletes = _deletes(self._context, rows)
         complete = self._meta.complete(rows, self._schema)
         if not self._assignment.match_keys:
             kept = complete.filter(pa.array(~deletes)) if deletes.any() else complete
             joined = pa.concat_tables([base, kept])
             ignored = int(deletes.sum())
             return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
-        mode = config.merge_mode
-        lacks_order = any(name not in rows.column_names for name in config.ordering_fields)
-        if self._context.operation is WriteOperation.DELETE or lacks_order:
-            mode = MergeMode.COMMIT_TIME_ORDERING  # without an event time the later write wins
+        if self._context.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
+            rule = rule.without_order()  # without an event time the later write wins
         present = frozenset((*META_COLUMNS, *rows.column_names))
         columns = None if present.issuperset(self._schema.names) else present
-        return merge_into_base(base, Incoming(complete, deletes, columns), config.ordering_fields, mode)
+        return merge_into_base(base, Incoming(complete, deletes, columns), rule=rule)
 
     def _grown_filter(self, old: BloomFilter | None, num_keys: int, new_keys: pa.ChunkedArray) -> BloomFilter | None:
         # The old bits stay (a filter may only err towards "present"); past its planned size a fresh one is built.
@@ -200,11 +220,12 @@ class FileInProgress:
             StorageError: the store does not say whether the file is there.
         """
         self._check_counts()
-        keys = pa.chunked_array(self._keys, pa.string())
-        low, high = key_range(keys)
-        footers = key_footers(KeySummary(low, high, self._filter(keys)), self._context.file_schema_text)
+        # A filter takes its bits eight times over while it is made: what the rows took goes back to the system first.
+        pa.default_memory_pool().release_unused()
+        footers = key_footers(KeySummary(*self._keys.range, self._filter()), self._context.file_schema_text)
         footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
         self._writer.close(footers)
+        self._keys.close()
         outcome = self._sink.put_if_absent()
         if outcome is PutOutcome.DONE:
             counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
@@ -214,13 +235,14 @@ class FileInProgress:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
         return found
 
-    def _filter(self, keys: pa.ChunkedArray) -> BloomFilter | None:
+    def _filter(self) -> BloomFilter | None:
         if not self._settings.flag("hoodie.parquet.bloom.filter.enabled"):
             return None
         if self._bloom is not None:
             return self._bloom
-        bloom = _new_filter(self._settings, len(keys))
-        bloom.add(keys)
+        bloom = _new_filter(self._settings, len(self._keys))
+        for keys in self._keys.pieces():
+            bloom.add(keys)
         return bloom
 
     def _check_counts(self) -> None:
@@ -237,16 +259,15 @@ def _new_filter(settings: Settings, num_keys: int) -> BloomFilter:
     return BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
 
 
-def _deletes(operation: WriteOperation, rows: pa.Table) -> Mask:
-    if operation is WriteOperation.DELETE:
+def _deletes(context: WriteContext, rows: pa.Table) -> Mask:
+    if context.operation is WriteOperation.DELETE:
         return np.ones(rows.num_rows, dtype=bool)
-    flags: Mask = np.zeros(rows.num_rows, dtype=bool)
-    # A bulk insert writes rows as they are; elsewhere a row may mark itself, or have moved to another partition.
-    marks = () if operation is WriteOperation.BULK_INSERT else (IS_DELETED, MOVED_AWAY)
-    for name in marks:
-        if name in rows.column_names:
-            marked = pc.fill_null(rows.column(name), False).combine_chunks()
-            flags |= marked.to_numpy(zero_copy_only=False)
+    if context.operation is WriteOperation.BULK_INSERT:
+        return np.zeros(rows.num_rows, dtype=bool)  # writes rows as they are
+    # Elsewhere a row may mark itself, or have moved to another partition.
+    flags = marked_deletes(rows, merge_rule(context.config))
+    if MOVED_AWAY in rows.column_names:
+        flags |= to_mask(pc.fill_null(rows.column(MOVED_AWAY), False))
     return flags
 
 
@@ -265,11 +286,11 @@ class _MetaColumns:
         first = self._next
         self._next += count
         made: Mapping[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
-            COMMIT_TIME: lambda: pa.repeat(pa.scalar(self._instant), count),
+            COMMIT_TIME: lambda: _repeated(self._instant, count),
             COMMIT_SEQNO: lambda: self._numbered(first, count),
             RECORD_KEY: lambda: rows.column(RECORD_KEY) if RECORD_KEY in present else self._numbered(first, count),
-            PARTITION_PATH: lambda: pa.repeat(pa.scalar(str(self._assignment.partition)), count),
-            FILE_NAME: lambda: pa.repeat(pa.scalar(self._assignment.file_name), count),
+            PARTITION_PATH: lambda: _repeated(str(self._assignment.partition), count),
+            FILE_NAME: lambda: _repeated(self._assignment.file_name, count),
         }
         columns = []
         for field in schema:
@@ -284,6 +305,13 @@ class _MetaColumns:
     def _numbered(self, first: int, count: int) -> pa.Array:
         # Sequence numbers and generated keys have one form (spec 4.5, 4.6).
         return build_auto_keys(self._instant, self._assignment.sequence, first, count)
+
+
+def _repeated(text: str, count: int) -> pa.ChunkedArray:
+    """Return a column of one text; its chunks share their bytes, a file name's column would outweigh the data's."""
+    chunk = pa.repeat(pa.scalar(text), min(count, _CONSTANT_ROWS))
+    whole, rest = divmod(count, _CONSTANT_ROWS)
+    return pa.chunked_array([*([chunk] * whole if count >= _CONSTANT_ROWS else []), chunk.slice(0, rest)], pa.string())
 
 
 def _status(

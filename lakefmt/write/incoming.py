@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
+from lakefmt.filegroups.merge_batch import combine_rows
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
 from lakefmt.values import META_COLUMNS
+from lakefmt.values_merge import MergeRule
 
-__all__ = ["KeyedBatch", "SupportsArrow", "key_batch", "open_stream", "read_all", "record_keys"]
+__all__ = ["KeyedBatch", "SupportsArrow", "combine", "key_batch", "open_stream", "read_all", "record_keys"]
 
 
 @runtime_checkable
@@ -149,3 +152,22 @@ def key_batch(spec: KeySpec, table: pa.Table, schema: pa.Schema, *, allow_null_e
     keys = build_record_keys(spec, conformed)
     flat = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     return KeyedBatch(conformed, flat, partitions)
+
+
+def combine(batch: KeyedBatch, rule: MergeRule, *, across_partitions: bool) -> KeyedBatch:
+    """Leave one record per key (per key and partition unless `across_partitions`): the table's rule makes it.
+
+    Raises:
+        InvalidKey: the table's keys are generated.
+        InvalidInputError: an ordering value is not what the rule needs.
+    """
+    keys = record_keys(batch)
+    codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    if not across_partitions:
+        places = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = codes * max(1, len(batch.partitions.dictionary)) + places
+    combined = combine_rows(batch.table, codes, rule)
+    if combined is None:
+        return batch
+    winners = pa.array(combined.winners)
+    return KeyedBatch(combined.table, keys.take(winners), batch.partitions.take(winners))

@@ -11,16 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.merge import Mask, incoming_wins
+from lakefmt.filegroups.merge_values import has_order, ordering_columns
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.index import Located
-from lakefmt.table_config import TableConfig
-from lakefmt.values import RECORD_KEY, MergeMode
+from lakefmt.schema import reconcile
+from lakefmt.table_config import TableConfig, merge_rule
+from lakefmt.values import RECORD_KEY
+from lakefmt.values_merge import Order
 from lakefmt.write.assign import Routes, group_rows
 from lakefmt.write.incoming import KeyedBatch, record_keys
 
-__all__ = ["split_moves"]
+__all__ = ["elsewhere", "fill_from_stored", "split_moves"]
 
 
 def split_moves(
@@ -44,16 +48,23 @@ def split_moves(
     """
     if not update_partition:
         return Routes(located)
-    elsewhere = _elsewhere(batch, located, slices)
-    stay = Located(located.rows[~elsewhere], located.slices[~elsewhere], located.steps)
-    leave = Located(located.rows[elsewhere], located.slices[elsewhere])
-    if config.merge_mode is not MergeMode.EVENT_TIME_ORDERING or not len(leave.rows):
+    moved = elsewhere(batch, located, slices)
+    stay = Located(located.rows[~moved], located.slices[~moved], located.steps)
+    leave = Located(located.rows[moved], located.slices[moved])
+    rule = merge_rule(config)
+    if rule.partial is not None and len(leave.rows):
+        raise UnsupportedFeature(
+            f"{len(leave.rows)} rows would move to another partition, and the table completes rows from stored ones, "
+            "which lakefmt does not do on the way: keep their partition, or write them with Spark"
+        )
+    if not has_order(rule.stored, batch.table.column_names) or not len(leave.rows):
         return Routes(stay, leave)
-    wins = _wins(batch, leave, slices, config.ordering_fields, reader)
+    wins = _wins(batch, leave, slices, rule.stored, reader)
     return Routes(stay, Located(leave.rows[wins], leave.slices[wins]), np.unique(leave.rows[~wins]))
 
 
-def _elsewhere(batch: KeyedBatch, located: Located, slices: Sequence[FileSlice]) -> Mask:
+def elsewhere(batch: KeyedBatch, located: Located, slices: Sequence[FileSlice]) -> Mask:
+    """Return for each row found whether its key is stored in another partition than its own."""
     stored = pa.array([piece.partition for piece in slices], pa.string())
     mine = batch.partitions.take(pa.array(located.rows)).cast(pa.string())
     theirs = stored.take(pa.array(located.slices))
@@ -61,19 +72,57 @@ def _elsewhere(batch: KeyedBatch, located: Located, slices: Sequence[FileSlice])
     return differs
 
 
-def _wins(
-    batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], ordering: Sequence[str], reader: BaseFileReader
-) -> Mask:
+def _wins(batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], order: Order, reader: BaseFileReader) -> Mask:
     wins = np.ones(len(leave.rows), dtype=bool)
     keys = record_keys(batch)
+    columns = list(dict.fromkeys(field.split(".", 1)[0] for field in order.fields))
     for number, pairs in group_rows(leave.slices, np.arange(len(leave.rows))):
         base = slices[number].base
-        if base is None or any(name not in batch.table.column_names for name in ordering):
+        if base is None:
             continue
-        stored = reader.rows(base, [RECORD_KEY, *ordering])
-        rows = pa.array(leave.rows[pairs])
-        at = pc.index_in(keys.take(rows), value_set=stored.column(RECORD_KEY).combine_chunks())
-        new = [batch.table.column(name).take(rows).combine_chunks() for name in ordering]
-        old = [stored.column(name).take(at).combine_chunks() for name in ordering]
-        wins[pairs] = incoming_wins(new, old)
+        stored = reader.rows(base, [RECORD_KEY, *columns])
+        rows = leave.rows[pairs]
+        at = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
+        new = ordering_columns(batch.table, order, rows)
+        wins[pairs] = incoming_wins(new, ordering_columns(stored, order, at.to_numpy()))
     return wins
+
+
+def fill_from_stored(
+    batch: KeyedBatch, located: Located, slices: Sequence[FileSlice], schema: pa.Schema, reader: BaseFileReader
+) -> KeyedBatch:
+    """Return partial rows with every column of `schema`: what they lack comes from the stored rows, else it is null.
+
+    A partial row that moves to another partition is written there as a whole, so it has to bring what was stored.
+
+    Args:
+        batch: rows that may lack columns.
+        located: where their keys are stored, in any partition.
+        slices: the slices that `located` counts.
+        schema: the table's columns.
+        reader: reads the stored rows.
+    """
+    lacking = [field for field in schema if field.name not in batch.table.column_names]
+    keys = record_keys(batch)
+    source = np.full(batch.num_rows, -1, np.int64)
+    parts: list[pa.Table] = []
+    count = 0
+    for number, rows in group_rows(located.slices, located.rows):
+        base = slices[number].base
+        if base is None:
+            continue
+        stored = reconcile(reader.rows(base, [RECORD_KEY, *(f.name for f in lacking)]), _with_key(lacking))
+        at = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
+        parts.append(stored.take(at))
+        source[rows] = np.arange(count, count + len(rows))
+        count += len(rows)
+    everything = pa.concat_tables([*parts, _with_key(lacking).empty_table()])
+    at = pa.array(source, mask=source < 0)
+    table = batch.table
+    for field in lacking:
+        table = table.append_column(field, everything.column(field.name).take(at))
+    return KeyedBatch(table.select(schema.names), batch.keys, batch.partitions)
+
+
+def _with_key(fields: Sequence[pa.Field]) -> pa.Schema:
+    return pa.schema([pa.field(RECORD_KEY, pa.string()), *fields])

@@ -6,49 +6,47 @@ Each room takes a value and leaves a value; the two last ones have effects. ``ta
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from threading import Lock
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config import Settings
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.merge import choose_survivors
 from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.keys import KeySpec
 from lakefmt.storage.api import ObjectStore
-from lakefmt.values import RECORD_KEY, IdSource, MergeMode, PartitionPath, WriteOperation
+from lakefmt.values import RECORD_KEY, IdSource, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, group_rows, new_file, rewrite_file
 from lakefmt.write.changes import DoomedKeys
-from lakefmt.write.files import MOVED_AWAY, FileInProgress, prepare, write_assigned
-from lakefmt.write.incoming import KeyedBatch, key_batch, read_all, record_keys
+from lakefmt.write.files import MOVED_AWAY, ROW_GROUP_BYTES, FileInProgress, prepare, write_assigned
+from lakefmt.write.incoming import KeyedBatch, key_batch, record_keys
 from lakefmt.write.moves import split_moves
-from lakefmt.write.sorting import sort_stream
+from lakefmt.write.sorting import gather_windows, sort_stream
 from lakefmt.write.values import WriteContext, WriteStatus
 
-__all__ = ["append_files", "assign", "assign_deletes", "combine", "file_sizing", "route", "stream_files", "write_all"]
+__all__ = ["append_files", "assign", "assign_deletes", "file_sizing", "route", "stream_files", "write_all"]
+
+Rows = npt.NDArray[np.int64]
+T = TypeVar("T")
+U = TypeVar("U")
 
 _FIRST_GUESS_OF_COMPRESSION = 0.4
 #: Spreads a window over partitions without cutting.
 _ONE_FILE = FileSizing(1 << 62, 0, 1.0)
 _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
-
-
-def combine(batch: KeyedBatch, ordering: Sequence[str], mode: MergeMode, *, across_partitions: bool) -> KeyedBatch:
-    """Leave one record per key (per key and partition unless `across_partitions`): the table's rule chooses it."""
-    codes = record_keys(batch).dictionary_encode().indices.to_numpy().astype(np.int64)
-    if not across_partitions:
-        places = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = codes * max(1, len(batch.partitions.dictionary)) + places
-    columns = [batch.table.column(name) for name in ordering if name in batch.table.column_names]
-    kept = choose_survivors(codes, columns, mode)
-    return batch if kept is None else batch.take(pa.array(kept))
+_MIN_COPY_BYTES = 4 << 20
+#: Keys of open files take at most this part of the window's bytes; more of them wait on the disk.
+_KEY_PARTS = 8
 
 
 def file_sizing(access: TableAccess, state: TableState, settings: Settings, sample: pa.Table | None) -> FileSizing:
@@ -141,16 +139,26 @@ def append_files(context: WriteContext, batch: KeyedBatch, sizing: FileSizing, i
 
 def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
     """Return an assignment's rows with their record keys, the way the workers take them."""
-    rows = assigned.rows
-    everything = len(rows) == batch.num_rows and bool((np.diff(rows) == 1).all())
-    table = batch.table if everything else batch.table.take(pa.array(rows))
-    if batch.keys is not None:
-        keys = batch.keys if everything else batch.keys.take(pa.array(rows))
-        # A delete by key carries no columns, and a table without columns has no rows to add to.
-        table = table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
+    table = _pick(batch, assigned.rows)
     if assigned.leaving is not None:
         table = table.append_column(MOVED_AWAY, pa.array(assigned.leaving))
     return table
+
+
+def _pick(batch: KeyedBatch, rows: Rows) -> pa.Table:
+    """Return rows by number with their record keys; rows that follow one another are not copied."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+        first = int(rows[0])
+        table = batch.table.slice(first, len(rows))
+        keys = None if batch.keys is None else batch.keys.slice(first, len(rows))
+    else:
+        numbers = pa.array(rows)
+        table = batch.table.take(numbers)
+        keys = None if batch.keys is None else batch.keys.take(numbers)
+    if keys is None:
+        return table
+    # A delete by key carries no columns, and a table without columns has no rows to add to.
+    return table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
 
 
 def write_all(
@@ -161,21 +169,26 @@ def write_all(
     def write(one: Assigned) -> WriteStatus:
         return write_assigned(store, context, one.assignment, [route(batch, one)])
 
-    threads = context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
-    if threads == 1 or len(assigned) < 2:
-        return [write(one) for one in assigned]
-    with ThreadPoolExecutor(min(threads, len(assigned))) as pool:
-        return list(pool.map(write, assigned))
+    pa.default_memory_pool().release_unused()  # what the look-up took
+    return _side_by_side(_threads(context), write, assigned)
+
+
+def _threads(context: WriteContext) -> int:
+    return context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
+
+
+def _side_by_side(threads: int, work: Callable[[T], U], items: Sequence[T]) -> list[U]:
+    if threads == 1 or len(items) < 2:
+        return [work(item) for item in items]
+    # Threads that end give back what Arrow's allocator keeps for each of them.
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        return list(pool.map(work, items))
 
 
 def _sort_key(batch: KeyedBatch) -> pa.Array:
     """Return each row's partition and key as one string: the order of a sorted bulk insert."""
     names = batch.partitions.cast(pa.string())
     return names if batch.keys is None else pc.binary_join_element_wise(names, batch.keys, "\x00")
-
-
-def _sorted(batch: KeyedBatch) -> KeyedBatch:
-    return batch.take(pc.sort_indices(_sort_key(batch)))
 
 
 def stream_files(
@@ -191,49 +204,29 @@ def stream_files(
 
     Rows wait in a window until it is full; then each partition's part becomes a row group of its file.
     """
-    settings = context.settings
-    window_bytes = settings.integer("lakefmt.write.window.bytes")
-    allow_null = settings.text("lakefmt.write.null_list_elements") == "allow"
+    window_bytes = context.settings.integer("lakefmt.write.window.bytes")
+    allow_null = context.settings.text("lakefmt.write.null_list_elements") == "allow"
+    keyed = partial(key_batch, spec, schema=schema, allow_null_elements=allow_null)
     statuses: list[WriteStatus] = []
     rows_in = 0
     with ExitStack() as stack:
         writer: _PartitionWriter | None = None
-        windows = _windows(tables, window_bytes // 4 if sort == "global" else window_bytes)
         if sort == "global":
-            windows = sort_stream(windows, lambda t: _sort_key(key_batch(spec, t, schema)), window_bytes)
+            windows = sort_stream(tables, lambda table: _sort_key(keyed(table)), window_bytes)
+        else:
+            windows = gather_windows(tables, window_bytes)
         for window in windows:
             if writer is None:
                 writer = _PartitionWriter(access, context, sizing(window), stack)
-            batch = key_batch(spec, window, schema, allow_null_elements=allow_null)
             rows_in += window.num_rows
-            statuses += writer.write(_sorted(batch) if sort == "partition" else batch)
+            statuses += writer.write(keyed(window), in_order=sort == "partition")
+            # What is freed goes back to the system; what is still named would be held while the next rows gather.
+            del window
             if sort == "global":
                 statuses += writer.finish_passed()
         if writer is not None:
             statuses += writer.close()
     return statuses, rows_in
-
-
-def _windows(tables: Iterable[pa.Table], window_bytes: int) -> Iterator[pa.Table]:
-    waiting: list[pa.Table] = []
-    held = 0
-    for table in tables:
-        for piece in _slices_of(table, window_bytes):
-            waiting.append(piece)
-            held += piece.nbytes
-            if held >= window_bytes:
-                yield read_all(waiting[0].schema, waiting)
-                waiting, held = [], 0
-    if waiting:
-        yield read_all(waiting[0].schema, waiting)
-
-
-def _slices_of(table: pa.Table, window_bytes: int) -> Iterator[pa.Table]:
-    if not table.num_rows:
-        return
-    step = max(1, int(table.num_rows * window_bytes / max(table.nbytes, 1)))
-    for start in range(0, table.num_rows, step):
-        yield table.slice(start, step)
 
 
 class _PartitionWriter:
@@ -247,35 +240,57 @@ class _PartitionWriter:
         self._open: dict[PartitionPath, FileInProgress] = {}
         self._next_sequence = 0
         self._starting = Lock()
-        threads = context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
-        self._pool = stack.enter_context(ThreadPoolExecutor(threads))
+        self._threads = _threads(context)
+        self._window_bytes = context.settings.integer("lakefmt.write.window.bytes")
 
-    def write(self, batch: KeyedBatch) -> list[WriteStatus]:
-        """Append a window's rows to their partitions' files; returns what was finished."""
-        pieces = [
-            (a.assignment.partition, route(batch, a))
-            for a in assign_rows(batch.partitions, Routes(None), [], _ONE_FILE, self._context.instant, lambda: "window")
-        ]
-        for partition, _ in pieces:
-            if partition not in self._open:
-                self._open[partition] = self._start(partition)
-        return [done for finished in self._pool.map(self._append, pieces) for done in finished]
+    def write(self, batch: KeyedBatch, *, in_order: bool = False) -> list[WriteStatus]:
+        """Append a window's rows to their partitions' files; returns what was finished.
 
-    def _append(self, piece: tuple[PartitionPath, pa.Table]) -> list[WriteStatus]:
-        partition, rows = piece
+        Args:
+            batch: the rows.
+            in_order: sort them by partition and key first.
+        """
+        order = pc.sort_indices(_sort_key(batch)).to_numpy().astype(np.int64) if in_order else None
+        places = batch.partitions if order is None else batch.partitions.take(pa.array(order))
+        parts = assign_rows(places, Routes(None), [], _ONE_FILE, self._context.instant, lambda: "window")
+        for part in parts:
+            if part.assignment.partition not in self._open:
+                self._open[part.assignment.partition] = self._start(part.assignment.partition)
+        step = self._rows_at_once(batch, len(parts))
+
+        def append(part: Assigned) -> list[WriteStatus]:
+            rows = part.rows if order is None else order[part.rows]
+            return self._append(batch, part.assignment.partition, rows, step)
+
+        done = [status for finished in _side_by_side(self._threads, append, parts) for status in finished]
+        self._spill_keys()
+        return done
+
+    def _rows_at_once(self, batch: KeyedBatch, parts: int) -> int:
+        """Return how many rows a thread copies at a time: all threads together hold at most half a window twice."""
+        share = self._window_bytes // (2 * max(1, min(self._threads, parts)))
+        held = min(ROW_GROUP_BYTES, max(_MIN_COPY_BYTES, share))
+        return max(1, int(batch.num_rows * held / max(1, batch.table.nbytes)))
+
+    def _append(self, batch: KeyedBatch, partition: PartitionPath, rows: Rows, step: int) -> list[WriteStatus]:
         finished = []
-        while rows.num_rows:
+        while len(rows):
             file = self._open[partition]
             room = max(1, self._sizing.room(file.size_bytes)) if file.num_rows else self._sizing.rows_per_file
-            file.append(rows.slice(0, room))
-            rows = rows.slice(room)
-            if rows.num_rows or file.size_bytes >= self._sizing.max_bytes:
+            file.append(_pick(batch, rows[: min(room, step)]))
+            rows = rows[min(room, step) :]
+            if file.size_bytes >= self._sizing.max_bytes or (len(rows) and room <= step):
                 finished.append(file.finish())
-                if rows.num_rows:
+                if len(rows):
                     self._open[partition] = self._start(partition)
                 else:
                     del self._open[partition]
         return finished
+
+    def _spill_keys(self) -> None:
+        if sum(file.held_bytes for file in self._open.values()) > self._window_bytes // _KEY_PARTS:
+            for file in self._open.values():
+                file.spill()
 
     def _start(self, partition: PartitionPath) -> FileInProgress:
         with self._starting:
@@ -287,8 +302,8 @@ class _PartitionWriter:
     def finish_passed(self) -> list[WriteStatus]:
         """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""
         passed = sorted(self._open)[:-1]
-        return list(self._pool.map(FileInProgress.finish, [self._open.pop(path) for path in passed]))
+        return _side_by_side(self._threads, FileInProgress.finish, [self._open.pop(path) for path in passed])
 
     def close(self) -> list[WriteStatus]:
         """Finish every open file."""
-        return list(self._pool.map(FileInProgress.finish, self._open.values()))
+        return _side_by_side(self._threads, FileInProgress.finish, list(self._open.values()))

@@ -19,18 +19,19 @@ import pyarrow as pa
 from lakefmt.errors import CommitConflict, LakefmtError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import services_of
-from lakefmt.index import Index, IndexKeys, choose_index, key_files
+from lakefmt.index import Index, IndexKeys, choose_index, key_files, moves_between_partitions
 from lakefmt.schema import avro_to_arrow, evolve
+from lakefmt.table_config import merge_rule
 from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
 from lakefmt.write.changes import DoomedKeys
 from lakefmt.write.conversation import LiveWrite, abort_write, begin_write, commit_write, rehearse_write
-from lakefmt.write.incoming import KeyedBatch, key_batch, open_stream, read_all, record_keys
+from lakefmt.write.incoming import KeyedBatch, combine, key_batch, open_stream, read_all, record_keys
+from lakefmt.write.moves import elsewhere, fill_from_stored
 from lakefmt.write.pipeline import (
     append_files,
     assign,
     assign_deletes,
-    combine,
     file_sizing,
     route,
     stream_files,
@@ -213,11 +214,19 @@ class WriteSession:
         batch = key_batch(spec, table, schema, allow_null_elements=allow)
         if self._request.operation not in _APPENDS:
             record_keys(batch)
-        if not self._combines():
+        if self._combines():
+            batch = combine(batch, merge_rule(self.state.config), across_partitions=self.index().is_global)
+        if self._request.partial and moves_between_partitions(self.index()):
+            return self._completed(batch)
+        return batch
+
+    def _completed(self, batch: KeyedBatch) -> KeyedBatch:
+        """Give partial rows the stored values they lack, when some of them move to another partition."""
+        slices = self.access.slices(self.state)
+        located = self.index().locate(IndexKeys(record_keys(batch), batch.partitions), slices, key_files(self.access))
+        if not elsewhere(batch, located, slices).any():
             return batch
-        config = self.state.config
-        across = self.index().is_global
-        return combine(batch, config.ordering_fields, config.merge_mode, across_partitions=across)
+        return fill_from_stored(batch, located, slices, avro_to_arrow(self.context.schema_text), self.access.reader)
 
     def _combines(self) -> bool:
         operation = self._request.operation

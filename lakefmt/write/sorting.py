@@ -1,13 +1,17 @@
 """A global sort that spills: any amount of rows in bounded memory, by columns (effects on a temporary directory).
 
-Runs are sorted in memory and written as Arrow files; splitters sampled from all runs cut the key space into ranges that
+Runs are sorted in memory and written as Arrow files; keys sampled from all runs cut the key space into ranges that
 fit; each range is gathered from every run, batch by batch, sorted and handed on. No row is ever looked at in Python.
+A run, and a range, is an eighth of what may be held: rows are there up to three times while they are put in order, and
+whoever takes them needs room, too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,10 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["sort_stream"]
+from lakefmt.write.incoming import read_all
+from lakefmt.write.spilling import spilling
+
+__all__ = ["gather_windows", "sort_stream"]
 
 _SAMPLES_PER_RUN = 256
-_BATCH_ROWS = 16 * 1024
+#: A run, and a range, is this part of the memory.
+_PARTS = 8
+#: A batch of a run is this part of the memory: at the ends of a range, a part of a batch holds the whole of it.
+_BATCH_PARTS = 1024
+_MIN_BATCH_BYTES = 16 << 10
 SORT_KEY = "_lakefmt_sort_key"
 
 
@@ -33,69 +44,136 @@ class _Run:
     lasts: pa.Array
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A place in the order: before all rows with this key, or after them; no key: before or after everything."""
+
+    key: pa.Scalar | None
+    after: bool
+
+
+def gather_windows(tables: Iterable[pa.Table], window_bytes: int) -> Iterator[pa.Table]:
+    """Yield the rows of a stream in tables of about `window_bytes`; nothing of one is held while the next is gathered.
+
+    Raises:
+        SchemaMismatch: a later table has other columns than the first.
+
+    Example:
+        >>> [t.num_rows for t in gather_windows([pa.table({"n": range(5)})] * 2, 48)]
+        [6, 4]
+    """
+    waiting: list[pa.Table] = []
+    held = 0
+    for table in tables:
+        row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
+        start = 0
+        while start < table.num_rows:
+            waiting.append(table.slice(start, math.ceil((window_bytes - held) / row_bytes)))
+            start += waiting[-1].num_rows
+            held += max(1, waiting[-1].nbytes)
+            if held >= window_bytes:
+                yield _emptied(waiting)
+                held = 0
+        del table
+    if waiting:
+        yield _emptied(waiting)
+
+
+def _emptied(waiting: list[pa.Table]) -> pa.Table:
+    whole = read_all(waiting[0].schema, waiting)
+    waiting.clear()
+    return whole
+
+
 def sort_stream(
-    windows: Iterable[pa.Table], sort_key: Callable[[pa.Table], pa.Array], memory_bytes: int
+    tables: Iterable[pa.Table], sort_key: Callable[[pa.Table], pa.Array], memory_bytes: int
 ) -> Iterator[pa.Table]:
-    """Yield the rows of all windows in the order of `sort_key`, in tables of about a quarter of `memory_bytes`.
+    """Yield the rows of a stream in the order of `sort_key`, in tables of about an eighth of `memory_bytes`.
 
     Args:
-        windows: tables that fit into memory one at a time.
+        tables: the rows; a table that is not held by anybody else is let go as soon as it is read.
         sort_key: gives each row a string; rows are ordered by its bytes.
-        memory_bytes: what may be held.
+        memory_bytes: what may be held; whoever takes the tables is left about a half of it.
+
+    Raises:
+        StorageError: the temporary directory could not take the rows.
 
     Example:
         >>> one, two = pa.table({"k": ["d", "a"]}), pa.table({"k": ["c", "b"]})
         >>> [t["k"].to_pylist() for t in sort_stream([one, two], lambda t: t["k"].combine_chunks(), 1 << 20)]
         [['a', 'b', 'c', 'd']]
     """
+    range_bytes = max(1, memory_bytes // _PARTS)
     with TemporaryDirectory(prefix="lakefmt-sort-") as directory:
-        runs = [_spill(Path(directory) / f"{n}.arrow", w, sort_key(w)) for n, w in enumerate(windows) if w.num_rows]
-        if not runs:
-            return
-        splitters = _splitters(runs, memory_bytes)
-        for low, high in zip([None, *splitters], [*splitters, None], strict=True):
-            pieces = [_between(run, low, high) for run in runs]
-            table = pa.concat_tables([p for p in pieces if p.num_rows] or pieces[:1])
-            if table.num_rows:
-                yield table.take(pc.sort_indices(table.column(SORT_KEY))).drop_columns([SORT_KEY])
+        runs: list[_Run] = []
+        for window in gather_windows(tables, range_bytes):
+            path = Path(directory) / f"{len(runs)}.arrow"
+            runs.append(_spill(path, window, sort_key(window), max(_MIN_BATCH_BYTES, memory_bytes // _BATCH_PARTS)))
+            del window
+            _release()
+        for low, high in pairwise(_cuts(runs, range_bytes)):
+            pieces = (piece for run in runs for piece in _between(run, low, high))
+            if low.key is not None and low.key == high.key:
+                yield from gather_windows((piece.drop_columns([SORT_KEY]) for piece in pieces), range_bytes)
+            elif found := list(pieces):
+                yield _in_order(found)
+            _release()
 
 
-def _spill(path: Path, table: pa.Table, key: pa.Array) -> _Run:
+def _release() -> None:
+    # Freed memory goes back to the system, or the next step's larger pieces come on top of it.
+    pa.default_memory_pool().release_unused()
+
+
+def _spill(path: Path, table: pa.Table, key: pa.Array, batch_bytes: int) -> _Run:
     order = pc.sort_indices(key)
-    ordered = table.take(order).append_column(SORT_KEY, key.take(order)).combine_chunks()
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, ordered.schema) as writer:
-        writer.write_table(ordered, max_chunksize=_BATCH_ROWS)
+    ordered = table.append_column(SORT_KEY, key).take(order)
+    rows = max(1, int(batch_bytes * ordered.num_rows / max(1, ordered.nbytes)))
+    with spilling(), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, ordered.schema) as writer:
+        writer.write_table(ordered, max_chunksize=rows)
     keys, last = ordered.column(SORT_KEY).combine_chunks(), ordered.num_rows - 1
     at = np.linspace(0, last, min(_SAMPLES_PER_RUN, ordered.num_rows)).astype(np.int64)
-    starts = np.arange(0, ordered.num_rows, _BATCH_ROWS)
-    ends = np.minimum(starts + _BATCH_ROWS - 1, last)
+    starts = np.arange(0, ordered.num_rows, rows)
+    ends = np.minimum(starts + rows - 1, last)
     samples, firsts, lasts = (keys.take(pa.array(rows)) for rows in (at, starts, ends))
     return _Run(path, ordered.nbytes, samples, firsts, lasts)
 
 
-def _splitters(runs: Sequence[_Run], memory_bytes: int) -> list[pa.Scalar]:
-    total = sum(run.num_bytes for run in runs)
-    ranges = max(1, -(-total * 4 // max(1, memory_bytes)))
-    if ranges == 1:
-        return []
-    samples = pa.concat_arrays([run.samples for run in runs])
-    ordered = samples.take(pc.sort_indices(samples))
-    at = np.linspace(0, len(ordered) - 1, int(ranges) + 1)[1:-1].astype(np.int64)
-    chosen = pc.unique(ordered.take(pa.array(at)))
-    return [chosen[n] for n in range(len(chosen))]
+def _cuts(runs: Sequence[_Run], range_bytes: int) -> list[_Cut]:
+    """Return where the ranges begin and end; a key that fills a range has one of its own, where nothing is sorted."""
+    ranges = -(-sum(run.num_bytes for run in runs) // range_bytes)
+    cuts = [_Cut(None, after=False)]
+    if ranges > 1:
+        samples = pa.concat_arrays([run.samples for run in runs])
+        ordered = samples.take(pc.sort_indices(samples))
+        at = np.linspace(0, len(ordered) - 1, int(ranges) + 1)[1:-1].astype(np.int64)
+        chosen = pc.value_counts(ordered.take(pa.array(at)))
+        for key, often in zip(chosen.field("values"), chosen.field("counts").to_numpy(), strict=True):
+            cuts += [_Cut(key, after=False), _Cut(key, after=True)][: min(2, often)]
+    return [*cuts, _Cut(None, after=True)]
 
 
-def _between(run: _Run, low: pa.Scalar | None, high: pa.Scalar | None) -> pa.Table:
-    """Read the rows of a run whose key is at least `low` and below `high`; only batches that hold some are read."""
-    first = 0 if low is None else _count_below(run.lasts, low)
-    last = len(run.firsts) if high is None else _count_below(run.firsts, high)
+def _between(run: _Run, low: _Cut, high: _Cut) -> Iterator[pa.Table]:
+    """Yield the rows of a run between two cuts; only batches that hold some are read."""
+    first, last = _count_below(run.lasts, low), _count_below(run.firsts, high)
     with pa.OSFile(str(run.path)) as source, pa.ipc.open_file(source) as reader:
-        table = pa.Table.from_batches([reader.get_batch(n) for n in range(first, last)], reader.schema)
-    keys = table.column(SORT_KEY)
-    begin = 0 if low is None else _count_below(keys, low)
-    end = len(keys) if high is None else _count_below(keys, high)
-    return table.slice(begin, end - begin)
+        for number in range(first, last):
+            batch = reader.get_batch(number)
+            keys = batch.column(SORT_KEY)
+            begin = _count_below(keys, low) if number == first else 0
+            end = _count_below(keys, high) if number == last - 1 else len(keys)
+            if begin < end:
+                yield pa.Table.from_batches([batch.slice(begin, end - begin)])
 
 
-def _count_below(keys: pa.Array | pa.ChunkedArray, bound: pa.Scalar) -> int:
-    return int(pc.sum(pc.less(keys, bound)).as_py() or 0)
+def _count_below(keys: pa.Array, cut: _Cut) -> int:
+    if cut.key is None:
+        return len(keys) if cut.after else 0
+    compare = pc.less_equal if cut.after else pc.less
+    return int(pc.sum(compare(keys, cut.key)).as_py() or 0)
+
+
+def _in_order(pieces: list[pa.Table]) -> pa.Table:
+    table = pa.concat_tables(pieces)
+    pieces.clear()
+    return table.take(pc.sort_indices(table.column(SORT_KEY))).drop_columns([SORT_KEY])

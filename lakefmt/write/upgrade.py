@@ -4,9 +4,10 @@
 effects is the safety:
 
 1. the metadata table goes (on request), dead writes are rolled back: both are what any write does;
-2. the timeline is written a second time in the new layout, where readers of the old version do not look;
+2. the timeline is written a second time in the new layout, where readers of the old version do not look, and so are the
+   archived instants;
 3. the properties are switched: the one moment at which the table is of the new version;
-4. the old timeline files go, where readers of the new version do not look.
+4. the old timeline files go, where readers of the new version do not look. The old archive stays, as Hudi leaves it.
 
 Whoever dies before 3 leaves a table of the old version, and what was written of the new timeline is removed or written
 again by the next upgrade, because other writes may have happened meanwhile. Whoever dies after 3 leaves a table of the
@@ -16,24 +17,36 @@ or removes timeline files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from lakefmt.errors import StateError, StorageError
+from lakefmt.errors import CorruptFile, InvalidInputError, StateError, StorageError
 from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.services import TableServices, drop_metadata_table, open_services
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.bodies import BodyKind, decode_body
-from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
+from lakefmt.timeline.history_logs import ArchivedInstant, LogArchive, LogEntry
+from lakefmt.timeline.history_plan import HistoryEntry, HistoryPart, plan_of
+from lakefmt.timeline.history_writer import HistoryWriter
+from lakefmt.timeline.instant import (
+    Action,
+    Instant,
+    State,
+    comparable_action,
+    format_instant_time,
+    parse_instant_file,
+    parse_instant_time,
+)
 from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.properties_store import recover_properties, update_properties
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.view import Timeline, build_timeline
 from lakefmt.values import InstantTime, TableVersion
 from lakefmt.write.conversation import undo_dead_writes
-from lakefmt.write.services import WriteServices, drop_metadata_table, open_services
 from lakefmt.write.upgrade_plan import (
+    NEW_HISTORY,
     NEW_TIMELINE,
     OLD_TIMELINE,
     UpgradePlan,
@@ -65,29 +78,31 @@ def upgrade_table(access: TableAccess, to: int | str | TableVersion, *, dry_run:
         UnsupportedFeature: lakefmt does not write such tables, or cannot carry something over.
         WriterActive: a pending instant's writer may be alive.
         StateError: something is pending that cannot be rolled back.
+        CorruptFile: a body or the archive cannot be read.
         LockUnavailable: the table lock could not be had in time.
     """
     target = TableVersion.parse(to)
     services = open_services(access)
+    archive = LogArchive(access.store, access.load_config().history_directory)
     if dry_run:
-        return _look(services, target)
+        return _look(services, target, archive)
     with services.lock.hold() as lease:
         recover_properties(access.store, durable=services.durable)
-        plan = _look(services, target)
+        plan = _look(services, target, archive)
         if plan.source is not target:
-            plan = _prepare(services, plan)
-        _carry_out(services, plan, lease)
+            plan = _prepare(services, plan, archive)
+        _carry_out(services, plan, archive, lease)
     return plan
 
 
-def _look(services: WriteServices, target: TableVersion) -> UpgradePlan:
+def _look(services: TableServices, target: TableVersion, archive: LogArchive) -> UpgradePlan:
     config = services.access.load_config()
     timeline = _full_timeline(services, config)
     drop = services.settings.values["hoodie.metadata.enable"] is False
-    return plan_upgrade(config, target, timeline, _scene(services, config, timeline), drop_metadata=drop)
+    return plan_upgrade(config, target, timeline, _scene(services, config, timeline, archive), drop_metadata=drop)
 
 
-def _full_timeline(services: WriteServices, config: TableConfig) -> Timeline:
+def _full_timeline(services: TableServices, config: TableConfig) -> Timeline:
     """Return the timeline with sizes and modification times, which readers have no use for."""
     layout = config.version.layout
     listed = services.access.store.list(config.timeline_directory, recursive=False)
@@ -95,13 +110,15 @@ def _full_timeline(services: WriteServices, config: TableConfig) -> Timeline:
     return build_timeline((i for i in found if i is not None), layout)
 
 
-def _scene(services: WriteServices, config: TableConfig, timeline: Timeline) -> UpgradeScene:
+def _scene(services: TableServices, config: TableConfig, timeline: Timeline, archive: LogArchive) -> UpgradeScene:
     store, is_old = services.access.store, config.version.layout == 1
     hidden = [o.name for o in store.list(OLD_TIMELINE, recursive=False)]
     files = [file for group in timeline.files.values() for file in group]
+    archived = [one.completed for one in archive.load()] if is_old else []
     return UpgradeScene(
         now=_instant_time(config, services.access.clock.now()),
-        modified={
+        modified={entry.instant.file_name: _since(entry) for entry in archived if entry.transition}
+        | {
             f.file_name: _instant_time(config, datetime.fromtimestamp(f.modified, UTC))
             for f in files
             if f.is_completed and f.modified > 0
@@ -109,7 +126,7 @@ def _scene(services: WriteServices, config: TableConfig, timeline: Timeline) -> 
         clustering=_clustering_times(services, config, files) if is_old else frozenset(),
         new_timeline=tuple(o.name for o in store.list(NEW_TIMELINE)) if is_old else (),
         old_timeline=tuple(name for name in hidden if parse_instant_file(name.rpartition("/")[2], 1) is not None),
-        archive=_archive_files(services, config) if is_old else (),
+        archived=tuple(entry.instant for entry in archived),
         has_metadata_table=_METADATA_TABLE in store.list_directories(OLD_TIMELINE),
         has_schema_history=any(".schemacommit" in o.name for o in store.list(".hoodie/.schema")),
     )
@@ -120,12 +137,17 @@ def _instant_time(config: TableConfig, moment: datetime) -> InstantTime:
     return format_instant_time(moment, config.zone or moment.astimezone().tzinfo or UTC)
 
 
-def _archive_files(services: WriteServices, config: TableConfig) -> tuple[str, ...]:
-    found = services.access.store.list(config.history_directory, recursive=False)
-    return tuple(sorted(o.name for o in found if ".archive." in o.name and o.size and not o.name.endswith(".crc")))
+def _since(entry: LogEntry) -> InstantTime:
+    try:
+        parse_instant_time(entry.transition)
+    except InvalidInputError:
+        raise CorruptFile(
+            f"{entry.name} says that {entry.instant} is so since {entry.transition!r:.40}, which is no instant time"
+        ) from None
+    return InstantTime(entry.transition)
 
 
-def _clustering_times(services: WriteServices, config: TableConfig, files: Sequence[Instant]) -> frozenset[InstantTime]:
+def _clustering_times(services: TableServices, config: TableConfig, files: Sequence[Instant]) -> frozenset[InstantTime]:
     times = set()
     for file in files:
         if file.action is Action.REPLACE_COMMIT and file.state is State.REQUESTED and file.size:
@@ -136,12 +158,12 @@ def _clustering_times(services: WriteServices, config: TableConfig, files: Seque
     return frozenset(times)
 
 
-def _prepare(services: WriteServices, plan: UpgradePlan) -> UpgradePlan:
+def _prepare(services: TableServices, plan: UpgradePlan, archive: LogArchive) -> UpgradePlan:
     """Drop the metadata table, roll back what died; return the plan for what is there then."""
     if plan.drops_metadata_table:
         drop_metadata_table(services)
     undo_dead_writes(services, services.access.load_config())
-    final = _look(services, plan.target)
+    final = _look(services, plan.target, archive)
     if final.pending:
         raise StateError(
             f"{final.pending[0]} is pending and is not rolled back: finish it with the engine that made it"
@@ -149,27 +171,57 @@ def _prepare(services: WriteServices, plan: UpgradePlan) -> UpgradePlan:
     return replace(final, pending=plan.pending, drops_metadata_table=plan.drops_metadata_table)
 
 
-def _carry_out(services: WriteServices, plan: UpgradePlan, lease: Lease) -> None:
+def _carry_out(services: TableServices, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> None:
     access = services.access
     lease.check()
     if plan.source.layout != plan.target.layout:
-        _write_timeline(services, plan)
+        _write_timeline(services, plan, archive)
     if plan.properties:
         lease.check()
         update_properties(access.store, plan.properties, access.clock.now(), durable=services.durable)
     access.store.delete(plan.leftovers)
-    for directory in (OLD_TIMELINE, NEW_TIMELINE):
+    for directory in (OLD_TIMELINE, NEW_TIMELINE, NEW_HISTORY):
         remove_abandoned(access.store, directory, recursive=False)
 
 
-def _write_timeline(services: WriteServices, plan: UpgradePlan) -> None:
+def _write_timeline(services: TableServices, plan: UpgradePlan, archive: LogArchive) -> None:
     """Write the new timeline. The table is still of the old version: whatever is there, nobody has read it."""
     store = services.access.store
     store.delete(plan.stale)
-    store.make_directories([f"{NEW_TIMELINE}/history", NEW_TIMELINE])
+    store.make_directories([NEW_HISTORY, NEW_TIMELINE])
     for move in plan.moves:
         body = upgraded_body(move.instant, store.read(move.source, MAX_BODY_BYTES))
         store.put(move.target, body, durable=services.durable)
-    written = {o.name for o in store.list(NEW_TIMELINE)}
-    if written != {move.target for move in plan.moves}:
+    wanted = {move.target for move in plan.moves}
+    if plan.history:
+        wanted |= _write_history(services, plan.history, archive)
+    if {o.name for o in store.list(NEW_TIMELINE)} != wanted:
         raise StorageError(f"{NEW_TIMELINE} does not list as it was written; the table is still of the old version")
+
+
+def _write_history(services: TableServices, parts: Sequence[HistoryPart], archive: LogArchive) -> set[str]:
+    """Write the new archive from the old one, a file at a time; return the names of its files."""
+    known = {_deed(one.completed.instant): one for one in archive.load()}
+    writer = HistoryWriter(services.access.store, NEW_HISTORY, durable=services.durable)
+    files = [writer.write(part.name, _history_entries(part.instants, known, archive)) for part in parts]
+    writer.publish(1, files)
+    return {f"{NEW_HISTORY}/{name}" for name in (*(file.name for file in files), "manifest_1", "_version_")}
+
+
+def _deed(instant: Instant) -> tuple[InstantTime, Action]:
+    return instant.time, comparable_action(instant.action)
+
+
+def _history_entries(
+    instants: Sequence[Instant], known: Mapping[tuple[InstantTime, Action], ArchivedInstant], archive: LogArchive
+) -> Iterator[HistoryEntry]:
+    for instant in instants:
+        found = known.get(_deed(instant))
+        if found is None:
+            raise StateError(
+                f"{instant} left the archive while it was carried over: another program works on the table"
+            )
+        requested, inflight = (archive.body(entry) if entry else b"" for entry in (found.requested, found.inflight))
+        pending = found.requested or found.inflight
+        plan = plan_of(pending.instant.action, requested, inflight) if pending else None
+        yield HistoryEntry(instant, archive.body(found.completed) or None, plan)

@@ -9,15 +9,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
+from lakefmt.errors import CorruptFile, InvalidInputError, StateError, UnsupportedFeature
 from lakefmt.formats.avro import MAGIC
 from lakefmt.keys import key_properties, key_spec_from_properties
 from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable
 from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body, encode_body
 from lakefmt.timeline.clock import next_instant_time
+from lakefmt.timeline.history_plan import HistoryPart, plan_parts
 from lakefmt.timeline.instant import (
     Action,
     Instant,
+    comparable_action,
+    completed_action,
     format_instant_time,
     instant_file_name,
     parse_instant_time,
@@ -26,6 +29,7 @@ from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, MergeMode, TableType, TableVersion
 
 __all__ = [
+    "NEW_HISTORY",
     "NEW_TIMELINE",
     "OLD_TIMELINE",
     "TimelineMove",
@@ -40,6 +44,8 @@ __all__ = [
 #: Where the timeline is before version 8 and from then on, relative to the table.
 OLD_TIMELINE = ".hoodie"
 NEW_TIMELINE = ".hoodie/timeline"
+#: Where the archived instants are from version 8 on.
+NEW_HISTORY = f"{NEW_TIMELINE}/history"
 
 _SPEAKING_PAYLOADS = frozenset(
     {"OverwriteWithLatestAvroPayload", "DefaultHoodieRecordPayload", "EventTimeAvroPayload", ""}
@@ -52,11 +58,12 @@ class UpgradeScene:
 
     Attributes:
         now: the present as an instant time of the table's zone.
-        modified: when timeline files were last modified, by file name, as instant times of the table's zone.
+        modified: when timeline files were last modified, by file name, as instant times of the table's zone; for archived
+            instants what the archive says of that.
         clustering: times of replacecommits that carry a clustering plan.
         new_timeline: names of everything below the new layout's timeline, while the table has the old layout.
         old_timeline: names of timeline files of the old layout.
-        archive: names of the old layout's archive files.
+        archived: the completed instants in the old layout's archive, by requested time.
         has_metadata_table: whether there is a metadata table, advertised or not.
         has_schema_history: whether there are files of schema-on-read evolution.
     """
@@ -66,7 +73,7 @@ class UpgradeScene:
     clustering: frozenset[InstantTime] = frozenset()
     new_timeline: tuple[str, ...] = ()
     old_timeline: tuple[str, ...] = ()
-    archive: tuple[str, ...] = ()
+    archived: tuple[Instant, ...] = ()
     has_metadata_table: bool = False
     has_schema_history: bool = False
 
@@ -95,6 +102,7 @@ class UpgradePlan:
         drops_metadata_table: whether a metadata table is removed.
         stale: files that an upgrade which did not finish has left, removed first.
         moves: the timeline files that are written again.
+        history: the files of the new archive, with the archived instants that go into each; the old archive stays.
         properties: the changes; None removes a property.
         leftovers: the old layout's timeline files, removed last.
     """
@@ -105,6 +113,7 @@ class UpgradePlan:
     drops_metadata_table: bool = False
     stale: tuple[str, ...] = ()
     moves: tuple[TimelineMove, ...] = ()
+    history: tuple[HistoryPart, ...] = ()
     properties: Mapping[str, str | None] = field(default_factory=dict)
     leftovers: tuple[str, ...] = ()
 
@@ -121,6 +130,8 @@ class UpgradePlan:
         lines += [f"  roll back {instant}" for instant in self.pending]
         lines += [f"  remove {name}, left by an upgrade that did not finish" for name in self.stale]
         lines += [f"  write {move.target} from {move.source}" for move in self.moves]
+        for part in self.history:
+            lines.append(f"  write {NEW_HISTORY}/{part.name} with {len(part.instants)} archived instants")
         for key, value in sorted(self.properties.items()):
             lines.append(f"  remove property {key}" if value is None else f"  set {key}={value}")
         if self.leftovers:
@@ -144,6 +155,7 @@ def plan_upgrade(
         InvalidInputError: the table is of a newer version.
         MetadataTablePresent: it advertises a metadata table and nobody asked to drop it.
         UnsupportedFeature: lakefmt does not write such tables, or cannot carry something over.
+        StateError: an instant is pending and archived as completed: a roll back would take what counts.
 
     Spec 1.10.
 
@@ -168,7 +180,15 @@ def plan_upgrade(
         leftovers = scene.old_timeline if target.layout == 2 else ()
         return UpgradePlan(target, target, leftovers=_newest_first(leftovers))
     _check_upgradable(config, target, scene, drop_metadata)
-    moves = _moves(timeline, scene) if config.version.layout == 1 else ()
+    _check_pending(timeline, scene)
+    moves: tuple[TimelineMove, ...] = ()
+    history: tuple[HistoryPart, ...] = ()
+    if config.version.layout == 1:
+        # An archiving that died between its two halves leaves instants in both places: the active timeline counts.
+        archived = timeline.with_history(scene.archived).archived
+        completions = completion_times((*archived, *timeline.completed), scene.modified, scene.now)
+        moves = _moves(timeline, scene, completions)
+        history = plan_parts([_archived(instant, completions[instant.file_name]) for instant in archived])
     wanted = {move.target for move in moves}
     return UpgradePlan(
         config.version,
@@ -177,6 +197,7 @@ def plan_upgrade(
         drops_metadata_table=scene.has_metadata_table or bool(config.metadata_partitions),
         stale=tuple(sorted(name for name in scene.new_timeline if name not in wanted)),
         moves=moves,
+        history=history,
         properties=upgraded_properties(config, target),
         leftovers=_newest_first(scene.old_timeline),
     )
@@ -194,10 +215,6 @@ def _check_upgradable(config: TableConfig, target: TableVersion, scene: UpgradeS
     payload = config.properties.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
     if payload not in _SPEAKING_PAYLOADS:
         raise UnsupportedFeature(f"the table names the payload class {payload}: upgrade it with Spark")
-    if config.version is TableVersion.SIX and scene.archive:
-        raise UnsupportedFeature(
-            f"{scene.archive[0]} holds archived instants, which lakefmt does not carry over: upgrade with Spark"
-        )
     if config.version is TableVersion.SIX and scene.has_schema_history:
         raise UnsupportedFeature("the table has a history of schemas (.hoodie/.schema): upgrade it with Spark")
     spec = key_spec_from_properties(config.properties)
@@ -209,9 +226,21 @@ def _check_upgradable(config: TableConfig, target: TableVersion, scene: UpgradeS
         )
 
 
-def _moves(timeline: Timeline, scene: UpgradeScene) -> tuple[TimelineMove, ...]:
+def _check_pending(timeline: Timeline, scene: UpgradeScene) -> None:
+    pending = {(instant.time, comparable_action(instant.action)) for instant in timeline.pending}
+    for instant in scene.archived:
+        if (instant.time, comparable_action(instant.action)) in pending:
+            raise StateError(f"{instant} is archived and its pending files are not removed: remove them by hand")
+
+
+def _archived(instant: Instant, completion: InstantTime) -> Instant:
+    action = completed_action(instant.action)
+    name = instant_file_name(instant.time, action, instant.state, 2, completion)
+    return replace(instant, action=action, completion=completion, file_name=name)
+
+
+def _moves(timeline: Timeline, scene: UpgradeScene, completions: Mapping[str, InstantTime]) -> tuple[TimelineMove, ...]:
     # What is pending is rolled back before anything moves.
-    completions = completion_times(timeline.completed, scene.modified, scene.now)
     moves = []
     for instant in timeline.completed:
         completion = completions[instant.file_name]

@@ -372,6 +372,18 @@ def test_clean_shows_its_plan_and_takes_a_yes(run, trips):
     assert keys(trips) == ["c"]
 
 
+def test_archive_shows_its_plan_and_takes_a_yes(run, trips):
+    run("delete", trips, "--key", "a")
+    run("delete", trips, "--key", "b")
+    plan = json.loads(run("archive", trips, "--keep", "1", "--plan", "--json").stdout)["plan"]
+    assert plan["commits"] == 2
+    assert run("archive", trips, "--keep", "1", status=1).stderr.startswith("error[state]: ")
+    assert json.loads(run("archive", trips, "--keep", "1", "--yes", "--json").stdout) == {"plan": plan, "done": True}
+    assert [i.time for i in lakefmt.open_table(str(trips)).timeline.timeline.commits] > plan["instants"]
+    assert json.loads(run("archive", trips, "--keep", "1", "--plan", "--json").stdout)["plan"]["commits"] == 0
+    assert keys(trips) == ["c"]
+
+
 def test_rollback_of_what_is_not_there(run, trips):
     assert run("rollback", trips, "20200101000000000", "--yes", status=1).stderr.startswith(
         "error[instant_not_found]: "

@@ -84,13 +84,14 @@ def test_every_query_equals_hudi_rs(
         read(table, query="read_optimized"),
         outcome(lambda: judge.read_optimized(root, meta_columns=True)),
     )
-    if cow:
-        found.add("snapshot", read(table), outcome(lambda: judge.snapshot(root, meta_columns=True)))
-    query, options = ("snapshot", {}) if cow else ("read_optimized", OPTIMIZED)
+    found.add("snapshot", read(table), outcome(lambda: judge.snapshot(root, meta_columns=True)))
     for time in instants(table):
-        theirs = outcome(lambda at=time: judge.as_of(root, at, meta_columns=True, options=options))
-        found.add(f"as_of {time}", read(table, as_of=time, query=query), theirs)
-    for start, end in ranges(table) if cow else ():
+        theirs = outcome(lambda at=time: judge.as_of(root, at, meta_columns=True))
+        found.add(f"as_of {time}", read(table, as_of=time), theirs)
+        if not cow:
+            theirs = outcome(lambda at=time: judge.as_of(root, at, meta_columns=True, options=OPTIMIZED))
+            found.add(f"read_optimized as_of {time}", read(table, as_of=time, query="read_optimized"), theirs)
+    for start, end in ranges(table):
         found.add(
             f"incremental {start}..{end or ''}",
             outcome(lambda a=start, b=end: table.incremental(a, b, meta_columns=True)),
@@ -116,7 +117,7 @@ def test_every_query_equals_what_spark_recorded(
     real: RealTable, unpacked: Callable[[RealTable], Path], record_property: Callable[[str, object], None]
 ) -> None:
     table = open_table(str(unpacked(real)))
-    asked = {"snapshot", "as_of", "incremental"} if is_copy_on_write(table) else {"read_optimized"}
+    asked = {"snapshot", "as_of", "incremental", "read_optimized"}
     found = Comparison("spark", real.name)
     for query in real.queries():
         if query["query"] in asked:

@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefmt.storage.api import ObjectStore
 from tests.read.blocks import pack_block, pack_records
 
 REAL_ARCHIVE = Path(__file__).parents[1] / "data" / "read" / "v6_cow_archived_0150.zip"
@@ -123,3 +125,59 @@ def archive_logged(root: Path, files: Sequence[Path]) -> Path:
     target = folder / f".commits_.archive.{number}_1-0-1"
     target.write_bytes(blocks)
     return target
+
+
+def archive_in(store: ObjectStore, count: int, *, since: bool = True, keep: bool = False) -> list[str]:
+    """Archive the `count` oldest completed instants of a table of layout 1 in a store, all states of each.
+
+    Args:
+        since: whether the entries say when the instant came to its state, as those of Hudi 0.14 and later do.
+        keep: leave the active files, as an archiving does that dies between its two halves.
+    """
+    files = sorted(i for o in store.list(".hoodie", recursive=False) if (i := o.name.rpartition("/")[2])[:14].isdigit())
+    times = sorted({name[:17] for name in files if name.count(".") == 1 and not name.endswith("inflight")})[:count]
+    schema = real_entry_schema()
+    blocks, entries, gone = b"", [], []
+    for time in times:
+        mine = [name for name in files if name[:17] == time]
+        (completed,) = (name for name in mine if name.count(".") == 1 and not name.endswith("inflight"))
+        action = completed.partition(".")[2]
+        for name in sorted(mine, key=lambda name: (name.endswith("inflight"), name == completed)):
+            state = "COMPLETED" if name == completed else "INFLIGHT" if name.endswith("inflight") else "REQUESTED"
+            one = _logged(time, action, state, store.read(f".hoodie/{name}"))
+            if since:
+                one["stateTransitionTime"] = _later(time, ("REQUESTED", "INFLIGHT", "COMPLETED").index(state))
+            entries.append(one)
+            gone.append(f".hoodie/{name}")
+            if len(entries) == 4:
+                blocks, entries = blocks + pack_entries(entries, schema), []
+    blocks += pack_entries(entries, schema) if entries else b""
+    number = len(list(store.list(".hoodie/archived"))) + 1
+    store.put(f".hoodie/archived/.commits_.archive.{number}_1-0-1", blocks)
+    if not keep:
+        store.delete(gone)
+    return times
+
+
+def _later(time: str, milliseconds: int) -> str:
+    moment = datetime.strptime(time + "000", "%Y%m%d%H%M%S%f") + timedelta(milliseconds=milliseconds)
+    return moment.strftime("%Y%m%d%H%M%S%f")[:17]
+
+
+def _logged(time: str, action: str, state: str, data: bytes) -> dict[str, Any]:
+    """Return the archive entry of a timeline file of layout 1."""
+    made = entry(time, action, state)
+    if action == "replacecommit" and state == "INFLIGHT":
+        field = "HoodieInflightReplaceMetadata"
+    elif action == "replacecommit" and state == "REQUESTED":
+        field = "hoodieRequestedReplaceMetadata"
+    elif action == "rollback":
+        field = "hoodieRollbackMetadata"
+        data = data if state == "COMPLETED" else b""
+    else:
+        field = "hoodieReplaceCommitMetadata" if action == "replacecommit" else "hoodieCommitMetadata"
+    if data.startswith(b"Obj"):
+        (body,) = fastavro.reader(io.BytesIO(data))
+    else:
+        body = json.loads(data) if data else None
+    return {name: value for name, value in made.items() if value is not None} | {field: body}

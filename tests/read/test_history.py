@@ -379,7 +379,7 @@ def test_other_files_in_the_folder_are_ignored(small: tuple[dict[str, bytes], di
 @pytest.mark.parametrize("time", ["2026", "../../etc/passwd", None])
 def test_an_entry_with_a_wrong_time_is_refused(time: str | None) -> None:
     raw = pack_entries([{**entry("x", "commit", "COMPLETED"), "commitTime": time}], real_entry_schema())
-    with pytest.raises(CorruptFile, match="no instant times"):
+    with pytest.raises(CorruptFile, match="no instant time"):
         use({".commits_.archive.1_1-0-1": raw}, 1)
 
 
@@ -390,7 +390,7 @@ def test_pending_entries_and_unknown_actions_do_not_count_and_a_missing_body_is_
     assert use({name: pack_entries(entries, real_entry_schema())}, 1) == []
     with pytest.raises(CorruptFile, match="no content for instant"):
         use({name: pack_entries([entry(time, "commit", "COMPLETED")], real_entry_schema())}, 1)
-    with pytest.raises(CorruptFile, match="keeps no content of a restore"):
+    with pytest.raises(CorruptFile, match=r"no content for instant .* restore"):
         use({name: pack_entries([entry(time, "restore", "COMPLETED")], real_entry_schema())}, 1)
 
 

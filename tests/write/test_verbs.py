@@ -305,3 +305,27 @@ def test_a_commit_after_the_rows_were_read_is_not_undone(verb, monkeypatch) -> N
         verb(table)
     assert content(table) == [("a", "sf", 1, 50)]
     assert not table.timeline.timeline.pending
+
+
+@pytest.mark.parametrize("index", ["global_bloom", "global_simple"])
+def test_partial_rows_that_move_take_their_stored_values_along(index: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+    table = lakefmt.create_table(
+        f"memory://partial-moves-{index}",
+        schema=schema,
+        record_key="id",
+        partition_by="city",
+        ordering="ts",
+        index=index,
+        options={
+            "hoodie.simple.index.update.partition.path": "true",
+            "hoodie.bloom.index.update.partition.path": "true",
+        },
+    )
+    rows = {"id": ["a", "b", "c"], "city": ["sf", "sf", "rio"], "ts": [1, 5, 1], "v": [10, 20, 30]}
+    table.upsert(pa.table(rows, schema=schema))
+    some = {"id": ["a", "b", "c", "d"], "city": ["oslo", "oslo", "rio", "rio"], "ts": [2, 2, 2, 2]}
+    table.upsert(pa.table(some, schema=schema.remove(3)), partial=True)
+    found = sorted(tuple(row.values()) for row in table.read().to_pylist())
+    # b comes late and stays where it is; d is new and has no value.
+    assert found == [("a", "oslo", 2, 10), ("b", "sf", 5, 20), ("c", "rio", 2, 30), ("d", "rio", 2, None)]

@@ -62,6 +62,8 @@ def upgrade(
 
 
 def _plan_as_json(plan: UpgradePlan) -> dict[str, object]:
+    from lakefmt.write.upgrade_plan import NEW_HISTORY
+
     return {
         "source": plan.source.value,
         "target": plan.target.value,
@@ -69,6 +71,7 @@ def _plan_as_json(plan: UpgradePlan) -> dict[str, object]:
         "drops_metadata_table": plan.drops_metadata_table,
         "stale": list(plan.stale),
         "moves": {move.source: move.target for move in plan.moves},
+        "history": {f"{NEW_HISTORY}/{part.name}": len(part.instants) for part in plan.history},
         "properties": dict(plan.properties),
         "leftovers": list(plan.leftovers),
     }

@@ -1,0 +1,170 @@
+"""A file slice's logs as rows: read, select, decode, in one table and one order (effects on reading only).
+
+Rows come in the order of arrival, oldest first. Deletes are rows as well: they have a key, perhaps an ordering value, and a
+mark. Nothing is merged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, UnsupportedFeature
+from lakefmt.filegroups.log_select import PlacedBlock, select_blocks
+from lakefmt.filegroups.merge_values import marked_deletes
+from lakefmt.filegroups.model import FileSlice, LogFile
+from lakefmt.formats.log_blocks import BlockKind
+from lakefmt.formats.log_data import decode_avro_content, decode_parquet_content
+from lakefmt.formats.log_deletes import DeleteRecords, decode_delete_content
+from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.schema import avro_to_arrow, reconcile
+from lakefmt.storage.api import ObjectStore
+from lakefmt.values import PARTITION_PATH, RECORD_KEY
+from lakefmt.values_merge import MergeRule
+
+__all__ = ["LogRows", "read_log_rows"]
+
+Mask = npt.NDArray[np.bool_]
+
+#: A log file is read whole; Hudi rolls to a new one at one gigabyte.
+_MAX_LOG_BYTES = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogRows:
+    """Rows of logs, in the order of arrival.
+
+    Attributes:
+        table: columns as asked for, the record key among them; what a row does not bring is null.
+        deletes: which rows remove their key.
+        always: which of those do so whatever is stored, and let any later row in again.
+        brings: for rows of partial updates which columns they bring: a block's number per row into ``columns``.
+        columns: the columns of each kind of block; None stands for all.
+    """
+
+    table: pa.Table
+    deletes: Mask
+    always: Mask
+    brings: npt.NDArray[np.int64]
+    columns: tuple[frozenset[str] | None, ...]
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some rows bring some of the columns only."""
+        return any(names is not None for names in self.columns)
+
+
+def read_log_rows(
+    store: ObjectStore,
+    piece: FileSlice,
+    schema: pa.Schema,
+    rule: MergeRule,
+    *,
+    layout: int,
+    is_committed: Callable[[str], bool],
+    bound: str | None = None,
+) -> LogRows:
+    """Return the rows of a slice's logs.
+
+    Args:
+        store: the table.
+        piece: the slice.
+        schema: the columns wanted, as the table has them now; the record key and what `rule` compares among them.
+        rule: how the table merges; it says what marks a delete.
+        layout: 1 for version 6, 2 from version 8 on.
+        is_committed: tells whether blocks of an instant count (version 6).
+        bound: blocks of later instants do not count; None: all do.
+
+    Raises:
+        SnapshotExpired: a log file is gone.
+        CorruptFile: a block's content is damaged. Bytes that are no block are passed over, as Hudi does.
+        UnsupportedFeature: a block of HFile records.
+    """
+    contents: dict[tuple[str, int], bytes | memoryview] = {}
+    placed: list[PlacedBlock] = []
+    for log in piece.logs:
+        for whole in _blocks(store, log):
+            placed.append(PlacedBlock(log, whole.block))
+            contents[(log.path, whole.block.start)] = whole.content
+    chosen = select_blocks(placed, layout=layout, is_committed=is_committed, bound=bound)
+    parts = [_decode(p, contents[(p.file.path, p.block.start)], schema, rule) for p in chosen]
+    return _joined(parts, schema)
+
+
+def _blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:
+    reader = LogBlockReader(log.path)
+    try:
+        reader.feed(store.read(log.path, _MAX_LOG_BYTES))
+    except ObjectNotFound:
+        raise SnapshotExpired(
+            f"{log.path} is gone: a clean removed it after this snapshot was taken; read again"
+        ) from None
+    return (found for found in reader.finish() if isinstance(found, WholeBlock))
+
+
+def _decode(placed: PlacedBlock, content: bytes | memoryview, schema: pa.Schema, rule: MergeRule) -> LogRows:
+    what, block = placed.file.path, placed.block
+    if block.kind is BlockKind.DELETE:
+        return _delete_rows(decode_delete_content(content, what=what), schema, rule)
+    if block.kind is BlockKind.HFILE_DATA:
+        raise UnsupportedFeature(f"{what} holds HFile records: only metadata tables have them")
+    if block.schema is None:
+        raise CorruptFile(f"{what}: the block at byte {block.start:,} has no schema")
+    stored = set(avro_to_arrow(block.schema).names)
+    wanted = [name for name in schema.names if name in stored]
+    if block.kind is BlockKind.PARQUET_DATA:
+        rows = decode_parquet_content(content, wanted, what=what)
+    else:
+        rows = decode_avro_content(content, block.schema, wanted, what=what)
+    if RECORD_KEY not in rows.column_names:
+        raise CorruptFile(f"{what}: the rows of the block at byte {block.start:,} have no record keys")
+    table = reconcile(rows, _nullable(schema))
+    names = frozenset(wanted) if block.is_partial else None
+    deletes = marked_deletes(table, rule)
+    return _plain(table, deletes, np.zeros(table.num_rows, dtype=bool), names)
+
+
+def _plain(table: pa.Table, deletes: Mask, always: Mask, names: frozenset[str] | None) -> LogRows:
+    return LogRows(table, deletes, always, np.zeros(table.num_rows, np.int64), (names,))
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    # Deletes bring keys only, so that every column may hold nulls until they are merged.
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def _delete_rows(records: DeleteRecords, schema: pa.Schema, rule: MergeRule) -> LogRows:
+    count = len(records)
+    ordering = {name: records.ordering(schema.field(name).type, n) for n, name in enumerate(_flat_order(schema, rule))}
+    made = {RECORD_KEY: records.keys, PARTITION_PATH: records.partitions, **ordering}
+    columns = [made[f.name].cast(f.type) if f.name in made else pa.nulls(count, f.type) for f in schema]
+    first = next(iter(ordering.values()), None)
+    # Without an ordering value, or with the int 0 that stands for none, whatever is stored goes (spec 7.6).
+    always = np.ones(count, dtype=bool) if first is None else pc.is_null(first).to_numpy(zero_copy_only=False)
+    table = pa.table(columns, schema=_nullable(schema))
+    return _plain(table, np.ones(count, dtype=bool), always, None)
+
+
+def _flat_order(schema: pa.Schema, rule: MergeRule) -> list[str]:
+    return [name for name in rule.stored.fields if name in schema.names]
+
+
+def _joined(parts: Sequence[LogRows], schema: pa.Schema) -> LogRows:
+    kinds: dict[frozenset[str] | None, int] = {None: 0}
+    numbers = []
+    for part in parts:
+        number = kinds.setdefault(part.columns[0], len(kinds))
+        numbers.append(np.full(part.table.num_rows, number, np.int64))
+    empty = _nullable(schema).empty_table()
+    return LogRows(
+        pa.concat_tables([part.table for part in parts] or [empty]),
+        np.concatenate([part.deletes for part in parts] or [np.zeros(0, dtype=bool)]),
+        np.concatenate([part.always for part in parts] or [np.zeros(0, dtype=bool)]),
+        np.concatenate(numbers or [np.zeros(0, np.int64)]),
+        tuple(kinds),
+    )

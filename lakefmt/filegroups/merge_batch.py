@@ -1,0 +1,127 @@
+"""The rows of one batch that share a key become one row (spec 1.7, 7.10). Pure, by columns.
+
+Hudi folds them in the order of arrival: two become one, that one and the third become one, and so on. What comes out
+column by column can be said without the fold. A row *leads* when no earlier one of its key is larger. The last leader
+wins. Where its value gives way, the value of the latest leader that has one is taken, else that of the first other row
+that has one. A delete that leads wipes out what came before it; other deletes change nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.filegroups.merge import choose_survivors
+from lakefmt.filegroups.merge_values import Mask, Rows, gives_way, has_order, marked_deletes, ordering_columns
+from lakefmt.values import MergeMode
+from lakefmt.values_merge import MergeRule, Partial
+
+__all__ = ["Combined", "combine_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """One row per key.
+
+    Attributes:
+        table: the rows.
+        winners: for each the number of the row that won, ascending.
+    """
+
+    table: pa.Table
+    winners: Rows
+
+
+def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | None:
+    """Return the rows with those of equal `codes` combined, None when every key is there once.
+
+    Args:
+        table: the rows, in the order of arrival, in the table's schema.
+        codes: one number per row; equal numbers mean equal keys.
+        rule: how the table merges.
+
+    Raises:
+        InvalidInputError: an ordering value is not what the rule needs.
+
+    Example:
+        >>> from lakefmt.values_merge import PartialMode
+        >>> rule = MergeRule(partial=Partial(PartialMode.IGNORE_NULLS))
+        >>> combine_rows(pa.table({"a": [1, None], "b": [1, 2]}), np.array([7, 7]), rule).table.to_pylist()
+        [{'a': 1, 'b': 2}]
+    """
+    if len(np.unique(codes)) == len(codes):
+        return None
+    compared = has_order(rule.batch, table.column_names)
+    ordering = ordering_columns(table, rule.batch) if compared else []
+    if rule.partial is None or not rule.partial.in_batch:
+        mode = MergeMode.EVENT_TIME_ORDERING if compared else MergeMode.COMMIT_TIME_ORDERING
+        kept = choose_survivors(codes, [pa.chunked_array([column]) for column in ordering], mode)
+        winners = np.arange(len(codes)) if kept is None else kept
+        return Combined(table.take(pa.array(winners)), winners)
+    fold = _Fold(codes, _ranks(ordering, len(codes)), marked_deletes(table, rule))
+    return Combined(fold.completed(table, rule.partial), fold.winners)
+
+
+def _ranks(columns: list[pa.Array], count: int) -> Rows:
+    """Return numbers that compare as the rows do (lexicographic, nulls smallest); equal rows have equal ones."""
+    if not columns:
+        return np.zeros(count, dtype=np.int64)
+    keys = {f"{part}{n}": value for n, c in enumerate(columns) for part, value in (("valid", pc.is_valid(c)), ("v", c))}
+    order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys]).to_numpy()
+    rises = np.zeros(count, dtype=bool)
+    for column in columns:
+        values = column.take(pa.array(order))
+        before, after = values.slice(0, count - 1), values.slice(1)
+        same = pc.fill_null(pc.equal(before, after), False).to_numpy(zero_copy_only=False)
+        none = pc.and_(pc.is_null(before), pc.is_null(after)).to_numpy(zero_copy_only=False)
+        rises[1:] |= ~(same | none)
+    ranks = np.empty(count, dtype=np.int64)
+    ranks[order] = np.cumsum(rises)
+    return ranks
+
+
+class _Fold:
+    """Which row gives which value, for keys that come several times."""
+
+    def __init__(self, codes: Rows, ranks: Rows, deletes: Mask) -> None:
+        count = len(codes)
+        self._order = np.argsort(codes, kind="stable")
+        self._places = np.arange(count)
+        opens = np.append(True, np.diff(codes[self._order]) != 0)
+        self._starts = np.flatnonzero(opens)
+        group = np.cumsum(opens) - 1
+        # Groups ascend, so the running maximum starts anew in each.
+        height = group * (int(ranks.max()) + 1) + ranks[self._order]
+        self._leads: Mask = height == np.maximum.accumulate(height)
+        dead: Mask = deletes[self._order]
+        self._last = self._latest(self._leads)
+        wiped = self._latest(self._leads & dead)
+        begin = self._first(self._leads & (self._places > wiped[group]))
+        self._counts: Mask = ~dead & (self._places >= begin[group])
+        won = self._order[self._last]
+        self._by_winner = np.argsort(won)
+        #: For each key the number of the winning row, ascending.
+        self.winners: Rows = won[self._by_winner]
+
+    def _latest(self, which: Mask) -> Rows:
+        return np.maximum.reduceat(np.where(which, self._places, -1), self._starts)
+
+    def _first(self, which: Mask) -> Rows:
+        return np.minimum.reduceat(np.where(which, self._places, len(which)), self._starts)
+
+    def completed(self, table: pa.Table, partial: Partial) -> pa.Table:
+        """Return the winners with the values that give way taken from other rows."""
+        columns = [self._column(table.column(field.name), field, partial) for field in table.schema]
+        return pa.table(columns, schema=table.schema)
+
+    def _column(self, column: pa.ChunkedArray, field: pa.Field, partial: Partial) -> pa.ChunkedArray:
+        weak = gives_way(column, field, partial)
+        if not weak.any():
+            return column.take(pa.array(self.winners))
+        has: Mask = ~weak[self._order] & self._counts
+        leader, other = self._latest(has & self._leads), self._first(has & ~self._leads)
+        at = np.where(leader >= 0, leader, np.where(other < len(weak), other, self._last))
+        return column.take(pa.array(self._order[at][self._by_winner]))

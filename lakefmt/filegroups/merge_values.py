@@ -1,0 +1,141 @@
+"""What a merge looks at in the rows: ordering values, delete marks, values that give way (spec 1.7, 7.10). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.errors import InvalidInputError
+from lakefmt.schema_avro import AVRO_DEFAULT
+from lakefmt.values import IS_DELETED
+from lakefmt.values_merge import DeleteMark, MergeRule, Order, Partial, PartialMode
+
+__all__ = ["Mask", "Rows", "gives_way", "has_order", "marked_deletes", "ordering_columns", "refuse_nulls", "to_mask"]
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_PLACE = r"^(?P<file>[0-9]{1,18})\.(?P<position>[0-9]{1,18})"
+
+
+def to_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
+    """Return booleans without nulls as a NumPy mask."""
+    flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    mask: Mask = flat.to_numpy(zero_copy_only=False).astype(bool, copy=False)
+    return mask
+
+
+def has_order(order: Order, names: Sequence[str]) -> bool:
+    """Return whether rows with columns `names` can be compared by `order`; False: the later one wins."""
+    return bool(order.fields) and all(field.split(".", 1)[0] in names for field in order.fields)
+
+
+def ordering_columns(table: pa.Table, order: Order, rows: Rows | None = None) -> list[pa.Array]:
+    """Return the values that are compared, most significant first; nulls are the smallest.
+
+    Args:
+        table: it has the columns of `order`.
+        order: how records are compared.
+        rows: of these rows only; None: all.
+
+    Raises:
+        InvalidInputError: a value is no place in a log, where the order is one of places.
+    """
+    found = []
+    for field in order.fields:
+        name, *inner = field.split(".")
+        column = table.column(name)
+        column = column if rows is None else column.take(pa.array(rows))
+        values = pc.struct_field(column.combine_chunks(), inner) if inner else column.combine_chunks()
+        found += _places(values, field) if order.numbered else [values]
+    return found
+
+
+def refuse_nulls(columns: Sequence[pa.Array], order: Order) -> None:
+    """Raise when rows that come in lack an ordering value without which the table's rule cannot be followed.
+
+    Raises:
+        InvalidInputError: there is a null.
+    """
+    count = max((column.null_count for column in columns), default=0) if order.required else 0
+    if count:
+        raise InvalidInputError(
+            f"{', '.join(order.fields)} is null in {count} rows: the table's payload class orders changes by it"
+        )
+
+
+def _places(values: pa.Array, field: str) -> list[pa.Array]:
+    """Return the two numbers of texts such as ``000003.000000154``."""
+    parts = pc.extract_regex(values.cast(pa.string()), _PLACE)
+    if parts.null_count != values.null_count:
+        first = int(np.flatnonzero(to_mask(pc.and_(pc.is_null(parts), pc.is_valid(values))))[0])
+        raise InvalidInputError(f"{field} holds {str(values[first])[:50]!r}, which is no place file.position")
+    return [pc.struct_field(parts, name).cast(pa.int64()) for name in ("file", "position")]
+
+
+def marked_deletes(table: pa.Table, rule: MergeRule) -> Mask:
+    """Return which rows mark themselves deleted, by ``_hoodie_is_deleted`` or by the table's own mark.
+
+    Example:
+        >>> marked_deletes(pa.table({"Op": ["I", "d"]}), MergeRule(delete=DeleteMark("Op", "D", any_case=True)))
+        array([False,  True])
+    """
+    flags: Mask = np.zeros(table.num_rows, dtype=bool)
+    if IS_DELETED in table.column_names:
+        flags |= to_mask(pc.fill_null(table.column(IS_DELETED), False))
+    if rule.delete is not None and rule.delete.field in table.column_names:
+        flags |= _marked(table.column(rule.delete.field), rule.delete)
+    return flags
+
+
+def _marked(column: pa.ChunkedArray, mark: DeleteMark) -> Mask:
+    texts, value = column.cast(pa.string()), mark.value
+    if mark.any_case:
+        texts, value = pc.utf8_lower(texts), value.lower()
+    return to_mask(pc.fill_null(pc.equal(texts, value), False))
+
+
+def gives_way(values: pa.Array | pa.ChunkedArray, field: pa.Field, partial: Partial) -> Mask:
+    """Return which values of a winning record give way to the other record's.
+
+    Args:
+        values: the column's.
+        field: the column; its metadata holds the Avro default, if that is not null.
+        partial: how records complete each other.
+
+    Example:
+        >>> gives_way(pa.array([None, 7]), pa.field("v", pa.int64()), Partial(PartialMode.IGNORE_NULLS))
+        array([ True, False])
+    """
+    if partial.mode is PartialMode.FILL_UNAVAILABLE:
+        if partial.text is None or not (pt.is_string(field.type) or pt.is_binary(field.type)):
+            return np.zeros(len(values), dtype=bool)
+        stands_for_it = pa.scalar(partial.text.encode(), pa.binary()).cast(field.type)
+        return to_mask(pc.fill_null(pc.equal(values, stands_for_it), False))
+    default = _default(field) if partial.mode is PartialMode.IGNORE_DEFAULTS else None
+    if default is None:
+        return to_mask(pc.is_null(values))
+    if not default.is_valid:  # a default that nothing is compared with
+        return np.zeros(len(values), dtype=bool)
+    return to_mask(pc.fill_null(pc.equal(values, default), False))
+
+
+def _default(field: pa.Field) -> pa.Scalar | None:
+    """Return a column's default: None for null, a null scalar for one that Hudi does not compare either."""
+    text = (field.metadata or {}).get(AVRO_DEFAULT)
+    if text is None:
+        return None
+    kind = field.type
+    value = json.loads(text)
+    if pt.is_nested(kind) or pt.is_decimal(kind):
+        return pa.scalar(None, kind)
+    if pt.is_temporal(kind):
+        width = pa.int64() if kind.bit_width == 64 else pa.int32()
+        return pa.scalar(value, width).cast(kind)
+    return pa.scalar(value.encode("latin-1") if isinstance(value, str) and not pt.is_string(kind) else value, kind)

@@ -1,0 +1,125 @@
+"""What is too much for memory waits in temporary files (effects); first of all the keys of files in the making.
+
+A filter can be built only when the number of its keys is known, so a file's keys are kept until it is finished: with
+many files open at a time they would outgrow every window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile, gettempdir
+from typing import IO
+
+import pyarrow as pa
+
+from lakefmt.formats.parquet import java_order_key, key_range
+from lakefmt.storage.failures import os_failure
+
+__all__ = ["FileKeys", "spilling"]
+
+#: Keys that are read back at a time: the filter's own work per piece weighs little then.
+_PIECE_BYTES = 16 << 20
+_SCHEMA = pa.schema([("key", pa.string())])
+
+
+@contextmanager
+def spilling() -> Iterator[None]:
+    """Turn what the system raises while temporary files are written into a typed error.
+
+    Raises:
+        StorageError: the temporary directory could not take the bytes.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise os_failure(error, "write", "a temporary file", gettempdir()) from error
+
+
+class FileKeys:
+    """Number and range of a growing file's keys, and the keys themselves: in memory, until they are spilled.
+
+    Example:
+        >>> keys = FileKeys()
+        >>> keys.add(pa.chunked_array([["b", "c"]]))
+        >>> keys.spill()
+        >>> keys.add(pa.chunked_array([["a"]]))
+        >>> len(keys), keys.range, [piece.to_pylist() for piece in keys.pieces()]
+        (3, ('a', 'c'), [['b', 'c', 'a']])
+        >>> keys.close()
+    """
+
+    def __init__(self) -> None:
+        self._held: list[pa.Array] = []
+        self._count = 0
+        self._bounds: list[str] = []
+        self._file: IO[bytes] | None = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def range(self) -> tuple[str | None, str | None]:
+        """The smallest and the largest key in Java's string order, None for no keys."""
+        return (self._bounds[0], self._bounds[-1]) if self._bounds else (None, None)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the keys in memory."""
+        return sum(chunk.nbytes for chunk in self._held)
+
+    def add(self, keys: pa.ChunkedArray, *, copy: bool = False) -> None:
+        """Take more keys.
+
+        Args:
+            keys: the keys, in file order.
+            copy: keep a copy, because the keys are part of something larger that would stay with them.
+        """
+        low, high = key_range(keys)
+        if low is None or high is None:
+            return
+        # Concatenating one array copies just its own rows.
+        self._held += [pa.concat_arrays([chunk]) for chunk in keys.chunks] if copy else keys.chunks
+        self._count += len(keys)
+        ordered = sorted([*self._bounds, low, high], key=java_order_key)
+        self._bounds = [ordered[0], ordered[-1]]
+
+    def spill(self) -> None:
+        """Move the keys in memory to a temporary file.
+
+        Raises:
+            StorageError: it could not take them.
+        """
+        with spilling():
+            if self._writer is None:
+                self._file = TemporaryFile(prefix="lakefmt-keys-")  # noqa: SIM115 (closed by close)
+                self._writer = pa.ipc.new_stream(self._file, _SCHEMA)
+            for chunk in self._held:
+                self._writer.write_batch(pa.record_batch([chunk], schema=_SCHEMA))
+        self._held = []
+
+    def pieces(self) -> Iterator[pa.ChunkedArray]:
+        """Yield all keys, in file order, a bounded part at a time; nothing can be added afterwards."""
+        if self._writer is None or self._file is None:
+            yield pa.chunked_array(self._held, pa.string())
+            return
+        self.spill()
+        self._writer.close()
+        self._file.seek(0)
+        waiting: list[pa.Array] = []
+        size = 0
+        for batch in pa.ipc.open_stream(self._file):
+            waiting.append(batch.column(0))
+            size += batch.nbytes
+            if size >= _PIECE_BYTES:
+                yield pa.chunked_array(waiting)
+                waiting, size = [], 0
+        if waiting:
+            yield pa.chunked_array(waiting)
+
+    def close(self) -> None:
+        """Let go of the temporary file."""
+        if self._file is not None:
+            self._file.close()
+        self._held = []

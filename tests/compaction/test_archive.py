@@ -1,0 +1,153 @@
+"""Archiving: what leaves the active timeline is still read, at every instant, and dying anywhere loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+from lakefmt.errors import LakefmtError, UnsupportedFeature
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.storage import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+
+OFF = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
+KEEP = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+NUMBERS = count()
+
+
+def rows(*ids, v=0):
+    return pa.table({"id": list(ids), "v": [v] * len(ids)})
+
+
+def values(found):
+    return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def lived(commits, plan=no_faults, version=8):
+    """Return a table with commits of which each changes `a` and adds a row, and its store's name."""
+    name = f"archive-{next(NUMBERS)}"
+    made = lakefmt.create_table(
+        f"memory://{name}", schema=rows("a").schema, record_key="id", table_version=version, options=OFF
+    )
+    for n in range(commits):
+        made.upsert(rows("a", f"n{n}", v=n))
+    return Table(TableAccess(FaultStore(MemoryStore(name), plan), OFF)), name
+
+
+def expected(n):
+    return sorted([("a", n), *((f"n{k}", k) for k in range(n + 1))])
+
+
+def timeline_files(table):
+    names = [o.name for o in table.access.store.list(".hoodie/timeline", recursive=False)]
+    return sorted(n.rpartition("/")[2] for n in names)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_every_state_and_increment_is_read_from_the_archive_as_before(version):
+    table, name = lived(7, version=version)
+    times = [i.time for i in table.timeline.timeline.commits]
+    done = [i.completion for i in table.timeline.timeline.commits]
+    plan = table.archive(dry_run=True, options=KEEP).plan
+    assert [i.time for i in plan.instants] == times[:5]
+    assert len(timeline_files(table)) == 21
+    result = table.archive(options=KEEP)
+    assert result.done
+    assert result.plan == plan
+    assert len(timeline_files(table)) == 6
+    fresh = Table(TableAccess(MemoryStore(name), OFF))
+    assert [i.time for i in fresh.timeline.timeline.commits] == times[5:]
+    for n, time in enumerate(times):
+        assert values(fresh.read(as_of=time)) == expected(n)
+        newer = fresh.incremental(done[n])
+        assert values(newer) == ([("a", 6), *((f"n{k}", k) for k in range(n + 1, 7))] if n < 6 else [])
+    assert values(fresh.incremental("000")) == expected(6)
+    fresh.upsert(rows("b", v=1))
+    assert values(fresh.read()) == sorted([*expected(6), ("b", 1)])
+    assert not fresh.archive(options={**KEEP, "hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4}).plan.instants
+
+
+def test_it_follows_commits_by_itself():
+    table = lakefmt.create_table(
+        "memory://archive-auto", schema=rows("a").schema, record_key="id", options={"lakefmt.durability": "none"}
+    )
+    lengths = []
+    for n in range(70):
+        assert table.upsert(rows("a", v=n)).warnings == ()
+        lengths.append(len(table.access.load().timeline.commits))
+    assert max(lengths) == 30
+    assert min(lengths[30:]) == 20
+    history = [o.name for o in table.access.store.list(".hoodie/timeline/history") if o.name.endswith(".parquet")]
+    assert len(history) == 4
+    snapshot = table.snapshot()
+    first = table.access.with_history(snapshot.state).timeline.commits[0].time
+    assert values(table.read(as_of=first)) == [("a", 0)]
+
+
+def test_many_archive_steps_are_merged_and_all_is_found():
+    table, _ = lived(0)
+    for n in range(26):
+        table.upsert(rows("a", v=n))
+        table.archive(options={"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2})
+    names = [o.name for o in table.access.store.list(".hoodie/timeline/history") if o.name.endswith(".parquet")]
+    assert sum(name.endswith("_1.parquet") for name in names) == 2
+    everything = table.access.with_history(table.access.load()).timeline.commits
+    assert len(everything) == 26
+    for n in (0, 9, 10, 19, 20, 25):
+        assert values(table.read(as_of=everything[n].time)) == [("a", n)]
+
+
+def test_a_replacecommit_stays_while_its_replaced_files_are_there():
+    table, _ = lived(2)
+    replaced = table.insert_overwrite_table(rows("z", v=1)).instant
+    for n in range(4):
+        table.upsert(rows("z", v=n))
+    plan = table.archive(dry_run=True, options={"hoodie.keep.min.commits": 1}).plan
+    assert [i.time >= replaced for i in plan.instants] == [False, False]
+    assert replaced in plan.barrier
+    table.archive(options={"hoodie.keep.min.commits": 1})
+    assert values(table.read()) == [("z", 3)]
+    table.clean(options={"hoodie.clean.commits.retained": 1})
+    table.archive(options={"hoodie.keep.min.commits": 1})
+    assert replaced not in [i.time for i in table.timeline.timeline]
+    assert values(table.read()) == [("z", 3)]
+
+
+def test_version_6_is_left_alone_and_says_so():
+    table = lakefmt.create_table("memory://archive-of-six", schema=rows("a").schema, record_key="id", table_version=6)
+    with pytest.raises(UnsupportedFeature, match="version 6"):
+        table.archive()
+    options = {"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2}
+    assert all(table.upsert(rows("a", v=n), options=options).warnings == () for n in range(4))
+    assert values(table.read()) == [("a", 3)]
+
+
+ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
+
+
+@pytest.mark.parametrize(("mode", "crash"), ENDINGS, ids=[f"{m.value}-{'dies' if c else 'error'}" for m, c in ENDINGS])
+def test_dying_anywhere_loses_no_instant(mode, crash):
+    whole, _ = lived(5)
+    whole.archive(options=KEEP)
+    effects = len(whole.access.store.effects)
+    assert effects > 5
+    for n in range(1, effects + 1):
+        table, name = lived(5, fail_at(n, mode, crash=crash))
+        healthy = Table(TableAccess(MemoryStore(name), OFF))
+        times = [i.time for i in healthy.timeline.timeline.commits]
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            table.archive(options=KEEP)
+        for reader in (healthy, Table(TableAccess(MemoryStore(name), OFF))):
+            assert [values(reader.read(as_of=t)) for t in times] == [expected(k) for k in range(5)], f"effect {n}"
+        healthy.upsert(rows("b", v=1))
+        healthy.archive(options=KEEP)
+        everything = healthy.access.with_history(healthy.access.load()).timeline
+        assert [i.time for i in everything.commits][:-1] == times, f"effect {n}"
+        assert len(healthy.timeline.timeline.commits) == 2, f"effect {n}"
+        assert not healthy.access.load().timeline.pending, f"effect {n}"
+        assert values(healthy.read()) == sorted([*expected(4), ("b", 1)]), f"effect {n}"

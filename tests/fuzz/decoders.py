@@ -1,0 +1,471 @@
+"""The register of everything that reads stored bytes: what it is fed, and which errors it may raise."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
+from lakefmt.formats.avro import decode_container, decode_container_records, encode_container
+from lakefmt.formats.avro_reading import compile_decoder
+from lakefmt.formats.avro_rows import decode_rows
+from lakefmt.formats.avro_schema import parse_schema
+from lakefmt.formats.bloom import decode_bloom_filter
+from lakefmt.formats.log_blocks import HeaderKey, LogBlock, decode_avro_record, scan_blocks, split_avro_records
+from lakefmt.formats.log_data import decode_avro_content
+from lakefmt.formats.log_positions import decode_positions
+from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
+from lakefmt.formats.properties import check_table_checksum, decode_properties
+from lakefmt.schema import avro_to_arrow
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table_config import parse_table_config
+from lakefmt.timeline.bodies import body_kind, decode_body, decode_commit_rows
+from lakefmt.timeline.commit import decode_commit
+from lakefmt.timeline.history import HistoryStore
+from lakefmt.timeline.history_logs import LogArchive
+from lakefmt.timeline.history_plan import decode_manifest, parse_manifest_name
+from lakefmt.timeline.instant import Action, State, parse_instant_file, parse_instant_time
+from lakefmt.timeline.markers import list_marked, marker_directory
+from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
+from lakefmt.timeline.view import timeline_from_names
+from lakefmt.values import InstantTime
+from tests.fuzz.seeds import (
+    TIMELINE,
+    avro_schema_of,
+    blooms,
+    names_of,
+    recompressed,
+    sorted_archive,
+    stored,
+    table_schemas,
+    whole,
+)
+
+#: ``v8-1.0.2-clean-completed.avro``
+_BODY = re.compile(r"v[0-9]-[0-9.x]+-[a-z]+-(requested|inflight|completed)")
+#: Errors of a decoder of files.
+FILE = (FormatError, UnsupportedError)
+
+Decode = Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """One way from stored bytes to a value.
+
+    Attributes:
+        name: what it reads, for people.
+        covers: the public functions it goes through, as ``module.function`` below ``lakefmt``.
+        decode: takes the bytes.
+        seeds: whole inputs by name, all of which it decodes.
+        errors: what it may raise.
+        refuses: some cut must be refused. Not so where a grammar of names answers None, where every line stands for
+            itself, or where damage has a value of its own.
+    """
+
+    name: str
+    covers: tuple[str, ...]
+    decode: Decode
+    seeds: Mapping[str, bytes]
+    errors: tuple[type[Exception], ...] = FILE
+    refuses: bool = True
+
+
+# ----------------------------------------------------------------------------------------------------------- real bytes
+
+
+def one_body_of_each_kind() -> Iterator[tuple[str, Decode, bytes]]:
+    """Yield one real body per action, state and format."""
+    seen = set()
+    for path in sorted(each for each in TIMELINE.iterdir() if _BODY.match(each.name)):
+        _, _, action, state = path.stem.split("-")[:4]
+        kind = body_kind(Action(action), State(state))
+        assert kind is not None
+        if (kind, path.suffix) not in seen:
+            seen.add((kind, path.suffix))
+            yield path.name, partial(decode_body, kind), path.read_bytes()
+
+
+def archive_file() -> bytes:
+    """Return the first two blocks of a real archive of layout 1."""
+    (data,) = stored("v6_cow_archived_0150", "commits_.archive.1_1-0-1").values()
+    return data[: scan(data)[1].end]
+
+
+# -------------------------------------------------------------------------------------------------------- ways to decode
+
+
+def text_of(data: bytes) -> str:
+    """Return the bytes as a name that a listing could hold."""
+    return data.decode("utf-8", "replace")
+
+
+def named(parse: Callable[[str], object]) -> Decode:
+    return lambda data: parse(text_of(data))
+
+
+def scan(data: bytes) -> list[LogBlock]:
+    return list(scan_blocks(lambda at, size: data[at : at + size], len(data), "a.log"))
+
+
+def decode_log(data: bytes) -> None:
+    for block in scan(data):
+        content = data[block.content_start : block.content_start + block.content_size]
+        if HeaderKey.SCHEMA in block.header and block.kind.name == "AVRO_DATA":
+            for datum in split_avro_records(content, "a.log"):
+                decode_avro_record(datum, block.header[HeaderKey.SCHEMA], "a.log")
+
+
+def decode_with_schema(data: bytes) -> None:
+    """Read the bytes as a record: the real schema of an archive entry is the writer's."""
+    decode_avro_record(data, _ENTRY_SCHEMA, "a.log")
+
+
+def decode_stored_properties(data: bytes, name: str = PROPERTIES) -> None:
+    store = MemoryStore()
+    store.put(name, data)
+    parse_table_config(load_properties(store))
+
+
+def decode_archive(data: bytes, layout: int, name: str, others: Mapping[str, bytes]) -> None:
+    """Load an archive in which one file is damaged, and every body in it."""
+    store = MemoryStore()
+    for other, content in {**others, name: data}.items():
+        store.put(f"h/{other}", content)
+    history = HistoryStore(store, "h", layout).load()
+    if layout == 1:
+        logs = LogArchive(store, "h")
+        for one in logs.load():
+            for entry in filter(None, (one.completed, one.requested, one.inflight)):
+                logs.body(entry)
+    for instant in history.instants:
+        body = history.body(instant)
+        if instant.action in (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT):
+            decode_commit(body, "archived")
+
+
+def decode_markers(data: bytes) -> None:
+    store, time = MemoryStore(), InstantTime("20260101000000000")
+    store.put(f"{marker_directory(time)}/MARKERS0", data)
+    list_marked(store, time)
+
+
+def decode_bloom_text(data: bytes, type_code: str | None) -> None:
+    bloom = decode_bloom_filter(data, type_code)
+    bloom.contains(_KEYS)
+    bloom.encode()
+
+
+def decode_bloom_bytes(data: bytes, type_code: str | None) -> None:
+    """Damage what the text says, not the text: Base64 hides nothing from a flip, but most flips are no Base64."""
+    decode_bloom_text(base64.b64encode(data), type_code)
+
+
+def in_lines(parse: Callable[[list[str]], object]) -> Decode:
+    return lambda data: parse(text_of(data).split("\n"))
+
+
+_KEYS = pa.array(["key-001", "日本"])
+_ENTRY_SCHEMA = scan(archive_file())[0].header[HeaderKey.SCHEMA]
+
+
+def archived_record() -> bytes:
+    data = archive_file()
+    block = scan(data)[0]
+    return split_avro_records(data[block.content_start : block.content_start + block.content_size], "a.log")[0]
+
+
+def logged_content() -> bytes:
+    """Return the content of a block of a real log file."""
+    (data,) = stored("v8_mor_archived_120", "log.1_1-901-1431").values()
+    block = scan(data)[0]
+    return data[block.content_start : block.content_start + block.content_size]
+
+
+@cache
+def logged_record() -> tuple[bytes, str]:
+    """Return a record of a real log file, and its schema."""
+    (data,) = stored("v8_mor_archived_120", "log.1_1-901-1431").values()
+    block = scan(data)[0]
+    records = split_avro_records(data[block.content_start : block.content_start + block.content_size], "a.log")
+    return records[0], block.header[HeaderKey.SCHEMA]
+
+
+def decode_row(data: bytes) -> None:
+    decode_rows(data, np.array([0]), np.array([len(data)]), logged_record()[1])
+
+
+def decode_row_as(schema: bytes) -> None:
+    record = logged_record()[0]
+    decode_rows(record, np.array([0]), np.array([len(record)]), text_of(schema))
+
+
+# --------------------------------------------------------------------------------------------------------- the register
+
+_ZEROTH = "00000000-0000-0000-0000-000000000000-0_0-1-2_20260101000000000.parquet"
+_PROPERTIES = whole(
+    stored("v6_cow_archived_0150", ".hoodie/hoodie.properties"),
+    stored("v8_cow_evolved_102", ".hoodie/hoodie.properties"),
+)
+_AVRO = {
+    name: (TIMELINE / name).read_bytes() for name in ("v8-1.0.2-clean-completed.avro", "v9-1.2.0-commit-completed.avro")
+}
+_PACKED = {
+    codec.decode(): recompressed(_AVRO["v9-1.2.0-commit-completed.avro"], codec)
+    for codec in (b"deflate", b"snappy", b"zstandard")
+}
+# Small enough that every offset gets every number.
+_TINY = encode_container(
+    {"type": "record", "name": "N", "fields": [{"name": "a", "type": {"type": "array", "items": "string"}}]},
+    {"a": ["ab", "c"] * 9},
+)
+_TINIES = whole(
+    {"tiny": _TINY},
+    {f"tiny {codec.decode()}": recompressed(_TINY, codec) for codec in (b"deflate", b"snappy", b"zstandard")},
+)
+_COMMITS = {
+    name: (TIMELINE / name).read_bytes()
+    for name in ("v6-0.15.0-deltacommit-completed.json", "v8-1.0.2-replacecommit-completed.avro")
+}
+
+
+def _sorted_archive_parts() -> Iterator[Decoder]:
+    files = dict(sorted_archive())
+    # One file of the five: it is the manifest that is damaged here.
+    files["manifest_5"] = json.dumps({"files": json.loads(files["manifest_5"])["files"][:1]}).encode()
+    for name in ("_version_", "manifest_5"):
+        yield Decoder(
+            f"archive of layout 2: {name}",
+            (
+                "timeline.history.HistoryStore.load",
+                "timeline.history_files.load_manifest",
+                "timeline.history_files.read_manifest",
+            ),
+            partial(decode_archive, layout=2, name=name, others=files),
+            {name: files[name]},
+            (*FILE, ObjectNotFound),  # a manifest may name a file that is not there
+            refuses=name != "_version_",  # without it the newest manifest counts
+        )
+
+
+def _bodies() -> Iterator[Decoder]:
+    for name, decode, data in one_body_of_each_kind():
+        yield Decoder(f"body {name}", ("timeline.bodies.decode_body",), decode, {name: data})
+
+
+def _blooms() -> Iterator[Decoder]:
+    covers = ("formats.bloom.decode_bloom_filter",)
+    for name, code, text in blooms():
+        yield Decoder(f"bloom filter {name}", covers, partial(decode_bloom_text, type_code=code), {name: text})
+        raw = {name: base64.b64decode(text)}
+        yield Decoder(f"bloom filter {name}, its bytes", covers, partial(decode_bloom_bytes, type_code=code), raw)
+
+
+DECODERS: tuple[Decoder, ...] = (
+    Decoder(
+        "properties",
+        ("formats.properties.decode_properties",),
+        lambda data: check_table_checksum(decode_properties(data)),
+        whole(
+            _PROPERTIES,
+            stored("v9_cow_no_meta_120", ".hoodie_partition_metadata"),
+            {"escapes": b"a=\\u00e9\\\n  b\n\\u0041\\ c: d"},
+        ),
+        refuses=False,
+    ),
+    Decoder(
+        "properties of a table",
+        ("timeline.properties_store.load_properties",),
+        decode_stored_properties,
+        _PROPERTIES,
+        (*FILE, InvalidInputError),
+    ),
+    Decoder(
+        "backup of properties",
+        ("timeline.properties_store.load_properties",),
+        partial(decode_stored_properties, name=BACKUP),
+        stored("v9_cow_no_meta_120", ".hoodie/hoodie.properties"),
+        (*FILE, InvalidInputError),
+    ),
+    Decoder("Avro container", ("formats.avro.decode_container",), decode_container, whole(_AVRO, _PACKED, _TINIES)),
+    Decoder(
+        "Avro container of several records",
+        ("formats.avro.decode_container_records",),
+        lambda data: decode_container_records(data, 1000),
+        whole({"clean": _AVRO["v8-1.0.2-clean-completed.avro"]}, {"deflate": _PACKED["deflate"]}),
+    ),
+    Decoder(
+        "Avro schema",
+        ("formats.avro_schema.parse_schema",),
+        named(lambda text: compile_decoder(parse_schema(text), parse_schema(text))),
+        {
+            "commit": avro_schema_of("v9-1.2.0-commit-completed.avro"),
+            "clean": avro_schema_of("v8-1.0.2-clean-requested.avro"),
+        },
+        (ValueError,),  # private to the Avro modules, which name the file
+    ),
+    Decoder(
+        "schema of a table",
+        ("schema.avro_to_arrow",),
+        named(avro_to_arrow),
+        table_schemas(),
+        (*FILE, InvalidInputError),
+    ),
+    *_bodies(),
+    Decoder("stats of a commit", ("timeline.bodies.decode_commit_rows",), decode_commit_rows, _COMMITS),
+    Decoder("commit", ("timeline.commit.decode_commit",), lambda data: decode_commit(data, "f"), _COMMITS),
+    *_blooms(),
+    Decoder(
+        "name of a base file",
+        ("formats.names.parse_base_file",),
+        named(parse_base_file),
+        {"real": _ZEROTH.encode()},
+        (),
+        refuses=False,
+    ),
+    Decoder(
+        "name of a log file",
+        ("formats.names.parse_log_file",),
+        named(parse_log_file),
+        {"real": b".1eb4f4c6-69ff-49b9-a02e-42a822335f68-0_20261121081519325.log.1_1-901-1431.cdc"},
+        (),
+        refuses=False,
+    ),
+    Decoder(
+        "name of a marker",
+        ("formats.names.parse_marker",),
+        named(parse_marker),
+        {"real": marker_name(f"a=1/{_ZEROTH}", "MERGE").encode()},
+        (),
+        refuses=False,
+    ),
+    Decoder(
+        "markers of a timeline server",
+        ("timeline.markers.list_marked",),
+        decode_markers,
+        {"two": f"{marker_name(_ZEROTH, 'CREATE')}\n{marker_name('p/' + _ZEROTH, 'MERGE')}\n".encode()},
+        refuses=False,
+    ),
+    *(
+        Decoder(
+            f"name of a timeline file, layout {layout}",
+            ("timeline.instant.parse_instant_file",),
+            named(partial(parse_instant_file, layout=layout)),
+            {"real": name},
+            (),
+            refuses=False,
+        )
+        for layout, name in (
+            (1, b"20261121085143506.clean.requested"),
+            (2, b"20261121081512152_20261121081514722.deltacommit"),
+        )
+    ),
+    Decoder(
+        "instant time",
+        ("timeline.instant.parse_instant_time",),
+        named(parse_instant_time),
+        {"17": b"20260228235959999", "14": b"20260228235959"},
+        (InvalidInputError,),
+    ),
+    Decoder(
+        "names of a timeline",
+        ("timeline.view.timeline_from_names",),
+        in_lines(partial(timeline_from_names, layout=2)),
+        {"real": names_of("v9_cow_restore_120")},
+        (),
+        refuses=False,
+    ),
+    Decoder(
+        "log file",
+        (
+            "formats.log_blocks.scan_blocks",
+            "formats.log_blocks.read_block",
+            "formats.log_records.split_avro_records",
+            "formats.log_records.decode_avro_record",
+        ),
+        decode_log,
+        whole(stored("v8_mor_archived_120", "log.1_1-901-1431"), {"archive": archive_file()}),
+        refuses=False,
+    ),
+    Decoder(
+        "record of a log",
+        ("formats.log_records.decode_avro_record",),
+        decode_with_schema,
+        {"archived": archived_record()},
+    ),
+    Decoder(
+        "archive of layout 1",
+        ("timeline.history.HistoryStore.load", "timeline.history_logs.LogArchive.load"),
+        partial(decode_archive, layout=1, name=".commits_.archive.1_1-0-1", others={}),
+        {"real": archive_file()},
+    ),
+    *_sorted_archive_parts(),
+    Decoder(
+        "manifest",
+        ("timeline.history_plan.decode_manifest",),
+        lambda data: decode_manifest(data, "manifest_5"),
+        {"real": sorted_archive()["manifest_5"]},
+    ),
+    Decoder(
+        "name of a manifest",
+        ("timeline.history_plan.parse_manifest_name",),
+        named(parse_manifest_name),
+        {"real": b"manifest_12"},
+        (),
+        refuses=False,
+    ),
+    Decoder("rows of a log", ("formats.avro_rows.decode_rows",), decode_row, {"real": logged_record()[0]}),
+    Decoder(
+        "content of an Avro block",
+        ("formats.log_data.decode_avro_content",),
+        lambda data: decode_avro_content(data, logged_record()[1], what="a.log"),
+        {"real": logged_content()},
+    ),
+    Decoder(
+        "record positions",
+        ("formats.log_positions.decode_positions",),
+        named(lambda text: decode_positions(text, 64)),
+        {"three": b"AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAIAEAAAAAEABQAJAA=="},
+    ),
+    Decoder(
+        "record positions, their bytes",
+        ("formats.log_positions.decode_positions",),
+        lambda data: decode_positions(base64.b64encode(data).decode(), 64),
+        {"three": base64.b64decode("AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAIAEAAAAAEABQAJAA==")},
+    ),
+    Decoder(
+        "rows of a log, their schema",
+        ("formats.avro_rows.decode_rows",),
+        decode_row_as,
+        {"real": logged_record()[1].encode()},
+    ),
+)
+
+#: Every decoder with every input, and what the pair is called.
+INPUTS = [(decoder, seed) for decoder in DECODERS for seed in decoder.seeds]
+IDS = [f"{decoder.name}, {seed}" for decoder, seed in INPUTS]
+
+#: Words with which a function says that it reads what is stored.
+VERBS = ("decode", "parse", "scan", "split", "load", "read", "list")
+
+#: Public functions with such a name that no row of the register goes through, and why.
+EXEMPT: dict[str, str] = {
+    "formats.avro_reading.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
+    "formats.avro_rows_decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",
+    "formats.avro_rows_words.split_numbers": "a step of decode_rows, which turns its damage into CorruptFile",
+    "timeline.history_writer.HistoryWriter.load": "answers with load_manifest, which has rows",
+    "formats.log_blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",
+    "formats.log_data.decode_parquet_content": "Arrow reads its bytes: a way of parquet_cases.py, run in a process of its own",
+    "formats.parquet.decode_footer": "Arrow reads its bytes: fuzzed in processes of their own (test_parquet.py)",
+    "timeline.history.HistoryStore.read_bodies": "Arrow reads its bytes: fuzzed in processes of their own as well",
+    "timeline.rollback.list_files_of_instant": "parses names with list_marked, parse_base_file and parse_log_file",
+    "timeline.store.TimelineStore.load": "parses names with timeline_from_names and parse_instant_file",
+    "timeline.store.TimelineStore.read_body": "returns the bytes unread; their size is checked by the store",
+}

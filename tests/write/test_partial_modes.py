@@ -1,0 +1,169 @@
+"""Tables that complete rows, or mark deletes in a column of their own: what the verbs do with them."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.table_config import check_readable, check_writable, merge_rule, parse_table_config
+from lakefmt.values import MergeMode
+from lakefmt.values_merge import DeleteMark, MergeRule, Order, PartialMode, plan_merge_rule
+from tests.compat.payload_tables import MODEL, PARTIAL_MODE, PAYLOAD, PROPERTY, make_table, marked_by, of_payload
+
+NUMBERS = itertools.count()
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("op", pa.string())]
+)
+IGNORES = {PARTIAL_MODE: "IGNORE_DEFAULTS"}
+
+
+def rows(*values: tuple[str, str, int, int | None, str | None]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in values], schema=SCHEMA)
+
+
+def make(properties: dict[str, str], **arguments: object) -> lakefmt.Table:
+    given: dict[str, object] = {
+        "schema": SCHEMA,
+        "record_key": "id",
+        "partition_by": "city",
+        "ordering": "ts",
+        "table_version": 9,
+        "properties": properties,
+        **arguments,
+    }
+    return lakefmt.create_table(f"memory://partial-{next(NUMBERS)}", **given)  # type: ignore[arg-type]
+
+
+def content(table: lakefmt.Table) -> list[tuple[object, ...]]:
+    return sorted(zip(*(column.to_pylist() for column in table.read().columns), strict=True), key=repr)
+
+
+def test_a_new_table_of_version_9_completes_rows() -> None:
+    table = make(IGNORES)
+    table.upsert(rows(("a", "sf", 2, 1, None), ("a", "sf", 1, None, "x"), ("b", "sf", 5, None, "y")))
+    assert content(table) == [("a", "sf", 2, 1, "x"), ("b", "sf", 5, None, "y")], "rows of one batch"
+    result = table.upsert(rows(("a", "sf", 3, None, "z"), ("b", "sf", 4, 7, "late"), ("c", "sf", 1, None, None)))
+    assert (result.num_updates, result.num_inserts) == (2, 1)
+    assert content(table) == [("a", "sf", 3, 1, "z"), ("b", "sf", 5, 7, "y"), ("c", "sf", 1, None, None)]
+    assert table.upsert(rows(("b", "sf", 1, 9, "late"))).num_updates == 0, "a late row that brings nothing new"
+
+
+def test_a_null_gives_way_in_every_verb_that_merges() -> None:
+    table = make(IGNORES, merge="commit_time")
+    table.upsert(rows(("a", "sf", 2, 1, "x")))
+    table.update("v = 1", {"v": None, "op": "y"})
+    assert content(table) == [("a", "sf", 2, 1, "y")]
+    table.delete(["a"])
+    table.upsert(rows(("a", "sf", 1, None, "new")))
+    assert content(table) == [("a", "sf", 1, None, "new")], "nothing of a deleted row comes back"
+    table.insert_overwrite(rows(("a", "sf", 0, None, None)))
+    assert content(table) == [("a", "sf", 0, None, None)]
+
+
+def test_a_partial_upsert_of_a_table_that_completes_rows() -> None:
+    table = make(IGNORES)
+    table.upsert(rows(("a", "sf", 2, 1, "x")))
+    table.upsert(rows(("a", "sf", 3, None, None)).drop_columns(["op"]), partial=True)
+    assert content(table) == [("a", "sf", 3, 1, "x")]
+    table.upsert(rows(("a", "sf", 0, 5, None)).drop_columns(["ts"]), partial=True)
+    assert content(table) == [("a", "sf", 3, 5, "x")], "without the ordering column the later write wins"
+
+
+def test_rows_that_mark_deletes_in_a_column_of_the_table() -> None:
+    table = make(marked_by("op", "D"))
+    table.upsert(rows(("a", "sf", 2, 1, "I"), ("b", "sf", 2, 1, "d"), ("gone", "sf", 1, 1, "D")))
+    assert content(table) == [("a", "sf", 2, 1, "I"), ("b", "sf", 2, 1, "d")], "the mark is compared as it is"
+    result = table.upsert(rows(("a", "sf", 1, 0, "D"), ("b", "sf", 3, 0, "D")))
+    assert result.num_deletes == 1
+    assert [row[0] for row in content(table)] == ["a"], "a late delete loses"
+
+
+def test_a_key_that_would_move_is_not_completed_on_the_way() -> None:
+    table = make(IGNORES)
+    table.upsert(rows(("a", "sf", 2, 1, "x")))
+    moves = {"hoodie.index.type": "GLOBAL_BLOOM"}
+    with pytest.raises(UnsupportedFeature, match="move to another partition"):
+        table.upsert(rows(("a", "rio", 3, None, "y")), options=moves)
+    assert content(table) == [("a", "sf", 2, 1, "x")]
+    table.upsert(rows(("a", "sf", 3, None, "y")), options=moves)
+    assert content(table) == [("a", "sf", 3, 1, "y")]
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_table_of_an_older_payload_class(tmp_path: Path, version: int) -> None:
+    schema = SCHEMA.append(pa.field("_event_lsn", pa.int64()))
+    properties = of_payload("debezium.PostgresDebeziumAvroPayload", version)
+    table = make_table(tmp_path / "t", version, "_event_lsn", properties, schema)
+    gone = "__debezium_unavailable_value"
+
+    def one(lsn: int | None, text: str) -> pa.Table:
+        return rows(("a", "sf", 0, lsn, text)).append_column(schema.field("_event_lsn"), pa.array([lsn], pa.int64()))
+
+    table.upsert(one(5, "full"))
+    table.upsert(one(6, gone))
+    table.upsert(one(4, "late"))
+    assert table.read(columns=["v", "op"]).to_pylist() == [{"v": 6, "op": "full"}]
+    with pytest.raises(InvalidInputError, match="_event_lsn is null"):
+        table.upsert(one(None, "x"))
+    assert table.read(columns=["v", "op"]).to_pylist() == [{"v": 6, "op": "full"}]
+
+
+# --- what the properties say ------------------------------------------------------------------------------------------
+
+PLAIN = {"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE", "hoodie.table.precombine.field": "ts"}
+LAYOUTS = {6: "1", 8: "2", 9: "2"}
+
+
+def rule_of(version: int, properties: dict[str, str]) -> MergeRule:
+    of_version = {"hoodie.table.version": str(version), "hoodie.timeline.layout.version": LAYOUTS[version]}
+    config = parse_table_config({**PLAIN, **of_version, **properties})
+    check_writable(config)
+    return merge_rule(config)
+
+
+def test_payload_classes_become_rules() -> None:
+    ts, ours = Order(("ts",)), of_payload
+    assert rule_of(6, {PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload"}) == MergeRule()
+    assert rule_of(6, {PAYLOAD: MODEL + "EventTimeAvroPayload"}) == MergeRule(ts, ts)
+    dms = rule_of(6, ours("AWSDmsAvroPayload", 6))
+    assert (dms.stored, dms.batch, dms.delete) == (Order(), ts, DeleteMark("Op", "D", any_case=True))
+    for version in (6, 8):
+        partial = rule_of(version, ours("PartialUpdateAvroPayload", version))
+        assert partial.partial is not None
+        assert (partial.partial.mode, partial.deletes_win, partial.stored) == (PartialMode.IGNORE_NULLS, True, ts)
+        mysql = rule_of(version, ours("debezium.MySqlDebeziumAvroPayload", version))
+        assert mysql.stored == Order(("_event_seq",), numbered=True, required=True)
+    stated = {"hoodie.record.merge.mode": "EVENT_TIME_ORDERING", **IGNORES}
+    assert rule_of(8, stated).partial is None, "below version 9 nobody looks at the mode"
+    assert rule_of(9, stated).partial is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "properties", "what"),
+    [
+        (6, {PAYLOAD: "com.example.MyPayload"}, "com.example.MyPayload"),
+        (6, {PAYLOAD: "com.example.PartialUpdateAvroPayload"}, "com.example"),
+        (8, of_payload("ExpressionPayload", 8), "ExpressionPayload"),
+        (8, of_payload("AWSDmsAvroPayload", 8) | {"hoodie.record.merge.strategy.id": "1897ef5f"}, "merger 1897ef5f"),
+        (9, {"hoodie.record.merge.mode": "CUSTOM"}, "merger"),
+        (9, {PARTIAL_MODE: "KEEP_VALUES"}, "KEEP_VALUES"),
+        (9, {PROPERTY + "hoodie.payload.delete.field": "op"}, "only one of"),
+        (8, {"hoodie.payload.delete.marker": "D"}, "only one of"),
+    ],
+)
+def test_rules_that_nobody_here_knows_are_read_not_written(version: int, properties: dict[str, str], what: str) -> None:
+    of_version = {"hoodie.table.version": str(version), "hoodie.timeline.layout.version": LAYOUTS[version]}
+    config = parse_table_config({**PLAIN, **of_version, **properties})
+    check_readable(config)
+    with pytest.raises(UnsupportedFeature, match=what):
+        check_writable(config)
+
+
+def test_a_rule_without_order_is_the_later_row() -> None:
+    rule = plan_merge_rule({}, MergeMode.EVENT_TIME_ORDERING, ("ts",))
+    assert (rule.stored, rule.without_order()) == (Order(("ts",)), MergeRule())
