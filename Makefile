@@ -7,7 +7,7 @@ RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv venv-oldest spark-env demo test test-all test-fast test-oldest test-spark \
-        lint format types architecture docs docs-write bench sizes clean
+        lint format types architecture docs docs-write bench bench-parts sizes clean
 
 help: ## list the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -64,7 +64,10 @@ docs: venv ## run every block, doctest and command that the documentation shows
 docs-write: venv ## write the generated parts of the documentation anew
 	@$(PY) tools/write_docs.py
 
-bench: venv ## measure: every script benchmarks/**/bench_*.py
+bench: venv ## measure lakefmt beside deltalake, DuckLake, pypaimon, PyIceberg and plain pyarrow
+	@$(PY) -m benchmarks.run $(ARGS)
+
+bench-parts: venv ## measure single parts: every script benchmarks/**/bench_*.py
 	@set -e; for script in $$(find benchmarks -name 'bench_*.py' | sort); do \
 	  printf '\n=== %s\n' "$$script"; $(PY) "$$script"; \
 	done

@@ -41,7 +41,7 @@ from lakefmt.write.upgrade import upgrade_table
 from lakefmt.write.upgrade_plan import UpgradePlan
 
 if TYPE_CHECKING:
-    pass
+    from lakefmt.filegroups.damage import RepairPlan, RepairReport
 
 __all__ = ["Table", "create_table", "open_table"]
 
@@ -421,6 +421,27 @@ class Table(ReadingVerbs):
     def index(self) -> IndexView:
         """How this table finds keys: ``table.index.explain(keys)``."""
         return IndexView(self.access, partial(keys_to_delete, self.access))
+
+    def repair(self, plan: RepairPlan, *, accept_loss: bool = False) -> RepairReport:
+        """Carry out the plan of a :meth:`check`; safe to repeat, also after a crash.
+
+        Args:
+            plan: ``report.plan``. The table is checked again first: what it does not need any more is passed over.
+            accept_loss: also run the steps that give rows up; each is marked with what it loses.
+
+        Example:
+            >>> t = create_table("memory://doc-repair", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> t.access.store.delete([".hoodie_partition_metadata"])
+            >>> t.read().num_rows, t.repair(t.check().plan).is_clean, t.read().num_rows
+            (0, True, 1)
+        """
+        # Imported here: few programs repair, and all wait for the import.
+        from lakefmt.read.check import check_table
+        from lakefmt.write.repair import repair_table
+
+        with self._writing:
+            return repair_table(self.access, plan, check_table, accept_loss=accept_loss)
 
     def upgrade(self, to: int, *, dry_run: bool = False) -> UpgradePlan:
         """Turn the table into a newer version; nothing but this call ever does.

@@ -13,6 +13,7 @@ import click
 from lakefmt import __version__
 from lakefmt.cli.commands.archive import archive
 from lakefmt.cli.commands.change import delete, rollback, write
+from lakefmt.cli.commands.check import check
 from lakefmt.cli.commands.clean import clean
 from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.demo import quickstart
@@ -74,5 +75,7 @@ def main() -> None:
     """
 
 
-for _command in (create, write, read, incremental, delete, timeline, files, stats, rollback, clean, archive, upgrade, quickstart):
+_LOOKING = (read, incremental, timeline, files, stats, check)
+_CHANGING = (create, write, delete, rollback, clean, archive, upgrade)
+for _command in (*_LOOKING, *_CHANGING, quickstart):
     main.add_command(_command)

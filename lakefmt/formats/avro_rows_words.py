@@ -177,7 +177,8 @@ class Out:
         so there is one array for all blocks.
         """
         if size + PADDING > len(self.data):
-            data = np.empty(int(size * max(1.0, share) * _SLACK) + PADDING, np.uint8)
+            ahead = min(int(size * (max(1.0, share) * _SLACK - 1)), max(size, _MOST_AHEAD))
+            data = np.empty(size + ahead + PADDING, np.uint8)
             data[:used] = self.data[:used]
             self._use(data)
 

@@ -68,7 +68,12 @@ _WRAPPERS = tuple(
 )
 _INT = _WRAPPERS[1]
 _SEVERAL = 12
-_BY_NAME = {wrapper.name: wrapper for wrapper in _WRAPPERS}
+#: Inside an array the branch of arrays is that of one more type.
+_LOCAL_DATE = _Wrapper(12, "local-date", {"type": "int", "logicalType": "date"}, pa.date32())
+_INSIDE = (*_WRAPPERS, _LOCAL_DATE)
+_BY_NAME = {wrapper.name: wrapper for wrapper in _INSIDE}
+#: How several values begin: the branch of arrays, and inside it that there is one.
+_SEVERAL_HEAD = encode_long(_SEVERAL) + encode_long(1)
 #: The bytes of the ordering value that deletes whatever is stored: the int 0.
 _ALWAYS = encode_long(_INT.branch) + b"\0"
 
@@ -301,7 +306,7 @@ def _branched(wrapper: _Wrapper, values: pa.Array) -> tuple[U8, I64]:
 def _several_pieces(spans: list[_Spans], rows: int) -> list[Piece]:
     """Return several ordering values as one array; a row without any has the int 0 alone."""
     some = np.logical_or.reduce([there for *_, there in spans])
-    head = np.frombuffer(encode_long(_SEVERAL) + encode_long(len(spans)) + _ALWAYS + b"\0", np.uint8)
+    head = np.frombuffer(_SEVERAL_HEAD + encode_long(len(spans)) + _ALWAYS + b"\0", np.uint8)
     before = len(head) - len(_ALWAYS) - 1
     pieces = [span_piece(head, np.where(some, 0, before), np.where(some, before, len(_ALWAYS)))]
     pieces += [span_piece(data, begins, np.where(some, lengths, 0)) for data, begins, lengths, _ in spans]
@@ -391,12 +396,12 @@ def _skip_span(data: bytes, at: int) -> int:
     return at + length
 
 
-def _skip_wrapped(data: bytes, at: int) -> int:
+def _skip_wrapped(data: bytes, at: int, inside: bool = False) -> int:
     """Return the offset behind an ordering value."""
     branch, at = data[at] >> 1, at + 1
     if branch == 0:
         return at
-    if branch in (2, 3, 8, 10, 11):
+    if branch in (2, 3, 8, 10, 11) or (inside and branch == _LOCAL_DATE.branch):
         return read_long(data, at)[1]
     if branch in (6, 7, 9):
         return _skip_span(data, at)
@@ -404,14 +409,14 @@ def _skip_wrapped(data: bytes, at: int) -> int:
         return at + _FIXED[branch]
     if branch != _SEVERAL:
         raise ValueError(f"branch {branch} of the ordering values")
-    count, at = _block_count(data, at)
+    if data[at] != _SEVERAL_HEAD[-1]:
+        raise ValueError("several ordering values that are none")
+    count, at = _block_count(data, at + 1)
     for _ in range(count):
-        if data[at] >> 1 == _SEVERAL:
-            raise ValueError("several ordering values inside several")
-        at = _skip_wrapped(data, at)
-    if data[at]:
+        at = _skip_wrapped(data, at, inside=True)
+    if count and data[at]:
         raise ValueError("several ordering values in several blocks")
-    return at + 1
+    return at + 1 if count else at
 
 
 _FIXED = {1: 1, 4: 4, 5: 8}
@@ -426,23 +431,27 @@ def _read_orderings(source: Source, at: I64, limit: I64) -> tuple[tuple[Ordering
     others = np.flatnonzero((branches != _SEVERAL) & (branches != 0) & (branches != _INT.branch))
     if len(others):
         raise ValueError("one ordering value and several are mixed")
-    counts, here = source.numbers(_value_node(_INT.name), at[several] + 1, limit[several])
+    counts, here = source.numbers(_value_node(_INT.name), at[several] + len(_SEVERAL_HEAD), limit[several])
+    if (counts < 0).any():
+        raise ValueError("several ordering values in several blocks")
     found: list[Ordering] = []
     for field in range(int(counts.max())):
         going = np.flatnonzero(counts > field)
-        ordering, here[going] = _read_ordering(source, here[going], limit[going])
+        ordering, here[going] = _read_ordering(source, here[going], limit[going], _INSIDE)
         valid = np.zeros(len(at), np.bool_)
         valid[several[going]] = True
         found.append({name: spread(values, valid) for name, values in ordering.items()})
     return tuple(found), at
 
 
-def _read_ordering(source: Source, at: I64, limit: I64) -> tuple[Ordering, I64]:
+def _read_ordering(
+    source: Source, at: I64, limit: I64, wrappers: tuple[_Wrapper, ...] = _WRAPPERS
+) -> tuple[Ordering, I64]:
     """Return the values at `at`, by type, and where they end."""
     branches = source.data.take(at)
     end = at + 1
     found: dict[str, pa.Array] = {}
-    for wrapper in _WRAPPERS:
+    for wrapper in wrappers:
         valid = branches == 2 * wrapper.branch
         there = np.flatnonzero(valid)
         if len(there):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from lakefmt.filegroups.damage import CheckReport
+
 __all__ = ["ReadingVerbs"]
 
 
@@ -167,3 +169,24 @@ class ReadingVerbs:
     def stats(self) -> TableStats:
         """Return counts and sizes of the latest snapshot."""
         return describe_slices(self.access, self.access.load())
+
+    def check(self, level: str = "fast", partitions: Sequence[str] | None = None) -> CheckReport:
+        """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.
+
+        Args:
+            level: ``"fast"``: names, timeline, footers; ``"full"``: also key columns (filters, ranges, duplicates).
+            partitions: look only at files of these partition paths; the timeline is looked at in any case.
+
+        Raises:
+            UnsupportedFeature: lakefmt would read such a table wrongly.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-check-verb", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> t.check().is_clean
+            True
+        """
+        # Imported here: few programs check, and all wait for the import.
+        from lakefmt.read.check import check_table
+
+        return check_table(self.access, level, partitions)

@@ -204,8 +204,10 @@ class LocalStore:
         """
         path = self._path(name)
         try:
-            temporary = self._files.write_temporary(path, data, durable)
-            placed = self._files.place(temporary, path)
+            if len(memoryview(data)):
+                placed = self._files.place(self._files.write_temporary(path, data, durable), path)
+            else:
+                placed = self._files.create_empty(path)
         except OSError as error:
             raise self._failure(error, "create", name) from error
         return self._placed(placed, name, path, durable)

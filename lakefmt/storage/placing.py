@@ -145,7 +145,7 @@ class AtomicFiles:
         return f"{os.path.dirname(path)}{os.sep}{self._unique}-{os.getpid()}-{next(self._numbers)}"
 
     def open_temporary(self, temporary: str) -> int:
-        """Create the file `temporary` and the directories above it, and return its descriptor."""
+        """Create the file `temporary`, which must be new, and the directories above it; return its descriptor."""
         try:
             return os.open(temporary, WRITE_FLAGS, 0o666)
         except FileNotFoundError:
@@ -169,6 +169,17 @@ class AtomicFiles:
             forget_file(temporary)
             raise
         return temporary
+
+    def create_empty(self, path: str) -> bool:
+        """Create an empty file unless its name is taken: it is whole from the start and needs no temporary one.
+
+        Markers are such files; a temporary file beside them would make Spark take their directory for something else.
+        """
+        try:
+            os.close(self.open_temporary(path))
+        except FileExistsError:
+            return False
+        return True
 
     def place(self, temporary: str, path: str) -> bool:
         """Give a temporary file its final name unless that is taken; the temporary name is gone in any case."""

@@ -1,86 +1,392 @@
-"""Laws of a table as functions: run them after every step of a test; each raises AssertionError with its story."""
+"""Laws of a table as functions: run them after every step of a test; each raises AssertionError with its story.
+
+| law | function |
+|---|---|
+| nothing is visible before it is completed | :func:`check_visible`, and :class:`Watched` at every effect of a write |
+| nothing that can be reached is removed | :func:`check_reachable` |
+| a key lives once, per partition or in the table | :func:`check_unique_keys` |
+| a key's file group changes only by a replacement or a delete | :func:`check_file_ids` |
+| what commits count is what is there | :func:`check_counts` |
+| meta columns agree with names, keys and partitions | :func:`check_meta_columns` |
+| footers tell the key range, filters hold every key | :func:`check_footers` |
+| nothing lies about that no commit names | :func:`check_no_orphans` |
+| rows lie in the partition that their columns say | :func:`check_partitions` |
+"""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.view import build_slices
+from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.keys import build_partition_paths, build_record_keys
+from lakefmt.read.pinning import oldest_readable
 from lakefmt.table import Table
-from lakefmt.values import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakefmt.testing.wrapping import Effect
+from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.instant import Instant
+from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY, WriteOperation, WriteStat
 
 __all__ = [
+    "View",
+    "Watched",
     "check_counts",
+    "check_file_ids",
     "check_footers",
     "check_invariants",
     "check_meta_columns",
+    "check_no_orphans",
+    "check_partitions",
+    "check_reachable",
     "check_unique_keys",
+    "check_visible",
 ]
 
+#: Rows or files that the message shows.
+_SHOWN = 5
+_HOODIE = ".hoodie/"
+#: Where a write leaves its traces until it is over.
+_TRACES = (".hoodie/.temp/", ".hoodie/.heartbeat/")
+#: Commits that rearrange rows: afterwards a key may be in another file group.
+_REARRANGE = frozenset({WriteOperation.CLUSTER})
 
-def check_invariants(table: Table, *, keys_unique: bool = True) -> None:
-    """Run every law.
+
+def check_invariants(table: Table | View, *, keys_unique: bool = True, global_keys: bool = False) -> None:
+    """Run every law that holds whenever no write is under way.
 
     Args:
         table: the table to look at.
-        keys_unique: whether a key may live only once per partition (plain inserts allow more).
+        keys_unique: whether a key may live only once (plain inserts allow more).
+        global_keys: once in the table, not only in its partition (a global index).
 
     Raises:
         AssertionError: a law is broken.
+
+    Example:
+        >>> import lakefmt
+        >>> rows = pa.table({"id": ["a", "b"]})
+        >>> table = lakefmt.create_table("memory://laws", data=rows, record_key="id")
+        >>> _ = table.upsert(rows)
+        >>> check_invariants(table)
     """
-    check_meta_columns(table)
-    check_footers(table)
-    check_counts(table)
+    view = View.of(table)
+    check_visible(view)
+    check_meta_columns(view)
+    check_footers(view)
+    check_counts(view)
+    check_reachable(view)
+    check_file_ids(view, last=1)
     if keys_unique:
-        check_unique_keys(table)
+        check_unique_keys(view, global_keys=global_keys)
 
 
-def check_meta_columns(table: Table) -> None:
-    """The meta columns of every row agree with its file's name, its partition and the timeline."""
-    for piece in table.file_groups():
-        if piece.base is None:
+def check_visible(table: Table | View) -> None:
+    """Every file that readers see is named by a completed commit, and every row in it was written by one."""
+    view = View.of(table)
+    done = pa.array([i.time for i in view.state.timeline.commits], pa.string())
+    named = view.named
+    strangers = [file.path for file in view.visible() if file.path not in named]
+    _law(not strangers, f"visible, and no completed commit names it: {strangers[:_SHOWN]}")
+    for file in view.unchecked("visible"):
+        written = view.access.reader.rows(file, [COMMIT_TIME]).column(COMMIT_TIME)
+        strange = pc.unique(written.filter(pc.invert(pc.is_in(written, value_set=done))))
+        _law(not len(strange), f"{file.path} shows rows of instants that are not completed: {_some(strange)}")
+
+
+def check_reachable(table: Table | View) -> None:
+    """Every file that a completed commit wrote is there, back to where the last clean has left files alone."""
+    view = View.of(table)
+    oldest = oldest_readable(view.access, view.state) or ""
+    present = view.present
+    for instant, commit in view.commits:
+        gone = [] if instant.time < oldest else [s.path for s in commit.stats if s.path and s.path not in present]
+        _law(not gone, f"commit {instant.time} can be read and needs {gone[:_SHOWN]}, which are gone")
+
+
+def check_unique_keys(table: Table | View, *, global_keys: bool = False) -> None:
+    """A key lives once per partition; once in the table with `global_keys`."""
+    view = View.of(table)
+    files = view.visible()
+    if not files:
+        return
+    found = pa.chunked_array([chunk for file in files for chunk in view.keys(file).chunks], pa.string())
+    if not global_keys:
+        places = [pa.array([str(file.partition)] * len(view.keys(file)), pa.string()) for file in files]
+        found = pc.binary_join_element_wise(pa.chunked_array(places, pa.string()), found, "\x00")
+    counted = pc.value_counts(found.combine_chunks())
+    twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    where = "in the table" if global_keys else "in one partition"
+    _law(not len(twice), f"{len(twice)} keys live more than once {where}: {_some(twice)}")
+
+
+def check_file_ids(table: Table | View, last: int | None = None) -> None:
+    """From one commit to the next a key stays in its file group, unless that was replaced or the key deleted.
+
+    Args:
+        table: the table to look at.
+        last: how many of the newest commits to compare with what was before them; None: all that can be read.
+    """
+    view = View.of(table)
+    oldest = oldest_readable(view.access, view.state) or ""
+    pairs = [(i, c) for i, c in view.commits if i.time >= oldest]
+    for (before, _), (after, commit) in list(itertools.pairwise(pairs))[-last if last else 0 :]:
+        if commit.operation in _REARRANGE:
             continue
-        rows = table.access.reader.rows(piece.base, [COMMIT_TIME, PARTITION_PATH, FILE_NAME])
-        for column, value in ((FILE_NAME, piece.base.name), (PARTITION_PATH, str(piece.partition))):
-            found = pc.unique(rows.column(column))
-            _law(found.equals(pa.array([value])) or not len(found), f"{piece.base.path}: {column} says {found}")
-        newest = pc.max(rows.column(COMMIT_TIME))
-        _law(not newest.is_valid or str(newest) <= piece.base.instant, f"{piece.base.path}: rows newer than the file")
+        replaced = [f for ids in commit.replaced_file_ids.values() for f in ids]
+        old, new = view.homes(before), view.homes(after)
+        old = old.filter(pc.invert(pc.is_in(old.column("file_id"), value_set=pa.array(replaced, pa.string()))))
+        still = old.join(new.select(["partition", "key"]), ["partition", "key"], join_type="left semi")
+        moved = still.join(new, ["partition", "key", "file_id"], join_type="left anti")
+        _law(not moved.num_rows, f"commit {after.time}: {moved.num_rows} keys left their file group: {_some(moved)}")
 
 
-def check_footers(table: Table) -> None:
-    """Every base file's footer has its key range, and a filter in which every key is found."""
-    for piece in table.file_groups():
-        if piece.base is None:
-            continue
-        keys = table.access.reader.keys(piece.base)
-        footer, bloom = table.access.reader.footer(piece.base), table.access.reader.bloom_filter(piece.base)
-        _law(bloom is not None, f"{piece.base.path} has no bloom filter")
-        if bloom is not None and len(keys):
-            _law(bool(bloom.contains(keys).all()), f"{piece.base.path}: a stored key misses its filter")
-        _law((footer.min_key is None) == (len(keys) == 0), f"{piece.base.path}: key range and rows disagree")
+def check_counts(table: Table | View) -> None:
+    """What commits count is what is there: bytes on disk, rows in footers, rows in and rows out.
 
-
-def check_counts(table: Table) -> None:
-    """What commits say about their files is true: sizes on disk, rows in the footer."""
-    state = table.access.load()
-    live = {piece.base.path: piece.base for piece in table.file_groups() if piece.base is not None}
-    for instant in state.timeline.commits:
-        for stat in table.access.commit_metadata(state, instant).stats:
-            file = live.get(stat.path)
+    A rewritten file has the rows of its predecessor, plus inserts, less deletes; a new one its inserts.
+    """
+    view = View.of(table)
+    for _, commit in view.commits:
+        for stat in commit.stats:
+            file = view.present.get(stat.path)
             if file is None:
                 continue
-            rows = table.access.reader.footer(file).num_rows
-            _law(
-                stat.file_size_in_bytes == file.size, f"{stat.path}: {stat.file_size_in_bytes} said, {file.size} found"
-            )
+            rows = view.access.reader.footer(file).num_rows
+            bytes_said = stat.file_size_in_bytes
+            _law(bytes_said == file.size, f"{stat.path}: {bytes_said} bytes said, {file.size} found")
             _law(stat.num_writes == rows, f"{stat.path}: {stat.num_writes} rows said, {rows} found")
+            before = view.predecessor(stat)
+            if before is None:
+                continue
+            told = f"{before} before + {stat.num_inserts} inserted - {stat.num_deletes} deleted"
+            _law(before + stat.num_inserts - stat.num_deletes == rows, f"{stat.path}: {told}, but {rows} are there")
 
 
-def check_unique_keys(table: Table) -> None:
-    """A key lives once per partition."""
-    rows = table.read([RECORD_KEY, PARTITION_PATH])
-    pairs = pc.binary_join_element_wise(rows.column(PARTITION_PATH), rows.column(RECORD_KEY), "\x00")
-    _law(pc.count_distinct(pairs).as_py() == rows.num_rows, "a key lives twice in one partition")
+def check_meta_columns(table: Table | View) -> None:
+    """The meta columns of every row agree with its file's name, its key, its partition and the timeline."""
+    view = View.of(table)
+    config = view.state.config
+    spec = view.access.key_spec(config)
+    for file in view.unchecked("meta columns"):
+        rows = view.access.reader.rows(file)
+        if not rows.num_rows:
+            continue
+        for column, value in ((FILE_NAME, file.name), (PARTITION_PATH, str(file.partition))):
+            found = pc.unique(rows.column(column))
+            _law(found.equals(pa.array([value])), f"{file.path}: {column} says {found}")
+        newest = pc.max(rows.column(COMMIT_TIME))
+        _law(str(newest) <= file.instant, f"{file.path}: rows newer than the file")
+        # A key that plain inserts have left twice is updated twice, by one row with one number.
+        numbers, pairs = (
+            rows.group_by(names).aggregate([]).num_rows for names in ([COMMIT_SEQNO], [COMMIT_SEQNO, RECORD_KEY])
+        )
+        _law(numbers == pairs, f"{file.path}: rows of different keys share a {COMMIT_SEQNO}")
+        if spec.auto_keys:
+            continue
+        keys = _flat(build_record_keys(spec, rows))
+        _law(keys.equals(_flat(rows.column(RECORD_KEY))), f"{file.path}: {RECORD_KEY} is not the key of its row")
+
+
+def check_partitions(table: Table | View) -> None:
+    """Every row lies in the partition that its columns say; not a law where rows stay with their keys."""
+    view = View.of(table)
+    spec = view.access.key_spec(view.state.config)
+    for file in view.unchecked("partitions"):
+        rows = view.access.reader.rows(file)
+        made = pc.unique(_flat(build_partition_paths(spec, rows)).cast(pa.string()))
+        _law(not rows.num_rows or made.equals(pa.array([str(file.partition)])), f"{file.path}: rows of {made}")
+
+
+def check_footers(table: Table | View) -> None:
+    """Every base file's footer has its key range, and a filter in which every key is found."""
+    view = View.of(table)
+    for file in view.unchecked("footers"):
+        keys = view.keys(file)
+        footer, bloom = view.access.reader.footer(file), view.access.reader.bloom_filter(file)
+        _law(bloom is not None, f"{file.path} has no bloom filter")
+        if bloom is not None and len(keys):
+            _law(bool(bloom.contains(keys).all()), f"{file.path}: a stored key misses its filter")
+        _law((footer.min_key is None) == (len(keys) == 0), f"{file.path}: key range and rows disagree")
+
+
+def check_no_orphans(table: Table | View) -> None:
+    """Once no write is under way, a full listing holds nothing that no completed commit names, and no traces."""
+    view = View.of(table)
+    names = {found.name for found in view.access.store.list()}
+    named = view.named
+    orphans = sorted(name for name in names if not _has_reason(name, named, names))
+    _law(not orphans, f"orphans: {orphans[:_SHOWN]}")
+    traces = sorted(name for name in names if name.startswith(_TRACES))
+    _law(not traces, f"traces of a write that is over: {traces[:_SHOWN]}")
+    _law(not view.state.timeline.pending, f"pending: {[str(i) for i in view.state.timeline.pending]}")
+
+
+def _has_reason(name: str, named: Mapping[str, object], names: set[str]) -> bool:
+    directory, _, last = name.rpartition("/")
+    if last.startswith(".") and last.endswith(".crc"):  # Hadoop's checksum, beside the file that it is of
+        return f"{directory}/{last[1:-4]}".removeprefix("/") in names
+    return name.startswith(_HOODIE) or name in named or last.startswith(PARTITION_METADATA)
+
+
+# ------------------------------------------------------------------------------------------------------ while it writes
+
+
+@dataclass
+class Watched:
+    """Looks at a table after every effect of a write: until the commit completes nothing of it may show.
+
+    Hand :meth:`look` to a :class:`~lakefmt.testing.stores.WatchStore`, write through it, and then :meth:`check`.
+
+    Attributes:
+        see: what a reader of its own sees now, as something that can be compared.
+        completes: whether an effect is the one that makes the write visible.
+
+    Example:
+        >>> import lakefmt
+        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt.testing.stores import WatchStore
+        >>> rows = pa.table({"id": ["a", "b"]})
+        >>> reader = lakefmt.create_table("memory://watched", data=rows, record_key="id")
+        >>> watched = Watched(lambda: reader.read().num_rows)
+        >>> writer = Table(TableAccess(WatchStore(MemoryStore("watched"), watched.look)))
+        >>> _ = writer.upsert(rows)
+        >>> watched.check()
+    """
+
+    see: Callable[[], object]
+    completes: Callable[[Effect], bool] = field(default=lambda effect: _is_completion(effect.name))
+    _seen: list[tuple[Effect, object]] = field(default_factory=list)
+    _before: object = None
+
+    def __post_init__(self) -> None:
+        self._before = self.see()
+
+    def look(self, effect: Effect) -> None:
+        """Remember what is seen after an effect."""
+        self._seen.append((effect, self.see()))
+
+    def check(self) -> None:
+        """Compare what was seen: the state before until the completing effect, one state from then on.
+
+        Raises:
+            AssertionError: something showed early or went on changing, or no effect completed anything.
+        """
+        after = [seen for effect, seen in self._seen if self.completes(effect)]
+        _law(len(after) == 1, f"{len(after)} effects completed a commit, not one")
+        expected = self._before
+        for effect, seen in self._seen:
+            expected = after[0] if self.completes(effect) else expected
+            story = f"after effect {effect.number}, {effect.kind} {effect.name}: {seen!r} is seen, not {expected!r}"
+            _law(seen == expected, story)
+
+
+def _is_completion(name: str) -> bool:
+    last = name.rpartition("/")[2]
+    return name.startswith(_HOODIE) and last[:1].isdigit() and last.endswith((".commit", ".replacecommit"))
+
+
+# ------------------------------------------------------------------------------------------------- what there is to see
+
+
+@dataclass
+class View:
+    """A table at one moment, archived commits included, and the files that the store really holds.
+
+    Every law takes one in place of the table: then several laws look only once.
+
+    Attributes:
+        access: the table.
+        state: its properties and its timeline.
+        present: every base file of a full listing, by path.
+    """
+
+    access: TableAccess
+    state: TableState
+    present: dict[str, BaseFile]
+    _keys: dict[str, pa.ChunkedArray] = field(default_factory=dict, repr=False)
+    _lawful: set[tuple[str, str]] = field(default_factory=set, repr=False)
+
+    @classmethod
+    def of(cls, table: Table | View, since: View | None = None) -> View:
+        """Look at a table; what has been looked at already stays as it is.
+
+        Args:
+            table: the table, or a view of it.
+            since: an earlier view: base files that it has found lawful are not read again, since they never change.
+        """
+        if isinstance(table, View):
+            return table
+        state = table.access.with_history(table.access.load())
+        bases, _ = table.access.listing(state.config).files(None)
+        present = {file.path: file for file in bases}
+        return cls(table.access, state, present, *((since._keys, since._lawful) if since else ()))
+
+    @cached_property
+    def commits(self) -> list[tuple[Instant, CommitMetadata]]:
+        """Every completed commit with what it says, by requested time."""
+        return [(i, self.access.commit_metadata(self.state, i)) for i in self.state.timeline.commits]
+
+    @cached_property
+    def named(self) -> dict[str, WriteStat]:
+        """Every file that a completed commit names, by path."""
+        return {stat.path: stat for _, commit in self.commits for stat in commit.stats}
+
+    @cached_property
+    def _by_group(self) -> dict[tuple[str, str, str], BaseFile]:
+        return {(file.partition, file.file_id, file.instant): file for file in self.present.values()}
+
+    def visible(self, at: Instant | None = None) -> list[BaseFile]:
+        """Return the files that readers see, now or after a commit."""
+        state = self.state if at is None else self.state.as_of(at.time)
+        slices = build_slices(self.present.values(), [], state.timeline, self.access.replaced(state))
+        return [piece.base for piece in slices if piece.base is not None]
+
+    def unchecked(self, law: str) -> Iterator[BaseFile]:
+        """Return the visible files that have not passed a law; each has when the next one is asked for."""
+        for file in self.visible():
+            if (law, file.path) not in self._lawful:
+                yield file
+                self._lawful.add((law, file.path))
+
+    def keys(self, file: BaseFile) -> pa.ChunkedArray:
+        """Return a file's record keys, read once."""
+        if file.path not in self._keys:
+            self._keys[file.path] = self.access.reader.keys(file)
+        return self._keys[file.path]
+
+    def predecessor(self, stat: WriteStat) -> int | None:
+        """Return how many rows the file had whose place this one took: 0 for a new one, None: it is not there."""
+        if stat.prev_commit in ("", "null"):
+            return 0
+        file = self._by_group.get((stat.partition_path, stat.file_id, stat.prev_commit))
+        return None if file is None else self.access.reader.footer(file).num_rows
+
+    def homes(self, at: Instant) -> pa.Table:
+        """Return which key was in which file group after a commit; a key that is there twice, once."""
+        schema = pa.schema([(name, pa.string()) for name in ("partition", "key", "file_id")])
+        pieces = [schema.empty_table()]
+        for file in self.visible(at):
+            keys = self.keys(file)
+            where = [pa.array([str(text)] * len(keys), pa.string()) for text in (file.partition, file.file_id)]
+            pieces.append(pa.table([where[0], keys, where[1]], schema=schema))
+        return pa.concat_tables(pieces).group_by(["partition", "key", "file_id"]).aggregate([])
+
+
+def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _some(values: pa.Table | pa.Array) -> str:
+    columns = values.columns if isinstance(values, pa.Table) else [values]
+    return "; ".join(" ".join(str(column[:_SHOWN]).split()) for column in columns)
 
 
 def _law(holds: bool, story: str) -> None:

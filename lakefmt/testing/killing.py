@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from threading import Lock
 
-__all__ = ["die_at"]
+__all__ = ["count_effects", "die_at"]
 
 #: Audit events of calls that change the file system.
 _EFFECTS = frozenset({"os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.utime"})
@@ -23,6 +24,36 @@ def die_at(effect: int) -> None:
     Example:
         >>> die_at(10**9)
     """
+
+    def kill(number: int) -> None:
+        if number == effect:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _watch(kill)
+
+
+def count_effects() -> Callable[[], int]:
+    """Return a function that tells how often this process has changed the file system since; see :func:`die_at`.
+
+    Example:
+        >>> import tempfile
+        >>> counted = count_effects()
+        >>> os.rmdir(tempfile.mkdtemp())
+        >>> counted()
+        2
+    """
+    counted = 0
+
+    def remember(number: int) -> None:
+        nonlocal counted
+        counted = number
+
+    _watch(remember)
+    return lambda: counted
+
+
+def _watch(seen: Callable[[int], None]) -> None:
+    """Call `seen` with 1, 2, … before every change of the file system; an audit hook stays until the process ends."""
     counted = 0
     lock = Lock()
 
@@ -32,8 +63,7 @@ def die_at(effect: int) -> None:
             return
         with lock:
             counted += 1
-            if counted == effect:
-                os.kill(os.getpid(), signal.SIGKILL)
+            seen(counted)
 
     sys.addaudithook(watch)
 

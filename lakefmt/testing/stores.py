@@ -1,4 +1,4 @@
-"""Stores around a store, for tests: they count, fail, freeze and delay what passes through.
+"""Stores around a store, for tests: they count, watch, fail, freeze and delay what passes through.
 
 Each of them takes any :class:`~lakefmt.storage.api.ObjectStore` and is one, so they can be stacked. Effects (see
 :mod:`lakefmt.testing.wrapping`) are numbered from 1 in the order in which they begin.
@@ -37,6 +37,7 @@ __all__ = [
     "Plan",
     "SimulatedCrash",
     "Step",
+    "WatchStore",
     "WrapperStore",
     "fail_at",
     "no_faults",
@@ -300,13 +301,50 @@ class FaultStore(WrapperStore):
             raise SimulatedCrash("the process is dead")
 
 
-# ------------------------------------------------------------------------------------------------- freezing, delaying
+# --------------------------------------------------------------------------------------- watching, freezing, delaying
+
+
+class WatchStore(WrapperStore):
+    """Calls `seen` after every effect, also after one that failed.
+
+    Example:
+        >>> from lakefmt.storage import MemoryStore
+        >>> names = []
+        >>> store = WatchStore(MemoryStore(), lambda effect: names.append((effect.number, effect.kind, effect.name)))
+        >>> store.put("a", b"x")
+        >>> names
+        [(1, 'put', 'a')]
+    """
+
+    def __init__(self, inner: ObjectStore, seen: Callable[[Effect], object]) -> None:
+        super().__init__(inner)
+        self._seen = seen
+        self._lock = threading.Lock()
+        self._begun = 0
+
+    def perform(self, step: Step[T]) -> T:
+        """Carry out one effect, then tell of it; others wait meanwhile."""
+        with self._lock:
+            self._begun += 1
+            try:
+                return step.run()
+            finally:
+                self._seen(Effect(self._begun, step.kind, step.name, step.size))
 
 
 class FreezeStore(WrapperStore):
     """Stops the effect with the number `at` (from 1) before it is done, until :meth:`release`; others pass by it.
 
     It plays the writer that sleeps at the worst moment and wakes up when the world has moved on.
+
+    Example:
+        >>> from lakefmt.storage import MemoryStore
+        >>> store = FreezeStore(MemoryStore(), at=2)
+        >>> sleeper = threading.Thread(target=lambda: (store.put("a", b"1"), store.put("b", b"2")))
+        >>> sleeper.start(); store.wait_until_frozen(), store.inner.info("b")
+        (True, None)
+        >>> store.release(); sleeper.join(); store.read("b")
+        b'2'
     """
 
     def __init__(self, inner: ObjectStore, at: int) -> None:

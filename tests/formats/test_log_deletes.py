@@ -47,10 +47,12 @@ def wrapper(name: str, kind: object) -> dict[str, object]:
 
 
 UNION = ["null", *(wrapper(name, kind) for name, kind in WRAPPERS)]
+#: As in the classes of Hudi 1.2.0: the array itself may be null, and inside it there is one type more.
+INSIDE = ["null", *(name for name, _ in WRAPPERS), wrapper("LocalDateWrapper", "int")]
 SEVERAL = {
     "type": "record",
     "name": "ArrayWrapper",
-    "fields": [{"name": "wrappedValues", "type": {"type": "array", "items": ["null", *(n for n, _ in WRAPPERS)]}}],
+    "fields": [{"name": "wrappedValues", "type": ["null", {"type": "array", "items": INSIDE}]}],
 }
 RECORD = {
     "type": "record",
@@ -194,6 +196,23 @@ def test_several_ordering_fields_go_as_an_array():
     assert found.ordering(pa.string(), 2).to_pylist() == [None, None, None]
 
 
+def test_dates_inside_an_array_are_read_in_either_wrapper():
+    def several(*values):
+        return "ArrayWrapper", {"wrappedValues": list(values)}
+
+    rows = [
+        ("a", "", several(("LocalDateWrapper", {"value": 3}), ("LongWrapper", {"value": 1}))),
+        ("b", "", several(("DateWrapper", {"value": 4}), ("LongWrapper", {"value": 2}))),
+        ("c", "", several()),
+    ]
+    content = by_fastavro(rows)
+    found = decode_delete_content(content, what="a.log")
+    days = [datetime.date(1970, 1, 4), datetime.date(1970, 1, 5), None]
+    assert found.ordering(pa.date32(), 0).to_pylist() == days
+    assert found.ordering(pa.int64(), 1).to_pylist() == [1, 2, None]
+    assert content_of(encode_delete_block(found, HEADER)) == by_fastavro([*rows[:2], ("c", "", ALWAYS)])
+
+
 def test_null_is_never_written():
     for values in ((), (pa.array([None, None], pa.int64()),), (pa.array([None, 2.5]),)):
         content = content_of(
@@ -333,9 +352,11 @@ def test_any_bytes_are_a_value_or_refused(data, version):
         ("02 02 02 61", "ends inside a record"),
         ("02 02 feffffff0f", "length"),
         ("02 0202 61 00 1a 00 00", "branch 13"),
-        ("02 0202 61 00 18 02 18 00 00 00 00", "several ordering values inside several"),
-        ("04 0202 61 00 18 02 0c 00 00 0202 62 00 06 08 00", "one ordering value and several"),
-        ("02 0202 61 00 18 02 0c 00 02 0c 00 00 00", "several blocks"),
+        ("02 0202 61 00 18 02 02 1a 00 00 00", "branch 13"),
+        ("02 0202 61 00 18 00 00 00", "several ordering values that are none"),
+        ("04 0202 61 00 18 02 02 0e 00 00 0202 62 00 06 08 00", "one ordering value and several"),
+        ("02 0202 61 00 18 02 02 0e 00 02 0e 00 00 00", "several blocks"),
+        ("02 0202 61 00 18 02 01 04 0e 00 00 00", "several blocks"),
         ("02 0202 61 00 04 00 00 00", "behind the last record"),
         ("02 0402 61 00 00 00", "branch that its union"),
     ],

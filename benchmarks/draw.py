@@ -1,0 +1,67 @@
+"""Draw the scaling charts from kept points: ``.cache/bench/lake/bin/python -m benchmarks.draw [POINTS [FOLDER]]``.
+
+Needs matplotlib and nothing else: it runs in the environment of peers that has it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "charts"
+POINTS = ROOT / "benchmarks" / "results" / "charts.json"
+#: title, label of x, label of y, by the name of the chart's file
+TITLES = {
+    "commits": ("100-row append, cost of each commit", "commits before it", "ms (median of 10)"),
+    "upsert-size": ("upsert of 10,000 late rows", "rows in the table", "s"),
+    "memory-batch": ("resident memory, rise during an upsert", "rows in the batch", "MB"),
+}
+
+
+def draw(points: dict[str, Any], folder: Path) -> list[Path]:
+    """Draw every chart as SVG and return the files."""
+    import matplotlib as mpl  # type: ignore[import-not-found,unused-ignore]
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "lakefmt"
+    from matplotlib import pyplot as plt
+    from matplotlib import ticker
+
+    made = []
+    for name, lines in points.items():
+        title, x_label, y_label = TITLES[name]
+        figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+        for label, pairs in lines.items():
+            ours = label.startswith("lakefmt")
+            axes.plot(*zip(*pairs, strict=True), label=label, linewidth=2.4 if ours else 1.3, zorder=3 if ours else 2,
+                      marker=None if len(pairs) > 20 else "o", markersize=4)  # fmt: skip
+        axes.set(title=title, xlabel=x_label, ylabel=y_label, yscale="log")
+        if name != "commits":
+            axes.set_xscale("log")
+        for axis in (axes.yaxis, *([] if name == "commits" else [axes.xaxis])):
+            axis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+            axis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1, 0.4)))
+        axes.grid(alpha=0.3, which="both", linewidth=0.5)
+        axes.legend(fontsize=8, frameon=False, ncols=2)
+        path = folder / f"{name}.svg"
+        figure.savefig(path, metadata={"Date": None})
+        plt.close(figure)
+        made.append(path)
+    return made
+
+
+def main() -> int:
+    """Draw what the command line names."""
+    given = [Path(text) for text in sys.argv[1:]]
+    points, folder = [*given, *(POINTS, FOLDER)[len(given) :]]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in draw(json.loads(points.read_text("utf-8")), folder):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Works that stand alone: memory in processes of their own, Bloom filters, the time an import takes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from functools import partial
+
+from benchmarks.harness.child import PeerFailed
+from benchmarks.harness.data import Dataset
+from benchmarks.harness.field import Field
+
+MEMORY_RUNS = 3
+BLOOM_KEYS = 1_000_000
+BLOOM_KINDS = {"even": "36 ASCII characters", "mixed_ascii": "mixed lengths", "mixed_utf8": "mixed lengths, UTF-8"}
+_IMPORT = "import time; begin = time.perf_counter(); {statement}; print(time.perf_counter() - begin)"
+IMPORTS = 7
+
+
+def run_memory(stage: Field, data: Dataset) -> None:
+    """How far an upsert of the late rows lets resident memory rise; each in a fresh process on a fresh table."""
+    peers = stage.peers("lakefmt", "pyarrow", "deltalake", "ducklake", "pypaimon")
+    for number in range(min(MEMORY_RUNS, stage.runs)):
+        stage.say(f"memory: round {number + 1}")
+        for peer in peers:
+            with stage.attempt("memory, upsert", peer):
+                label = f"memory {peer}"
+                maker = stage.child(label, peer)
+                stage.fresh(maker, label, data)
+                maker.ask("load", data=data.path("base"))
+                maker.ask("close")
+                child = stage.start(peer)
+                try:
+                    child.ask("use", path=stage.table(label), columns=data.described(), options={})
+                    answer = child.ask("resident", job="upsert", data=data.path("late"))
+                finally:
+                    child.close()
+                if answer["rise"] is not None:
+                    stage.figure("memory, upsert", peer, "MB").add(answer["rise"] / 1e6)
+    stage.retire(*(f"memory {peer}" for peer in peers))
+
+
+def run_streams(stage: Field, data: Dataset, rows: int) -> None:
+    """Rows from a generator into one commit, then all of them as a stream: the peak of each process."""
+    for peer in stage.peers("lakefmt", "pyarrow", "deltalake", "ducklake"):
+        stage.say(f"memory: {rows:,} rows through {peer}")
+        label = f"stream {peer}"
+        for job, work in (("stream_in", "memory, bulk_insert from a generator"), ("stream_out", "memory, scan")):
+            with stage.attempt(work, peer):
+                child = stage.start(peer)
+                try:
+                    if job == "stream_in":
+                        stage.fresh(child, label, data)
+                        answer = child.ask("resident", job=job, rows=rows)
+                    else:
+                        child.ask("use", path=stage.table(label), columns=data.described(), options={})
+                        answer = child.ask("resident", job=job)
+                        if answer["rows"] != rows:
+                            raise PeerFailed(f"{peer}: {answer['rows']:,} rows instead of {rows:,}")
+                finally:
+                    child.close()
+                if answer["peak"] is not None:
+                    stage.figure(work, peer, "MB").add(answer["peak"] / 1e6)
+                stage.figure(f"{work}: seconds", peer).add(answer["seconds"])
+        shutil.rmtree(stage.table(label), ignore_errors=True)
+
+
+def run_bloom(stage: Field) -> None:
+    """Keys a second into one filter, on one core, in processor time."""
+    for kind, words in BLOOM_KINDS.items():
+        job = partial(stage.child("lakefmt").ask, "bloom", rows=BLOOM_KEYS, kind=kind)
+        job()
+        for _ in range(stage.runs):
+            answer, calm = stage.referee.run(job)
+            stage.figure(f"bloom, {words}", "lakefmt", "keys/s").add(BLOOM_KEYS / answer["seconds"], calm)
+
+
+def run_imports(stage: Field) -> None:
+    """Seconds of an import in a fresh interpreter, in turns."""
+    statements = {peer: f"import {peer}" for peer in ("lakefmt", "pyarrow", "deltalake")}
+    statements |= {"ducklake": "import duckdb", "pypaimon": "from pypaimon import CatalogFactory"}
+    statements |= {"pyiceberg": "from pyiceberg.catalog.sql import SqlCatalog"}
+    for number in range(-1, IMPORTS):
+        for peer in stage.peers(*statements):
+            command = [stage.pythons[peer], "-c", _IMPORT.format(statement=statements[peer])]
+
+            def once(command: list[str] = command) -> float:
+                return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+            seconds, calm = stage.referee.run(once)
+            if number >= 0:
+                stage.figure("import", peer, "ms").add(1e3 * seconds, calm)

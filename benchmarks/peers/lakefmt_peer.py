@@ -1,0 +1,62 @@
+"""lakefmt: a copy-on-write table of version 8, bloom index, without metadata table."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import lakefmt
+from benchmarks.peers.base import Peer
+
+
+class LakefmtPeer(Peer):
+    """Options: ``durability`` (none, fsync; default none), ``filling`` (small files are filled; default True)."""
+
+    packages: ClassVar[tuple[str, ...]] = ("lakefmt", "pyarrow")
+
+    def _settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {"lakefmt.durability": self.options.get("durability", "none")}
+        if not self.options.get("filling", True):
+            settings["hoodie.parquet.small.file.limit"] = 0
+        return settings
+
+    def create(self, schema: pa.Schema) -> None:
+        lakefmt.create_table(
+            self.path,
+            schema=schema,
+            record_key=self.key,
+            partition_by=self.partition,
+            ordering=self.ordering,
+            table_version=8,
+            index="bloom",
+        )
+        self.open()
+
+    def open(self) -> None:
+        self._table = lakefmt.open_table(self.path, options=self._settings())
+
+    def load(self, data: pa.Table) -> None:
+        self._table.bulk_insert(data)
+
+    def load_stream(self, batches: Any) -> None:
+        self._table.bulk_insert(batches)
+
+    def append(self, data: pa.Table) -> None:
+        self._table.insert(data)
+
+    def upsert(self, data: pa.Table) -> None:
+        self._table.upsert(data)
+
+    def scan(self) -> pa.Table:
+        return self._table.read()
+
+    def scan_stream(self) -> Any:
+        return self._table.scan()
+
+    def look_up(self, keys: pa.Array) -> pa.Table:
+        return self._table.read(filter=pc.field(self.key).isin(keys))
+
+    def files(self) -> list[str]:
+        return [f"{self.path}/{piece.base.path}" for piece in self._table.file_groups() if piece.base is not None]

@@ -1,0 +1,194 @@
+"""Measure lakefmt beside deltalake, DuckLake, pypaimon, PyIceberg and plain pyarrow: ``python -m benchmarks.run``.
+
+Prints the table, writes the figures to benchmarks/results, and the table into docs/speed.md when asked. Every peer runs
+in its own environment (tools/bench_env.py) and process on the same generated rows; see docs/speed.md for the rules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.harness import commits, machine, single
+from benchmarks.harness.data import prepare
+from benchmarks.harness.field import HOMES, Field, pythons
+from benchmarks.harness.measure import Referee
+from benchmarks.harness.rounds import STEPS, Rounds
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / ".cache" / "bench"
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "speed.md"
+ROUND_WORKS = {"load": "load", "upsert": "upsert", "scan": "scan", "lookup": "look_up", "small-upsert": "tiny"}
+WORKS = (*ROUND_WORKS, "append", "open", "bloom", "memory", "import")
+PEERS = tuple(name for name in HOMES if name != "hudi-spark")
+MARKS = ("<!-- generated: measured -->\n", "<!-- end of generated: measured -->")
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Measure lakefmt beside its peers.")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the generated table")
+    parser.add_argument("--runs", type=int, default=5, help="runs after the warm-up")
+    parser.add_argument("--works", default=",".join(WORKS), help=f"some of {','.join(WORKS)}")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}")
+    parser.add_argument("--commits", type=int, default=500, help="commits of the append work")
+    parser.add_argument("--stream-rows", type=int, default=5_000_000, help="rows of the memory work's generator")
+    parser.add_argument(
+        "--quick", action="store_true", help="20,000 rows, 2 runs, 40 commits, no run repeated: a smoke run"
+    )
+    parser.add_argument("--attempts", type=int, default=3, help="how often a disturbed run is tried at most")
+    parser.add_argument("--flights", action="store_true", help="the flights of the quickstart, too")
+    parser.add_argument("--spark", action="store_true", help="Apache Hudi on Spark, too: slow")
+    parser.add_argument("--charts", action="store_true", help="measure and draw docs/charts, too: slow")
+    parser.add_argument("--page", action="store_true", help="write the table into docs/speed.md")
+    parser.add_argument("--name", help="name of the results file; default: by the number of rows")
+    parser.add_argument("--work-dir", type=Path, help="where tables are made and removed; default: .cache/bench/work")
+    asked = parser.parse_args(given)
+    for name, known in (("works", WORKS), ("peers", PEERS)):
+        values = [value for value in getattr(asked, name).split(",") if value]
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            parser.error(f"--{name}: no {', '.join(unknown)}; there are {', '.join(known)}")
+        setattr(asked, name, values)
+    if asked.quick:
+        asked.rows, asked.runs, asked.commits = min(asked.rows, 20_000), min(asked.runs, 2), min(asked.commits, 40)
+        asked.stream_rows = min(asked.stream_rows, 100_000)
+    asked.peers = ["lakefmt", *(peer for peer in asked.peers if peer != "lakefmt")]
+    return asked
+
+
+def environments() -> dict[str, Any]:
+    """Make the peers' environments where they are not made, and return what there is."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "bench_env.py")], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return dict(json.loads(done.stdout))
+
+
+def stage_for(asked: argparse.Namespace) -> Field:
+    """Return the field of one run, its folder empty."""
+    work = asked.work_dir or CACHE / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    needs = {HOMES[peer] for peer in asked.peers} - {""}
+    found, missing = pythons(asked.peers, environments() if needs else {})
+    referee = Referee(attempts=1 if asked.quick else asked.attempts)
+    stage = Field(work, found, {}, referee, asked.runs, _say(time.monotonic()), missing)
+    for peer, reason in missing.items():
+        stage.say(f"{peer} takes no part: {reason}")
+    return stage
+
+
+def _say(begin: float) -> Any:
+    return lambda text: print(f"{time.monotonic() - begin:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+def measure(stage: Field, asked: argparse.Namespace) -> dict[str, list[float]]:
+    """Run the works asked for; return the seconds of every commit of the append work."""
+    data = prepare(CACHE / "data", asked.rows, small=max(asked.commits, 50))
+    stage.referee.settle()
+    chosen = {ROUND_WORKS[work] for work in asked.works if work in ROUND_WORKS}
+    each: dict[str, list[float]] = {}
+    if chosen:
+        steps = tuple(step for step in STEPS if step in chosen | {"load", "scan"})
+        Rounds(stage, data, stage.peers(*asked.peers), steps).run()
+        stage.retire()
+    if asked.flights:
+        from benchmarks.harness.flights import prepare_flights
+
+        flights = prepare_flights(CACHE / "data")
+        Rounds(stage, flights, stage.peers(*asked.peers), ("load", "scan", "look_up", "upsert"), " (flights)").run()
+        stage.retire()
+    if "append" in asked.works:
+        each = commits.run_appends(stage, data, asked.commits)
+        stage.retire()
+    if "open" in asked.works:
+        commits.run_opens(stage, data, (20, 60) if asked.quick else (500, 2000))
+        stage.retire()
+    if "bloom" in asked.works:
+        single.run_bloom(stage)
+    if "memory" in asked.works:
+        single.run_memory(stage, data)
+        single.run_streams(stage, data, asked.stream_rows)
+    if "import" in asked.works:
+        single.run_imports(stage)
+    return each
+
+
+def results(stage: Field, asked: argparse.Namespace, each: dict[str, list[float]]) -> dict[str, Any]:
+    """Return everything measured as one JSON value."""
+    return {
+        "machine": machine.describe(),
+        "options": {"rows": asked.rows, "runs": asked.runs, "commits": asked.commits, "stream_rows": asked.stream_rows},
+        "versions": stage.versions,
+        "missing": stage.missing,
+        "calibration": stage.referee.quickest,
+        "repeated": stage.referee.repeated,
+        "figures": {
+            work: {label: figure.as_json() for label, figure in figures.items()}
+            for work, figures in stage.figures.items()
+        },
+        "each_append": {label: [round(1e3 * seconds, 3) for seconds in values] for label, values in each.items()},
+    }
+
+
+def write_page(text: str, page: Path = PAGE) -> None:
+    """Replace the measured part of the documentation."""
+    before, rest = page.read_text("utf-8").split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    page.write_text(f"{before}{MARKS[0]}{text}{MARKS[1]}{after}", "utf-8")
+
+
+def charts_shown(folder: Path) -> str:
+    """Return the lines that show the charts there are."""
+    lines = [f"\n![{path.stem}](charts/{path.name})\n" for path in sorted(folder.glob("*.svg"))]
+    head = "\nScaling: every line is one participant of the same run; the points are in `benchmarks/results/charts.json`.\n"
+    return head + "".join(lines) if lines else ""
+
+
+def main() -> int:
+    """Measure, print, write."""
+    asked = arguments()
+    stage = stage_for(asked)
+    try:
+        each = measure(stage, asked)
+        if asked.spark:
+            from benchmarks.harness.spark import run_spark
+
+            run_spark(stage, prepare(CACHE / "data", asked.rows, small=max(asked.commits, 50)))
+        found = results(stage, asked, each)
+    finally:
+        stage.retire()
+        shutil.rmtree(stage.work / "tables", ignore_errors=True)
+    name = asked.name or ("quick" if asked.quick else f"rows-{asked.rows}")
+    folder = CACHE if asked.quick else RESULTS  # a trial's figures are not kept
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    failed = stage.failures()
+    for text in failed:
+        stage.say(f"lakefmt failed: {text}")
+    text = report.page(found)
+    print(text)
+    if asked.page:
+        write_page(text + charts_shown(PAGE.parent / "charts"))
+    if asked.charts:
+        from benchmarks import charts
+
+        charts.run(stage, asked, CACHE / "data")
+        stage.retire()
+        shutil.rmtree(stage.work / "tables", ignore_errors=True)
+        if asked.page:
+            write_page(text + charts_shown(PAGE.parent / "charts"))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

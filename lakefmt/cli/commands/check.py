@@ -1,0 +1,131 @@
+"""`lakefmt check`: is anything wrong with a table, and what helps; `--repair` does it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefmt.cli.options import table_argument, table_options
+from lakefmt.cli.progress import progress
+from lakefmt.cli.results import say_json
+from lakefmt.cli.units import printable
+
+if TYPE_CHECKING:
+    from lakefmt.filegroups.access import TableAccess
+    from lakefmt.filegroups.damage import CheckReport, Finding, RepairPlan, RepairReport, Step
+
+__all__ = ["check"]
+
+
+@click.command(short_help="Look for damage, and mend it.")
+@table_argument
+@click.option("--full", is_flag=True, help="Also read the key columns: filters, ranges, duplicates, partitions.")
+@click.option("--partition", "partitions", multiple=True, metavar="PATH", help="Only this partition path. Repeatable.")
+@click.option("--repair", is_flag=True, help="Show the plan that mends what was found, ask, and carry it out.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show the plan and end.")
+@click.option("--yes", "-y", is_flag=True, help="Repair without asking.")
+@click.option("--accept-loss", is_flag=True, help="Also carry out steps that give rows up.")
+@table_options
+def check(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    full: bool,
+    partitions: tuple[str, ...],
+    repair: bool,
+    only_plan: bool,
+    yes: bool,
+    accept_loss: bool,
+) -> None:
+    """Look for damage in TABLE: files that nobody names or that are gone, wrong counts, dead writes, keys stored twice.
+
+    Nothing is changed without --repair. Exit status 1 when something is wrong (with --repair: still wrong afterwards).
+    """
+    from lakefmt.read.check import check_table
+
+    access = _reach(table, options, storage_options)
+    with progress("check"):
+        report = check_table(access, "full" if full else "fast", list(partitions) or None)
+    plan = report.plan
+    if not as_json:
+        _say(str(report))
+        if (repair or only_plan) and not report.is_clean:
+            _say(str(plan))
+    if only_plan or not repair or plan.is_empty:
+        if as_json:
+            say_json({**_report_as_json(report), "plan": _plan_as_json(plan)})
+        _end(report)
+        return
+    done = _repair(access, plan, yes, accept_loss)
+    if as_json:
+        outcomes = [{"state": o.state, "why": o.why, **_step_as_json(o.step)} for o in done.outcomes]
+        say_json({**_report_as_json(report), "outcomes": outcomes, "after": _report_as_json(done.after)})
+    else:
+        _say(str(done))
+    _end(done.after)
+
+
+def _reach(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> TableAccess:
+    # Not opened as other commands do: a table whose properties are damaged cannot be opened, and is to be looked at.
+    from lakefmt.filegroups.access import TableAccess
+    from lakefmt.storage.opening import open_store
+
+    return TableAccess(open_store(table, storage_options), dict(options))
+
+
+def _repair(access: TableAccess, plan: RepairPlan, yes: bool, accept_loss: bool) -> RepairReport:
+    from lakefmt.errors import StateError
+    from lakefmt.read.check import check_table
+    from lakefmt.write.repair import repair_table
+
+    if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
+        raise StateError("nothing was repaired: it takes your yes, or --yes")
+    with progress("repair"):
+        return repair_table(access, plan, check_table, accept_loss=accept_loss)
+
+
+def _say(text: str) -> None:
+    for line in text.split("\n"):
+        inner = line.lstrip(" ")
+        click.echo(" " * (len(line) - len(inner)) + printable(inner))
+
+
+def _end(report: CheckReport) -> None:
+    if not report.is_clean:
+        click.get_current_context().exit(1)
+
+
+def _report_as_json(report: CheckReport) -> dict[str, object]:
+    return {
+        "table": report.url,
+        "level": report.level,
+        "files": report.files,
+        "is_clean": report.is_clean,
+        "findings": [_finding_as_json(finding) for finding in report.findings],
+        "notes": [_finding_as_json(note) for note in report.notes],
+        "skipped": list(report.skipped),
+    }
+
+
+def _finding_as_json(finding: Finding) -> dict[str, object]:
+    return {
+        "kind": finding.kind.value,
+        "where": finding.where,
+        "what": finding.what,
+        "consequence": finding.consequence,
+        "remedy": finding.remedy,
+        "loses": finding.loses,
+        "mendable": bool(finding.steps),
+    }
+
+
+def _plan_as_json(plan: RepairPlan) -> list[dict[str, object]]:
+    return [_step_as_json(step) for step in plan.steps]
+
+
+def _step_as_json(step: Step) -> dict[str, object]:
+    return {"step": type(step).__name__, "does": str(step), "loses": step.loses}

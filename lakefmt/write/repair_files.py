@@ -1,0 +1,163 @@
+"""A file group's rows as a new slice: the same rows under right names, keys, filters and ranges (effects).
+
+Nothing is looked up and nothing merged: rows keep their commit times and numbers, so that increments do not show them
+again. Memory is one file group per thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
+from threading import Lock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.errors import StateError, StorageError
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.damage import RewriteFile
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.formats.bloom import BloomFilter
+from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key_range
+from lakefmt.keys import DEFAULT_PARTITION, KeySpec, build_partition_paths, build_record_keys, with_sampled_key
+from lakefmt.schema import avro_to_arrow, reconcile
+from lakefmt.values import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY, PartitionPath
+from lakefmt.write.assign import new_file, rewrite_file
+from lakefmt.write.files import STAT_KEY, adopt, prepare
+from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
+
+__all__ = ["rewrite_files"]
+
+_MIN_FILTER_KEYS = 1000
+
+
+def rewrite_files(access: TableAccess, context: WriteContext, steps: Sequence[RewriteFile]) -> list[WriteStatus]:
+    """Write the new slices of file groups, and new files for rows that belong into other partitions.
+
+    Args:
+        access: the table.
+        context: a write that has begun.
+        steps: what to rewrite, one file group each.
+
+    Raises:
+        CorruptFile: a file cannot be read, or its rows do not fit the table.
+        InvalidKey: a key or partition path cannot be made.
+        StateError: the plan is of another file.
+        StorageError: the store failed; nothing is visible.
+    """
+    work = _Rewriting(access, context)
+    threads = context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(min(threads, max(1, len(steps)))) as pool:
+        return [status for statuses in pool.map(work, steps) for status in statuses]
+
+
+class _Rewriting:
+    """Rewrites one file group after the other; any number of threads may call it."""
+
+    def __init__(self, access: TableAccess, context: WriteContext) -> None:
+        self._access = access
+        self._context = context
+        self._schema = avro_to_arrow(context.file_schema_text)
+        self._spec = access.key_spec(context.config)
+        self._sequences = count()
+        self._lock = Lock()
+
+    def __call__(self, step: RewriteFile) -> list[WriteStatus]:
+        source = step.source
+        rows = reconcile(self._access.reader.rows(source), self._schema)
+        stored = rows.num_rows
+        if step.drop is not None and len(step.drop):
+            if int(step.drop.max()) >= stored or int(step.drop.min()) < 0:
+                raise StateError(f"the plan drops rows that {source.path} does not have: check the table again")
+            keep = np.ones(rows.num_rows, dtype=bool)
+            keep[step.drop] = False
+            rows = rows.filter(pa.array(keep))
+        if step.rekey and rows.num_rows:
+            rows = _replaced(rows, RECORD_KEY, _made_keys(self._spec, rows))
+        # A row cannot be of a commit after the one that wrote its file.
+        times = rows.column(COMMIT_TIME)
+        is_sound = pc.fill_null(pc.less_equal(times, str(source.instant)), False)
+        rows = _replaced(rows, COMMIT_TIME, pc.if_else(is_sound, times, str(source.instant)))
+        moved = list(_leaving(self._spec, rows, source.partition)) if step.move else []
+        if moved:
+            here = np.ones(rows.num_rows, dtype=bool)
+            here[np.concatenate([at for _, at in moved])] = False
+            staying = rows.filter(pa.array(here))
+        else:
+            staying = rows
+        piece = FileSlice(source.partition, source.file_id, source.instant, source)
+        assignment = rewrite_file(piece, self._context.instant, self._number(), 0, match_keys=False)
+        statuses = [self._write(assignment, staying, {"deletes": stored - staying.num_rows})]
+        for partition, at in moved:
+            instant, new_uuid = self._context.instant, self._access.ids.new_uuid
+            opened = new_file(partition, instant, self._number(), new_uuid, rows=len(at))
+            statuses.append(self._write(opened, rows.take(pa.array(at)), {"inserts": len(at)}))
+        return statuses
+
+    def _number(self) -> int:
+        with self._lock:
+            return next(self._sequences)
+
+    def _write(self, assignment: FileAssignment, rows: pa.Table, counts: dict[str, int]) -> WriteStatus:
+        store, settings = self._access.store, self._context.settings
+        rows = _replaced(rows, FILE_NAME, pa.repeat(pa.scalar(assignment.file_name), rows.num_rows))
+        rows = _replaced(rows, PARTITION_PATH, pa.repeat(pa.scalar(str(assignment.partition)), rows.num_rows))
+        keys = rows.column(RECORD_KEY)
+        low, high = key_range(keys)
+        footers = key_footers(KeySummary(low, high, self._filter(keys)), self._context.file_schema_text)
+        counted = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0) | counts
+        footers[STAT_KEY] = json.dumps({"rows_in": 0, "rows": rows.num_rows, **counted})
+        prepare(store, self._context, assignment)
+        codec = settings.text("hoodie.parquet.compression.codec") or "zstd"
+        durable = settings.text("lakefmt.durability") == "fsync"
+        with ExitStack() as stack:
+            sink = stack.enter_context(store.create(assignment.path, durable=durable))
+            level = settings.integer("lakefmt.parquet.compression.level")
+            writer = BaseFileWriter(sink.file, rows.schema, codec, level)
+            stack.callback(writer.discard)
+            writer.write(rows)
+            writer.close(footers)
+            sink.put_if_absent()
+        # Whatever the store answered: what is there is read back.
+        written = adopt(store, self._context, assignment)
+        if written is None:
+            raise StorageError(f"the store does not say whether {assignment.path} was written", transient=True)
+        return written
+
+    def _filter(self, keys: pa.ChunkedArray) -> BloomFilter | None:
+        settings = self._context.settings
+        if not settings.flag("hoodie.parquet.bloom.filter.enabled"):
+            return None
+        planned = settings.integer("hoodie.index.bloom.num_entries") or max(_MIN_FILTER_KEYS, len(keys))
+        most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
+        bloom = BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
+        bloom.add(keys)
+        return bloom
+
+
+def _replaced(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    at = rows.schema.get_field_index(name)
+    return rows.set_column(at, rows.schema.field(at), values)
+
+
+def _made_keys(spec: KeySpec, rows: pa.Table) -> pa.Array:
+    return build_record_keys(with_sampled_key(spec, str(rows.column(RECORD_KEY)[0])), rows)
+
+
+def _leaving(
+    spec: KeySpec, rows: pa.Table, partition: PartitionPath
+) -> Iterator[tuple[PartitionPath, np.typing.NDArray[np.int64]]]:
+    """Yield the partitions that rows belong into instead, with the row numbers."""
+    if not rows.num_rows:
+        return
+    paths = build_partition_paths(spec, rows)
+    codes = paths.indices.to_numpy(zero_copy_only=False)
+    for code in range(len(paths.dictionary)):  # partitions, not rows
+        path = str(paths.dictionary[code])
+        if partition not in (path, path.replace(DEFAULT_PARTITION, "default")):
+            yield PartitionPath(path), np.flatnonzero(codes == code)

@@ -1,0 +1,145 @@
+"""The whole harness at 2,000 rows: processes, tables, checks. Peers from other environments take part elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from benchmarks import report, run
+from benchmarks.harness import commits, rounds
+from benchmarks.harness.child import NotOffered, PeerFailed
+from benchmarks.harness.data import prepare
+from benchmarks.harness.field import Field
+from benchmarks.harness.measure import Referee
+from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
+
+pytestmark = pytest.mark.slow
+ROWS = 2_000
+
+
+@pytest.fixture
+def data(tmp_path):
+    return prepare(tmp_path / "data", ROWS, small=30, upserts=20)
+
+
+@pytest.fixture
+def stage(tmp_path):
+    pythons = dict.fromkeys(("lakefmt", "pyarrow"), sys.executable)
+    calm = Referee(attempts=1, job=lambda: 1.0)
+    field = Field(tmp_path / "work", pythons, {}, calm, 1, lambda text: None)
+    field.work.mkdir()
+    yield field
+    field.retire()
+
+
+def test_rounds_fill_every_work_and_check_every_table(stage, data):
+    Rounds(stage, data, ["lakefmt", "pyarrow"]).run()
+    assert set(stage.figures) == set(STEPS)
+    for work, figures in stage.figures.items():
+        also = {SAME_FILES} if work in ("scan", "look_up") else set()
+        assert set(figures) == {"lakefmt", "pyarrow"} | also
+        assert all(len(figure.values) == 1 and not figure.note for figure in figures.values())
+    assert not stage.failures()
+    names = {"machine": run.machine.describe(), "versions": stage.versions, "missing": {}, "repeated": 0}
+    figures = {work: {label: each.as_json() for label, each in found.items()} for work, found in stage.figures.items()}
+    page = report.page(names | {"options": {"rows": ROWS, "runs": 1}, "figures": json.loads(json.dumps(figures))})
+    assert "| 100-row upsert commit |" in page
+
+
+def test_wrong_rows_are_no_figure(stage, data):
+    one = Rounds(stage, data, ["pyarrow"])
+    one._upserted = "2000:0000000000000000"
+    one.run()
+    for work in ("upsert", "tiny"):
+        assert "WrongRows" in stage.figures[work]["pyarrow"].note
+        assert not stage.figures[work]["pyarrow"].values
+    assert stage.figures["scan"]["pyarrow"].values
+
+
+def test_a_slow_load_is_not_repeated_and_the_other_works_still_get_their_table(stage, data, monkeypatch):
+    slow = Rounds._ask
+
+    def ask(self, child, step):
+        return slow(self, child, step) | ({"seconds": 99.0} if step == "load" else {})
+
+    monkeypatch.setattr(Rounds, "_ask", ask)
+    monkeypatch.setattr(rounds, "ALWAYS", frozenset())
+    Rounds(stage, data, ["pyarrow"]).run()
+    assert stage.figures["load"]["pyarrow"].values == [99.0]
+    assert "not repeated" in stage.figures["load"]["pyarrow"].note
+    assert [stage.figures[work]["pyarrow"].note for work in STEPS[1:]] == [""] * 4
+
+
+def test_a_disturbed_run_begins_from_the_same_table(stage, data):
+    times = iter([1.0, 2.0, 1.0, 1.0] * 99)
+    stage.referee = Referee(attempts=2, job=lambda: next(times), quickest=1.0)
+    Rounds(stage, data, ["lakefmt"]).run()
+    assert stage.referee.repeated == len(STEPS)
+    assert not stage.failures()
+    assert [len(stage.figures[work]["lakefmt"].values) for work in STEPS] == [1] * 5
+
+
+def test_appends_and_opens(stage, data, monkeypatch):
+    monkeypatch.setattr(commits, "APPENDERS", (commits.APPENDERS[0], commits.APPENDERS[4]))
+    first = commits.run_appends(stage, data, 25)
+    assert {label: len(each) for label, each in first.items()} == {"lakefmt, durability none": 25, "pyarrow": 25}
+    assert stage.figures["append, last ten over first ten"]["pyarrow"].unit == "×"
+    stage.retire()
+    commits.run_opens(stage, data, (3, 5))
+    assert set(stage.figures) >= {"open, 3 commits", "open, 5 commits"}
+    assert not stage.failures()
+
+
+def test_memory_is_told_where_the_system_tells(stage, data):
+    child = stage.child("lakefmt")
+    stage.fresh(child, "lakefmt", data)
+    answer = child.ask("resident", job="stream_in", rows=500)
+    if answer["peak"] is None:
+        pytest.skip("this system does not tell resident memory")
+    assert answer["peak"] > 10_000_000
+    assert answer["rise"] >= 0
+    assert child.ask("resident", job="stream_out")["rows"] == 500
+
+
+def test_what_a_peer_cannot_do_is_said(stage, data):
+    child = stage.child("pyarrow")
+    with pytest.raises(PeerFailed, match="no table is open"):
+        child.ask("scan")
+    with pytest.raises(PeerFailed, match="AttributeError"):
+        child.ask("dance")
+    stage.fresh(child, "pyarrow", data)
+    with stage.attempt("some work", "pyarrow"):
+        raise NotOffered("it")
+    assert stage.is_done("some work", "pyarrow")
+
+
+def test_a_process_that_ends_is_said(stage, tmp_path):
+    child = stage.child("pyarrow")
+    child.kill()
+    with pytest.raises(PeerFailed, match="the process ended"):
+        child.ask("versions")
+
+
+def test_the_command_line_refuses_what_it_does_not_know(capsys):
+    with pytest.raises(SystemExit):
+        run.arguments(["--works", "lode"])
+    assert "there are load" in capsys.readouterr().err
+    asked = run.arguments(["--quick", "--peers", "pyarrow"])
+    assert (asked.rows, asked.peers) == (20_000, ["lakefmt", "pyarrow"])
+
+
+def test_the_charts_that_are_there_are_shown(tmp_path):
+    assert run.charts_shown(tmp_path) == ""
+    for name in ("memory", "commits"):
+        (tmp_path / f"{name}.svg").write_text("<svg/>", "utf-8")
+    shown = run.charts_shown(tmp_path)
+    assert shown.index("![commits](charts/commits.svg)") < shown.index("![memory](charts/memory.svg)")
+
+
+def test_a_page_gets_its_measured_part(tmp_path):
+    page = tmp_path / "speed.md"
+    page.write_text(f"a\n{run.MARKS[0]}old\n{run.MARKS[1]}\nb\n", "utf-8")
+    run.write_page("new\n", page)
+    assert page.read_text("utf-8") == f"a\n{run.MARKS[0]}new\n{run.MARKS[1]}\nb\n"

@@ -1,0 +1,77 @@
+"""A repair that dies at any of its effects, run again: the table is mended to the end."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from lakefmt.errors import LakefmtError
+from lakefmt.read.check import check_table
+from lakefmt.testing.invariants import check_footers, check_unique_keys
+from lakefmt.testing.multiset import multiset_difference
+from lakefmt.testing.stores import FaultMode, SimulatedCrash, fail_at, no_faults
+from lakefmt.write.repair import repair_table
+from tests.check.kit import SABOTAGE, Scene, rows, scene
+
+#: One kind of damage for each kind of step.
+SCENES = [
+    "orphan_file",
+    "orphan_markers",
+    "stray_attempt",
+    "stray_group",
+    "missing_newest",
+    "cut_only",
+    "partition_metadata",
+    "stuck_inflight",
+    "half_rollback",
+    "counted_rows",
+    "filter_denies",
+    "wrong_partition",
+    "twice_in_a_partition",
+    "checksum",
+    "properties_gone",
+    "notes_lost",
+]
+ENDINGS = [(FaultMode.BEFORE, True), (FaultMode.TORN, True), (FaultMode.AFTER, True), (FaultMode.ANSWER_LOST, False)]
+
+
+def put_back(table: Scene, objects: dict[str, bytes]) -> Scene:
+    """The table as it was."""
+    table.store.delete_tree("")
+    for path, data in objects.items():
+        table.store.put(path, data)
+    return table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENES)
+def test_dying_anywhere_and_again(name: str) -> None:
+    table = scene(8)
+    SABOTAGE[name](table, lambda options: options[0])
+    objects = table.listed()
+    access, counting = table.over(no_faults)
+    plan = check_table(access, "full").plan
+    assert repair_table(access, plan, check_table, accept_loss=True).is_clean
+    wanted = table.open().read()
+    assert len(counting.effects) >= 1
+    for number in range(1, len(counting.effects) + 1):
+        mode, crash = ENDINGS[number % len(ENDINGS)]
+        faulty, store = put_back(table, objects).over(fail_at(number, mode, crash=crash))
+        with contextlib.suppress(SimulatedCrash, LakefmtError):
+            repair_table(faulty, plan, check_table, accept_loss=True)
+        story = f"{name}, effect {number} ({store.effects[number - 1]}), {mode.value}"
+        # Who comes next may have the old plan, or look anew.
+        access = table.open().access
+        again = plan if number % 2 else check_table(access, "full").plan
+        done = repair_table(access, again, check_table, accept_loss=True)
+        if not done.is_clean:
+            # What the dead repair itself left is in no old plan.
+            done = repair_table(access, done.after.plan, check_table, accept_loss=True)
+        assert done.is_clean, f"{story}\n{done}"
+        assert not multiset_difference(table.open().read(), wanted), story
+        if number % 5 == 0:
+            check_footers(table.open())
+            check_unique_keys(table.open())
+            table.open().upsert(rows(0, 30, ts=20))
+            assert not multiset_difference(table.open().read(filter="ts = 20"), rows(0, 30, ts=20)), story
