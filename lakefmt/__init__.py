@@ -4,12 +4,44 @@ Three audiences: everyone uses ``lakefmt``; engines that spread work use ``lakef
 tables use ``lakefmt.testing``.
 """
 
+from typing import TYPE_CHECKING
+
 from lakefmt import errors
 from lakefmt.errors import LakefmtError
-from lakefmt.read.snapshot import Snapshot
-from lakefmt.table import Table, create_table, open_table
-from lakefmt.values import CommitResult
+
+if TYPE_CHECKING:
+    from lakefmt.read.snapshot import Snapshot
+    from lakefmt.table import Table, create_table, open_table
+    from lakefmt.values import CommitResult
 
 __version__ = "0.1.0"
 
 __all__ = ["CommitResult", "LakefmtError", "Snapshot", "Table", "create_table", "errors", "open_table"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for (PEP 562).
+
+    A command line that only shows its help, or a worker that gets its table later, pays for neither NumPy nor Arrow.
+    """
+    if name in ("Table", "create_table", "open_table"):
+        from lakefmt import table
+
+        found: object = getattr(table, name)
+    elif name == "Snapshot":
+        from lakefmt.read import snapshot
+
+        found = snapshot.Snapshot
+    elif name == "CommitResult":
+        from lakefmt import values
+
+        found = values.CommitResult
+    else:
+        raise AttributeError(f"module 'lakefmt' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -7,7 +7,6 @@ Precedence: call > handle > table > default. The documentation's table is genera
 
 from __future__ import annotations
 
-import difflib
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -406,6 +405,8 @@ def _take(
 def _known(key: str) -> Setting:
     setting = SETTINGS.get(key)
     if setting is None:
+        import difflib
+
         near = difflib.get_close_matches(key, SETTINGS, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UnknownSetting(f"unknown setting {key!r}{hint}")

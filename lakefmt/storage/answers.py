@@ -6,7 +6,6 @@ one table serves S3, Google Cloud Storage, Azure and whatever else speaks fsspec
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Iterator
 from typing import Final
@@ -78,7 +77,7 @@ def is_transient(error: BaseException) -> bool:
     status = status_of(error)
     if status is not None:
         return status >= 500 or status in _RETRY_STATUS
-    if isinstance(error, TimeoutError | asyncio.TimeoutError | ConnectionError):
+    if isinstance(error, TimeoutError | ConnectionError):
         return True
     if isinstance(error, OSError) and error.errno is not None:
         return is_transient_code(error.errno)

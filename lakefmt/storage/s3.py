@@ -10,7 +10,6 @@ metadata, and a refusal is believed only after the stamp was looked at.
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 import logging
 import re
@@ -220,6 +219,8 @@ class S3Objects:
 
 def _botocore_knows_if_none_match() -> bool:
     # An older botocore, or rather s3fs above it, would drop the condition in silence and overwrite.
+    import importlib.metadata  # takes longer to import than the rest of this module
+
     try:
         found = importlib.metadata.version("botocore")
     except importlib.metadata.PackageNotFoundError:

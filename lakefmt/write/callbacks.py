@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -54,6 +52,9 @@ def notify(
 
 
 def _post(access: TableAccess, result: CommitResult, options: Mapping[str, object]) -> str | None:
+    import urllib.error
+    import urllib.request  # brings half the library along, and few commits have a callback
+
     url = str(options.get(_URL, ""))
     if not url.startswith(("http://", "https://")):
         return f"the commit callback was not called: {_URL} is no http address"
