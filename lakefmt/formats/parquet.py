@@ -227,7 +227,11 @@ def check_row_counts(metadata: pq.FileMetaData) -> None:
     Raises:
         CorruptFile: the numbers disagree.
     """
-    counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    # Arrow ends the process when a column is asked of a row group that does not have it.
+    if any(group.num_columns != metadata.num_columns for group in groups):
+        raise CorruptFile(f"a Parquet footer announces {metadata.num_columns} columns, its row groups have others")
+    counts = [group.num_rows for group in groups]
     if sum(counts) != metadata.num_rows or min(counts, default=0) < 0:
         raise CorruptFile(
             f"a Parquet footer announces {metadata.num_rows:,} rows and {sum(counts):,} in {len(counts)} row groups"

@@ -8,6 +8,7 @@ datasets fill missing struct fields only in newer releases of Arrow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -21,6 +22,7 @@ from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeatur
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
+from lakefmt.formats.parquet import check_row_counts
 from lakefmt.keys import KeySpec, parse_partition_values, partition_guarantee
 from lakefmt.read.filters import Filter, parse_filter
 from lakefmt.schema import reconcile, with_meta_columns
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_ROWS", "Query", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
 
 BATCH_ROWS = 128 * 1024
+_FOOTER_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ def _groups(
     import pyarrow.dataset as ds
 
     filesystem, prefix = access.store.arrow_filesystem()
-    layout = ds.ParquetFileFormat()
+    layout = ds.ParquetFileFormat(default_fragment_scan_options=_scan_options())
     plain, special = [], []
     nested = _nested_fields(query)
     promises = _promises(access, config, files, query.schema) if config.drop_partition_columns else {}
@@ -156,9 +159,31 @@ def _groups(
             promise = promises.get(file.partition)
             plain.append(layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise))
     groups: list[ds.FileSystemDataset | BaseFile] = list(special)
+    _check_footers(plain, prefix)
     if plain:
         groups.insert(0, ds.FileSystemDataset(plain, query.schema, layout, filesystem))
     return groups
+
+
+def _scan_options() -> ds.ParquetFragmentScanOptions:
+    import pyarrow.dataset as ds
+
+    # Pages that carry a checksum are compared with it: a flipped bit is an error, not another value.
+    return ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+
+
+def _check_footers(fragments: Sequence[ds.ParquetFileFragment], prefix: str) -> None:
+    """Refuse files whose footers contradict themselves; the scan uses the footers that are loaded here."""
+
+    def check(fragment: ds.ParquetFileFragment) -> None:
+        with reading(fragment.path.removeprefix(prefix)):
+            check_row_counts(fragment.metadata)
+
+    if len(fragments) == 1:
+        check(fragments[0])
+    elif fragments:
+        with ThreadPoolExecutor(min(_FOOTER_THREADS, len(fragments))) as threads:
+            list(threads.map(check, fragments))
 
 
 def _nested_fields(query: Query) -> list[pa.Field]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +20,16 @@ from lakefmt.formats.avro_reading import compile_decoder
 from lakefmt.formats.avro_rows import decode_rows
 from lakefmt.formats.avro_schema import parse_schema
 from lakefmt.formats.bloom import decode_bloom_filter
-from lakefmt.formats.log_blocks import HeaderKey, LogBlock, decode_avro_record, scan_blocks, split_avro_records
+from lakefmt.formats.log_blocks import (
+    BlockKind,
+    HeaderKey,
+    LogBlock,
+    decode_avro_record,
+    scan_blocks,
+    split_avro_records,
+)
 from lakefmt.formats.log_data import decode_avro_content
+from lakefmt.formats.log_deletes import decode_delete_content
 from lakefmt.formats.log_positions import decode_positions
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt.formats.properties import check_table_checksum, decode_properties
@@ -187,6 +197,17 @@ def logged_content() -> bytes:
     (data,) = stored("v8_mor_archived_120", "log.1_1-901-1431").values()
     block = scan(data)[0]
     return data[block.content_start : block.content_start + block.content_size]
+
+
+def delete_contents() -> dict[str, bytes]:
+    """Return the contents of delete blocks: a real one of version 3, and Java's own of versions 1 and 2."""
+    folder = Path(__file__).parents[1] / "data/formats/log"
+    data = (folder / "v9-1.2.0-deletes.log").read_bytes()
+    block = next(block for block in scan(data) if block.kind is BlockKind.DELETE)
+    java = json.loads((folder / "java.json").read_text("utf-8"))["kryo"]
+    old = {name: bytes.fromhex(java[name]) for name in ("D1 keys", "D2 5", "D2 many")}
+    framed = {name: struct.pack(">ii", int(name[1]), len(body)) + body for name, body in old.items()}
+    return {"real": data[block.content_start : block.content_start + block.content_size], **framed}
 
 
 @cache
@@ -429,6 +450,12 @@ DECODERS: tuple[Decoder, ...] = (
         {"real": logged_content()},
     ),
     Decoder(
+        "content of a delete block",
+        ("formats.log_deletes.decode_delete_content",),
+        lambda data: decode_delete_content(data, what="a.log"),
+        delete_contents(),
+    ),
+    Decoder(
         "record positions",
         ("formats.log_positions.decode_positions",),
         named(lambda text: decode_positions(text, 64)),
@@ -459,6 +486,8 @@ VERBS = ("decode", "parse", "scan", "split", "load", "read", "list")
 EXEMPT: dict[str, str] = {
     "formats.avro_reading.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
     "formats.avro_rows_decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",
+    "formats.avro_rows_decode.read_values": "a step of decode_rows, which turns its damage into CorruptFile",
+    "formats.log_deletes_kryo.read_kryo_deletes": "a step of decode_delete_content, which has rows of its versions",
     "formats.avro_rows_words.split_numbers": "a step of decode_rows, which turns its damage into CorruptFile",
     "timeline.history_writer.HistoryWriter.load": "answers with load_manifest, which has rows",
     "formats.log_blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",

@@ -159,6 +159,7 @@ RUNS = (
     ("rows", "small"),
     ("archive", "archive"),
     ("face", "slice"),
+    ("log content", "small"),
 )
 
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.read.incremental import plan_increment
 from lakefmt.storage import open_store
@@ -192,15 +191,17 @@ def test_by_completion_a_pending_write_holds_nobody_up() -> None:
     assert plan_increment(line, "000", at(8), content).next_start == at(4)
 
 
-def test_log_files_are_refused() -> None:
-    stat = WriteStat(FileId("f"), PartitionPath(""), f".f_{at(1)}.log.1_0-0-0")
-    with pytest.raises(UnsupportedFeature, match="merge-on-read"):
-        plan_increment(
-            timeline(f"{at(1)}_{at(2)}.deltacommit", layout=2),
-            "000",
-            None,
-            lambda i: CommitMetadata(WriteOperation.UPSERT, (stat,)),
-        )
+def test_groups_with_logs_are_told_from_those_whose_newest_base_file_has_all() -> None:
+    def said(instant: Instant) -> CommitMetadata:
+        base, log = f"f-0_0-0-0_{instant.time}.parquet", f".f-0_{instant.time}.log.1_0-0-0"
+        name = base if instant.time == at(1) else log
+        return CommitMetadata(WriteOperation.UPSERT, (WriteStat(FileId("f-0"), PartitionPath(""), name),))
+
+    line = timeline(f"{at(1)}_{at(2)}.deltacommit", f"{at(3)}_{at(4)}.deltacommit", layout=2)
+    everything = plan_increment(line, "000", None, said)
+    assert (everything.groups, everything.has_logs, everything.files) == ({("", "f-0")}, True, ())
+    first = plan_increment(line, "000", at(2), said)
+    assert (first.has_logs, [file.name for file in first.files]) == (False, [f"f-0_0-0-0_{at(1)}.parquet"])
 
 
 # --- on a table ---------------------------------------------------------------------------------------------------
