@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lakefmt.compaction import (
     ArchiveResult,
     CleanResult,
+    CompactionVerbs,
     plan_archive_of,
     plan_clean_of,
     run_archive,
@@ -73,7 +74,7 @@ def create_table(
         record_key: the column or columns that make a row's key.
         partition_by: the column or columns whose values make partition paths; None: unpartitioned.
         ordering: the larger value wins when two rows have one key; None: the later write wins.
-        table_type: ``"cow"``.
+        table_type: ``"cow"`` or ``"mor"``.
         table_version: 6, 8 or 9.
         index: how keys are found: ``"bloom"`` or ``"simple"``.
         merge: ``"event_time"`` or ``"commit_time"``; default from `ordering`.
@@ -145,7 +146,7 @@ def open_table(
     return Table(access)
 
 
-class Table(ReadingVerbs):
+class Table(ReadingVerbs, CompactionVerbs):
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
     def __init__(self, access: TableAccess) -> None:

@@ -15,6 +15,7 @@ from lakefmt.cli.commands.archive import archive
 from lakefmt.cli.commands.change import delete, rollback, write
 from lakefmt.cli.commands.check import check
 from lakefmt.cli.commands.clean import clean
+from lakefmt.cli.commands.compact import compact
 from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.demo import quickstart
 from lakefmt.cli.commands.look import files, stats, timeline
@@ -76,6 +77,6 @@ def main() -> None:
 
 
 _LOOKING = (read, incremental, timeline, files, stats, check)
-_CHANGING = (create, write, delete, rollback, clean, archive, upgrade)
+_CHANGING = (create, write, delete, rollback, clean, compact, archive, upgrade)
 for _command in (*_LOOKING, *_CHANGING, quickstart):
     main.add_command(_command)

@@ -4,6 +4,10 @@ from lakefmt.compaction.archive_run import ArchiveResult, plan_archive_of, run_a
 from lakefmt.compaction.automatic import run_services
 from lakefmt.compaction.clean_plan import CleanPlan, CleanPolicy, CleanRules
 from lakefmt.compaction.clean_run import CleanResult, plan_clean_of, run_clean
+from lakefmt.compaction.compact_pending import abandon_compaction
+from lakefmt.compaction.compact_plan import CompactionPlan, CompactionRules, CompactionStrategy, CompactionTrigger
+from lakefmt.compaction.compact_run import CompactionResult, plan_compaction_of, run_compaction
+from lakefmt.compaction.compact_verbs import CompactionVerbs
 
 __all__ = [
     "ArchiveResult",
@@ -11,9 +15,18 @@ __all__ = [
     "CleanPolicy",
     "CleanResult",
     "CleanRules",
+    "CompactionPlan",
+    "CompactionResult",
+    "CompactionRules",
+    "CompactionStrategy",
+    "CompactionTrigger",
+    "CompactionVerbs",
+    "abandon_compaction",
     "plan_archive_of",
     "plan_clean_of",
+    "plan_compaction_of",
     "run_archive",
     "run_clean",
+    "run_compaction",
     "run_services",
 ]

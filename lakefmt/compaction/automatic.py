@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 
 from lakefmt.compaction.archive_run import run_archive
 from lakefmt.compaction.clean_run import run_clean
-from lakefmt.config import resolve_settings
+from lakefmt.compaction.compact_run import run_compaction
+from lakefmt.config import Settings, resolve_settings
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.view import Timeline
+from lakefmt.values import TableType
 
 __all__ = ["run_services"]
 
@@ -25,6 +27,8 @@ def run_services(access: TableAccess, options: Mapping[str, object]) -> tuple[st
     config = access.load_config()
     settings = resolve_settings({**access.options, **options}, None, config.properties)
     failures = []
+    if config.table_type is TableType.MERGE_ON_READ:
+        failures += _compact(access, options, settings)
     if settings.flag("hoodie.clean.automatic"):
         timeline = access.timeline_store(config).load()
         if _commits_since_clean(timeline) >= settings.integer("hoodie.clean.trigger.max.commits"):
@@ -34,6 +38,17 @@ def run_services(access: TableAccess, options: Mapping[str, object]) -> tuple[st
         if len(timeline.commits) > settings.integer("hoodie.keep.max.commits"):
             failures += _attempt("archive step", lambda: run_archive(access, options, force=False))
     return tuple(failures)
+
+
+def _compact(access: TableAccess, options: Mapping[str, object], settings: Settings) -> list[str]:
+    """Compact, or schedule a compaction, when the trigger says so; one that is pending is carried out first."""
+    if settings.flag("hoodie.compact.inline"):
+        return _attempt("compaction", lambda: run_compaction(access, options, force=False))
+    if settings.flag("hoodie.compact.schedule.inline"):
+        pending = access.timeline_store(access.load_config()).load().pending
+        if not any(instant.action is Action.COMPACTION for instant in pending):
+            return _attempt("compaction's plan", lambda: run_compaction(access, options, schedule=True, force=False))
+    return []
 
 
 def _attempt(name: str, run: Callable[[], object]) -> list[str]:

@@ -45,6 +45,7 @@ class LogRows:
         always: which of those do so whatever is stored, and let any later row in again.
         brings: for rows of partial updates which columns they bring: a block's number per row into ``columns``.
         columns: the columns of each kind of block; None stands for all.
+        num_blocks: how many blocks they come from.
     """
 
     table: pa.Table
@@ -52,6 +53,7 @@ class LogRows:
     always: Mask
     brings: npt.NDArray[np.int64]
     columns: tuple[frozenset[str] | None, ...]
+    num_blocks: int = 0
 
     @property
     def is_partial(self) -> bool:
@@ -167,4 +169,5 @@ def _joined(parts: Sequence[LogRows], schema: pa.Schema) -> LogRows:
         np.concatenate([part.always for part in parts] or [np.zeros(0, dtype=bool)]),
         np.concatenate(numbers or [np.zeros(0, np.int64)]),
         tuple(kinds),
+        len(parts),
     )

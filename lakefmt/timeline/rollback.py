@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lakefmt.errors import CorruptFile, InvalidInputError, UnsafePath
+from lakefmt.errors import CorruptFile, InvalidInputError, UnsafePath, UnsupportedFeature
+from lakefmt.formats.log_blocks import BlockKind, scan_blocks
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.storage.api import ObjectStore, check_name
 from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
@@ -23,14 +24,17 @@ from lakefmt.values import InstantTime, check_instant_time
 
 __all__ = [
     "RollbackPlan",
+    "find_logs_of_instant",
     "finish_rollback",
     "list_files_of_instant",
     "plan_rollback",
+    "plan_rollback_of",
     "relative_path",
     "run_rollback",
 ]
 
 _HIDDEN = ".hoodie/"
+_MAX_LOG_BYTES = (1 << 31) - 1
 #: ``s3a://``, ``file:/`` and the like: engines spell one place differently.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)/*")
 
@@ -54,8 +58,14 @@ class RollbackPlan:
         return "\n".join(lines)
 
 
-def plan_rollback(target: Instant, files: Iterable[str]) -> RollbackPlan:
+def plan_rollback(target: Instant, files: Iterable[str], logs: Iterable[str] = ()) -> RollbackPlan:
     """Return the plan that undoes `target`, given the data files seen; files of other instants are left alone.
+
+    Args:
+        target: the instant.
+        files: data files; those named by its time go.
+        logs: log files of version 6, named by another instant, that hold nothing but its blocks
+            (:func:`find_logs_of_instant`).
 
     Example:
         >>> t = Instant("20260101000000000", Action.COMMIT, State.INFLIGHT)
@@ -64,10 +74,9 @@ def plan_rollback(target: Instant, files: Iterable[str]) -> RollbackPlan:
           p/f-0_1-0-0_20260101000000000.parquet
     """
     grouped: dict[str, list[str]] = {}
-    for name in sorted(set(files)):
-        partition, _, file_name = name.rpartition("/")
-        if _instant_of(file_name) == target.time:
-            grouped.setdefault(partition, []).append(name)
+    named = (name for name in files if _instant_of(name.rpartition("/")[2]) == target.time)
+    for name in sorted({*named, *logs}):
+        grouped.setdefault(name.rpartition("/")[0], []).append(name)
     return RollbackPlan(target.time, target.action, {p: tuple(names) for p, names in grouped.items()})
 
 
@@ -80,18 +89,66 @@ def _instant_of(file_name: str) -> InstantTime | None:
 
 
 def list_files_of_instant(store: ObjectStore, time: InstantTime) -> list[str]:
-    """Return the data files of an instant: those its markers name, else those a full listing finds.
+    """Return the data files that may be an instant's: those its markers name, else all there are.
 
     Markers come before files, so they name at least every file there is; without any, the writer kept none.
     """
     marked = list_marked(store, time)
-    if marked is not None:
-        return marked
-    return [
-        item.name
-        for item in store.list()
-        if not item.name.startswith(_HIDDEN) and _instant_of(item.name.rpartition("/")[2]) == time
-    ]
+    return marked if marked is not None else [i.name for i in store.list() if not i.name.startswith(_HIDDEN)]
+
+
+def find_logs_of_instant(store: ObjectStore, time: InstantTime, names: Iterable[str]) -> list[str]:
+    """Return which of the files `names` are logs with blocks of an instant alone, whatever instant names them.
+
+    In version 6 a log is named by its slice, and on stores that can append several writes share one.
+
+    Raises:
+        UnsupportedFeature: a log holds blocks of the instant and of others: taking it away would undo those, too.
+    """
+    found = []
+    for name in sorted(set(names)):
+        log = parse_log_file(name.rpartition("/")[2])
+        if log is None or log.is_cdc or log.instant == time:
+            continue
+        times = _block_times(store, name)
+        if time in times and len(times) > 1:
+            raise UnsupportedFeature(
+                f"{name} holds blocks of {time} and of other writes: let the engine that wrote it roll {time} back"
+            )
+        if times == {time}:
+            found.append(name)
+    return found
+
+
+def plan_rollback_of(
+    store: ObjectStore,
+    target: Instant,
+    layout: int,
+    files: Iterable[str] | None = None,
+    logs: Iterable[str] | None = None,
+) -> RollbackPlan:
+    """Look for the files of an instant and return the plan that undoes it.
+
+    Args:
+        store: the table.
+        target: the instant.
+        layout: 1 for version 6, whose logs are looked into.
+        files: data files that may be its own; None: those that its markers name, else all there are.
+        logs: logs that may be its own in version 6; None: those among `files`.
+    """
+    names = list_files_of_instant(store, target.time) if files is None else list(files)
+    appends = layout == 1 and target.action is Action.DELTA_COMMIT
+    own = find_logs_of_instant(store, target.time, names if logs is None else logs) if appends else ()
+    return plan_rollback(target, names, own)
+
+
+def _block_times(store: ObjectStore, name: str) -> set[str | None]:
+    """Return the instants of a log's blocks; nothing for a file that is not there or holds none."""
+    if store.info(name) is None:
+        return set()
+    data = store.read(name, _MAX_LOG_BYTES)
+    blocks = scan_blocks(lambda at, count: data[at : at + count], len(data), name)
+    return {block.instant_time for block in blocks if block.kind is not BlockKind.CORRUPT}
 
 
 def run_rollback(

@@ -5,8 +5,8 @@ Counts in equal counts out: every routed row is in exactly one assignment per pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,20 @@ from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import base_file_name
 from lakefmt.index.api import Located
 from lakefmt.values import FileId, InstantTime, PartitionPath
-from lakefmt.write.values import FileAssignment
+from lakefmt.write.values import FileAssignment, LogTarget
 
-__all__ = ["Assigned", "FileSizing", "Routes", "assign_rows", "group_rows", "new_file", "rewrite_file"]
+__all__ = [
+    "Assigned",
+    "FileSizing",
+    "Logs",
+    "Routes",
+    "assign_rows",
+    "change_file",
+    "group_rows",
+    "log_file",
+    "new_file",
+    "rewrite_file",
+]
 
 Rows = npt.NDArray[np.int64]
 
@@ -31,11 +42,13 @@ class FileSizing:
         max_bytes: no file is planned larger.
         small_bytes: files below take new rows; 0 switches filling off.
         record_bytes: bytes a stored row takes, learnt from earlier commits.
+        candidates: how many small files of a partition take new rows, the smallest first; None: all.
     """
 
     max_bytes: int
     small_bytes: int
     record_bytes: float
+    candidates: int | None = None
 
     @property
     def rows_per_file(self) -> int:
@@ -51,12 +64,27 @@ class FileSizing:
 class Assigned:
     """An assignment and the rows that go with it, as row numbers.
 
-    ``leaving`` marks rows whose key leaves this file for another partition; None: no row does.
+    ``leaving`` marks rows whose key leaves this file for another partition; None: no row does. ``stored`` has columns of
+    the stored rows that go along, one row for each of ``rows``.
     """
 
     assignment: FileAssignment
     rows: Rows
     leaving: npt.NDArray[np.bool_] | None = None
+    stored: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """How changed rows go to log files: a merge-on-read table.
+
+    Attributes:
+        layout: 1 for version 6, 2 from version 8 on.
+        compacting: in version 6, the instant of the pending compaction of a (partition, file id): new logs are named by it.
+    """
+
+    layout: int
+    compacting: Mapping[tuple[PartitionPath, FileId], InstantTime] = field(default_factory=dict)
 
 
 def new_file(
@@ -74,6 +102,33 @@ def rewrite_file(
     """Return the assignment that rewrites a slice's base file under the same file id."""
     name = base_file_name(piece.file_id, f"{sequence}-0-0", instant)
     return FileAssignment(piece.partition, piece.file_id, name, piece.base, match_keys, rows, sequence)
+
+
+def log_file(piece: FileSlice, instant: InstantTime, sequence: int, rows: int, logs: Logs) -> FileAssignment:
+    """Return the assignment of a new log file on top of a slice (spec 7.11).
+
+    Example:
+        >>> piece = FileSlice("", "f-0", "20260101000000000", None)
+        >>> log_file(piece, "20260102000000000", 3, 1, Logs(layout=2)).file_name
+        '.f-0_20260102000000000.log.1_3-0-0'
+        >>> log_file(piece, "20260102000000000", 3, 1, Logs(layout=1)).file_name
+        '.f-0_20260101000000000.log.1_3-0-0'
+    """
+    base_instant, version = piece.instant, 1
+    if logs.layout == 1:
+        base_instant = logs.compacting.get((piece.partition, piece.file_id), piece.instant)
+        version = max((log.version for log in piece.logs if log.instant == base_instant), default=0) + 1
+    time = base_instant if logs.layout == 1 else instant
+    name = f".{piece.file_id}_{time}.log.{version}_{sequence}-0-0"
+    target = LogTarget(base_instant, version, tuple(log.name for log in piece.logs))
+    return FileAssignment(piece.partition, piece.file_id, name, piece.base, True, rows, sequence, log=target)
+
+
+def change_file(piece: FileSlice, instant: InstantTime, sequence: int, rows: int, logs: Logs | None) -> FileAssignment:
+    """Return the assignment that changes stored rows of a slice: a log where the table has them, else a rewrite."""
+    if logs is None:
+        return rewrite_file(piece, instant, sequence, rows, match_keys=True)
+    return log_file(piece, instant, sequence, rows, logs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +160,12 @@ def assign_rows(
     sizing: FileSizing,
     instant: InstantTime,
     new_uuid: Callable[[], str],
+    logs: Logs | None = None,
 ) -> list[Assigned]:
     """Return the files to write.
+
+    In a merge-on-read table changes go to logs. A small base file without logs that takes new rows is rewritten, and its
+    changes with it, as Hudi does.
 
     Args:
         partitions: the partition path of every row.
@@ -115,6 +174,7 @@ def assign_rows(
         sizing: how large files should be.
         instant: the write's instant time.
         new_uuid: makes names for new file groups.
+        logs: how changes go to logs; None: base files are rewritten.
     """
     homes = _grouped(routes.stay)
     left = _grouped(routes.leave)
@@ -128,7 +188,10 @@ def assign_rows(
         gone = left.get(number, np.empty(0, np.int64))
         rows = np.concatenate([homes.get(number, gone[:0]), *inserts.get(number, []), gone])
         marks = np.arange(len(rows)) >= len(rows) - len(gone) if len(gone) else None
-        file = rewrite_file(slices[number], instant, len(assigned), len(rows), match_keys=routes.stay is not None)
+        if number in inserts:
+            file = rewrite_file(slices[number], instant, len(assigned), len(rows), match_keys=routes.stay is not None)
+        else:
+            file = change_file(slices[number], instant, len(assigned), len(rows), logs)
         assigned.append(Assigned(file, rows, marks))
     for partition, rows in opened:
         assigned.append(Assigned(new_file(partition, instant, len(assigned), new_uuid, rows=len(rows)), rows))
@@ -162,6 +225,7 @@ def group_rows(numbers: npt.NDArray[np.int64], rows: Rows) -> Iterator[tuple[int
 
 
 def _by_partition(partitions: pa.DictionaryArray, rows: Rows) -> Iterator[tuple[PartitionPath, Rows]]:
+    """Yield each partition with those of `rows` that are meant for it."""
     codes = partitions.indices.to_numpy(zero_copy_only=False)[rows]
     names = partitions.dictionary.to_pylist()  # partitions, not rows
     for code, piece in group_rows(codes, rows):
@@ -178,9 +242,12 @@ def _fill_small_files(
     small = [
         (piece.base.size, number)
         for number, piece in enumerate(slices)
-        if piece.partition == partition and piece.base is not None and piece.base.size < sizing.small_bytes
+        if piece.partition == partition
+        and piece.base is not None
+        and not piece.logs
+        and piece.base.size < sizing.small_bytes
     ]
-    for size, number in sorted(small):
+    for size, number in sorted(small)[: sizing.candidates]:
         if not len(rows):
             break
         room = sizing.room(size)

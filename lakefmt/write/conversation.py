@@ -26,18 +26,20 @@ from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.conflict import find_conflict
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.heartbeat import Heartbeat
-from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.properties_store import recover_properties
-from lakefmt.timeline.rollback import finish_rollback, list_files_of_instant, plan_rollback, run_rollback
+from lakefmt.timeline.rollback import finish_rollback, plan_rollback_of, run_rollback
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation
+from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType, WriteOperation, WriteStat
 from lakefmt.write.callbacks import SECRET_OPTIONS
 from lakefmt.write.request import WriteRequest
 from lakefmt.write.values import WriteContext, WriteStatus
 
 __all__ = ["LiveWrite", "abort_write", "begin_write", "commit_write", "rehearse_write", "undo_dead_writes"]
+
+_COMPACTIONS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,11 @@ def begin_write(
         timeline = undo_dead_writes(services, config)
         state = TableState(config, timeline)
         schema = evolve(access.schema(state))
-        heartbeat, instant = claim_instant(services, config, timeline, request.action, _requested_body(request.action))
+        action = _action(request, config)
+        heartbeat, instant = claim_instant(services, config, timeline, action, _requested_body(action))
         try:
             lease.check()
-            services.timeline(config).start(instant, request.action)
+            services.timeline(config).start(instant, action)
         except BaseException:
             heartbeat.abandon()  # dead from here on: the next writer undoes what there is
             raise
@@ -100,6 +103,12 @@ def rehearse_write(
     return LiveWrite(context, Heartbeat(access.store, instant, services.owner, 60.0), state)
 
 
+def _action(request: WriteRequest, config: TableConfig) -> Action:
+    if request.action is Action.COMMIT and config.table_type is TableType.MERGE_ON_READ:
+        return Action.DELTA_COMMIT  # inserts into base files too (spec 3.2)
+    return request.action
+
+
 def _context(
     services: TableServices, request: WriteRequest, config: TableConfig, schema: pa.Schema, instant: InstantTime
 ) -> WriteContext:
@@ -108,7 +117,7 @@ def _context(
         url=services.access.store.url,
         owner=services.owner,
         instant=instant,
-        action=request.action.value,
+        action=_action(request, config).value,
         operation=request.operation,
         schema_text=arrow_to_avro(schema, config.name),
         file_schema_text=arrow_to_avro(schema, config.name, with_meta=True),
@@ -142,6 +151,8 @@ def undo_dead_writes(services: TableServices, config: TableConfig) -> Timeline:
     next_time = services.times_after(config, timeline)
     changed = False
     for pending in sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK):
+        if pending.action is Action.COMPACTION and config.table_type is TableType.MERGE_ON_READ:
+            continue  # logs go on top of it (spec 4.4)
         if pending.action in (Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION):
             raise UnsupportedFeature(
                 f"{pending} is pending: lakefmt cannot write beside it yet; run or withdraw it with the engine that made it"
@@ -155,7 +166,7 @@ def undo_dead_writes(services: TableServices, config: TableConfig) -> Timeline:
         if pending.action is Action.ROLLBACK:
             finish_rollback(store, timeline_store, timeline, pending, next_time)
         else:
-            plan = plan_rollback(pending, list_files_of_instant(store, pending.time))
+            plan = plan_rollback_of(store, pending, timeline.layout)
             run_rollback(store, timeline_store, plan, next_time)
     if changed:
         timeline = timeline_store.load()
@@ -248,16 +259,42 @@ def _check_conflicts(services: TableServices, live: LiveWrite, metadata: CommitM
     access = services.access
     rivals = [(i, access.commit_metadata(now, i)) for i in now.timeline.commits if (i.time, i.action) not in seen]
     unique = live.context.operation in (WriteOperation.UPSERT, WriteOperation.DELETE)
-    conflict = find_conflict(metadata, rivals, keys_are_unique=unique)
+    compactions = [(i, commit) for i, commit in rivals if commit.operation in _COMPACTIONS]
+    conflict = find_conflict(metadata, [r for r in rivals if r not in compactions], keys_are_unique=unique)
+    for rival in compactions:
+        # It adds no keys, and a log on top of what it makes stands (spec 4.4).
+        others = replace(metadata, stats=tuple(s for s in metadata.stats if not _stands_on(s, rival[0], now)))
+        conflict = conflict or find_conflict(others, [rival], keys_are_unique=False)
     if conflict is not None:
         raise CommitConflict(f"instant {live.context.instant} cannot be committed: {conflict}. Write it again")
+    if now.timeline.layout == 1 and any(s.log_files for s in metadata.stats):
+        planned = _compaction_times(now.timeline) - _compaction_times(live.state.timeline)
+        if planned:
+            raise CommitConflict(
+                f"instant {live.context.instant} cannot be committed: the compaction {min(planned)} was planned meanwhile "
+                "and would leave its logs behind. Write it again"
+            )
+
+
+def _compaction_times(timeline: Timeline) -> set[InstantTime]:
+    return {i.time for i in timeline.pending if i.action is Action.COMPACTION}
+
+
+def _stands_on(stat: WriteStat, compaction: Instant, now: TableState) -> bool:
+    """Return whether a log counts on top of what a compaction made that completed while it was written."""
+    # In version 6 its name says so; later the order of completion does.
+    return bool(stat.log_files) and (now.timeline.layout > 1 or stat.prev_commit == compaction.time)
 
 
 def _remove_strays(services: TableServices, context: WriteContext, metadata: CommitMetadata) -> None:
     """Delete files of this instant that are announced but not in the commit (attempts that lost)."""
     wanted = {stat.path for stat in metadata.stats}
-    strays = [path for path in list_marked(services.access.store, context.instant) or () if path not in wanted]
-    services.access.store.delete(strays)
+    store = services.access.store
+    strays = [path for path in list_marked(store, context.instant) or () if path not in wanted]
+    if strays:
+        mine = Instant(context.instant, Action(context.action), State.INFLIGHT)
+        plan = plan_rollback_of(store, mine, context.config.version.layout, strays)
+        store.delete(name for names in plan.files.values() for name in names)
 
 
 def _complete(
@@ -304,7 +341,7 @@ def abort_write(services: TableServices, context: WriteContext, heartbeat: Heart
                 # No marker, so no file: the instant can leave without a rollback of its own.
                 timeline_store.remove_pending(instant.time, instant.action)
                 continue
-            plan = plan_rollback(instant, files)
+            plan = plan_rollback_of(access.store, instant, timeline.layout, files)
             run_rollback(access.store, timeline_store, plan, services.times_after(config, timeline))
     remove_markers(access.store, context.instant)
     if heartbeat is not None:

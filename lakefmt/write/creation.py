@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import pyarrow as pa
 
-from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, SchemaMismatch
 from lakefmt.filegroups.access import NOTES, TableAccess
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import open_index
@@ -134,8 +134,6 @@ def run_creation(
     """
     open_index(index)
     kind = TableType.parse(table_type)
-    if kind is TableType.MERGE_ON_READ:
-        raise UnsupportedFeature("merge-on-read tables are not written yet: use table_type='cow'")
     stored = normalise_schema(schema)
     fields = [ordering] if isinstance(ordering, str) else list(ordering or ())
     spec = plan_key_spec(

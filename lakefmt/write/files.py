@@ -21,7 +21,7 @@ from lakefmt.filegroups.merge_values import has_order, marked_deletes, to_mask
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers
 from lakefmt.formats.properties import encode_properties
 from lakefmt.keys import build_auto_keys
@@ -40,6 +40,7 @@ from lakefmt.values import (
     WriteOperation,
     WriteStat,
 )
+from lakefmt.write.log_files import LogRowsOut, adopt_log, split_deletes, write_log
 from lakefmt.write.spilling import FileKeys
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
@@ -69,6 +70,8 @@ def write_assigned(
     if found is not None:
         return found
     prepare(store, context, assignment)
+    if assignment.log is not None:
+        return write_log(store, context, assignment, _for_log(context, assignment, pa.concat_tables(batches)))
     with ExitStack() as stack:
         file = FileInProgress(store, context, assignment, stack)
         if assignment.base is None:
@@ -81,7 +84,7 @@ def write_assigned(
 
 def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> None:
     """Announce the file by its marker, and make its partition one."""
-    if not announce(store, context.instant, assignment.path, "CREATE" if assignment.base is None else "MERGE"):
+    if not announce(store, context.instant, assignment.path, _marker(context, assignment)):
         # Not the first attempt: the earlier one may have died with its file half written.
         remove_abandoned(store, assignment.partition, recursive=False)
     if assignment.new_partition:
@@ -91,8 +94,34 @@ def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignmen
         store.put_if_absent(name, encode_properties(content, ["partition metadata"]))
 
 
+def _marker(context: WriteContext, assignment: FileAssignment) -> MarkerType:
+    if assignment.log is not None:
+        # From version 8 on a log has one instant, in its name, and counts as a new file (spec 8.1).
+        return "APPEND" if context.config.version.layout == 1 else "CREATE"
+    return "CREATE" if assignment.base is None else "MERGE"
+
+
+def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) -> LogRowsOut:
+    """Return routed rows as a log file takes them."""
+    if assignment.num_rows is not None and rows.num_rows != assignment.num_rows:
+        raise InternalError(
+            f"{assignment.path}: {assignment.num_rows} rows were assigned and {rows.num_rows} came; nothing is written"
+        )
+    rule, schema = merge_rule(context.config), avro_to_arrow(context.file_schema_text)
+    deletes = _deletes(context, rows)
+    # A delete by key marks nothing, whatever its rows say.
+    by_key = context.operation is WriteOperation.DELETE
+    marked = np.zeros(rows.num_rows, dtype=bool) if by_key else marked_deletes(rows, rule)
+    complete = _MetaColumns(context.instant, assignment).complete(rows, schema)
+    # Version 6 knows no partial rows: what they lack was brought from the stored rows.
+    brought = schema.names if context.config.version.layout == 1 else (*META_COLUMNS, *rows.column_names)
+    return split_deletes(complete, deletes, marked, rule, frozenset(brought))
+
+
 def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> WriteStatus | None:
     """Return the status of a file that an earlier attempt wrote, None when there is none."""
+    if assignment.log is not None:
+        return adopt_log(store, context, assignment)
     info = store.info(assignment.path)
     if info is None:
         return None
@@ -290,7 +319,7 @@ class _MetaColumns:
             COMMIT_SEQNO: lambda: self._numbered(first, count),
             RECORD_KEY: lambda: rows.column(RECORD_KEY) if RECORD_KEY in present else self._numbered(first, count),
             PARTITION_PATH: lambda: _repeated(str(self._assignment.partition), count),
-            FILE_NAME: lambda: _repeated(self._assignment.file_name, count),
+            FILE_NAME: lambda: _repeated(self._assignment.shown_file, count),
         }
         columns = []
         for field in schema:

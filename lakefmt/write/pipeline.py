@@ -21,15 +21,27 @@ import pyarrow.compute as pc
 from lakefmt.config import Settings
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.model import FileSlice
 from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.keys import KeySpec
+from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.api import ObjectStore
-from lakefmt.values import RECORD_KEY, IdSource, PartitionPath, WriteOperation
-from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, group_rows, new_file, rewrite_file
+from lakefmt.table_config import merge_rule
+from lakefmt.values import RECORD_KEY, IdSource, PartitionPath, TableType, WriteOperation
+from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, change_file, group_rows, new_file
 from lakefmt.write.changes import DoomedKeys
 from lakefmt.write.files import MOVED_AWAY, ROW_GROUP_BYTES, FileInProgress, prepare, write_assigned
 from lakefmt.write.incoming import KeyedBatch, key_batch, record_keys
-from lakefmt.write.moves import split_moves
+from lakefmt.write.log_state import (
+    SliceReader,
+    bring_stored,
+    find_stored,
+    log_placing,
+    refuse_buckets,
+    settle_in_logs,
+    without_dead,
+)
+from lakefmt.write.moves import elsewhere, split_moves
 from lakefmt.write.sorting import gather_windows, sort_stream
 from lakefmt.write.values import WriteContext, WriteStatus
 
@@ -54,16 +66,19 @@ def file_sizing(access: TableAccess, state: TableState, settings: Settings, samp
     estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
     if not estimate:
         estimate = _learnt_record_bytes(access, state) or _guessed_record_bytes(sample)
+    merge_on_read = state.config.table_type is TableType.MERGE_ON_READ
+    candidates = settings.values.get("hoodie.merge.small.file.group.candidates.limit", 1)
     return FileSizing(
         max_bytes=settings.integer("hoodie.parquet.max.file.size"),
         small_bytes=settings.integer("hoodie.parquet.small.file.limit"),
         record_bytes=estimate,
+        candidates=int(str(candidates)) if merge_on_read else None,
     )
 
 
 def _learnt_record_bytes(access: TableAccess, state: TableState) -> float:
     for instant in reversed(state.timeline.commits[-_LEARN_FROM_COMMITS:]):
-        stats = access.commit_metadata(state, instant).stats
+        stats = [s for s in access.commit_metadata(state, instant).stats if not s.log_files]  # rows of logs are larger
         total, rows = sum(s.total_write_bytes for s in stats), sum(s.num_writes for s in stats)
         if rows and total >= _LEARN_FROM_BYTES:
             return total / rows
@@ -90,21 +105,61 @@ def assign(
     partitions = _partitions_to_list(access, batch, index)
     # Plain inserts look for small files only.
     slices = [] if index is None and not sizing.small_bytes else access.slices(state, partitions)
+    logs = log_placing(access, state)
     routes = Routes(None)
     if index is not None:
-        located = index.locate(IndexKeys(record_keys(batch), batch.partitions), slices, key_files(access))
+        # On top of a delete in a log a partial row would find what was there before it.
+        partial_rows = not set(avro_to_arrow(context.schema_text).names).issubset(batch.table.column_names)
+        wanted = IndexKeys(record_keys(batch), batch.partitions)
+        alive = partial_rows or context.operation is WriteOperation.DELETE
+        located = find_stored(access, state, index, wanted, slices, alive=alive)
         routes = Routes(located)
         if context.operation is WriteOperation.DELETE:
             # Keys that are nowhere need no file.
             routes = Routes(located, late=np.setdiff1d(np.arange(batch.num_rows), located.rows))
         elif index.is_global:
             moves = moves_between_partitions(index)
-            routes = split_moves(batch, located, slices, state.config, access.reader, update_partition=moves)
-    assigned = assign_rows(batch.partitions, routes, slices, sizing, context.instant, access.ids.new_uuid)
+            reader = access.reader
+            if logs is not None:
+                reader = SliceReader(access, state, slices)
+                away = elsewhere(batch, located, slices) & moves
+                located = without_dead(access, state, record_keys(batch), located, slices, away)
+            routes = split_moves(batch, located, slices, state.config, reader, update_partition=moves)
+    assigned = assign_rows(batch.partitions, routes, slices, sizing, context.instant, access.ids.new_uuid, logs)
     routed, expected = sum(len(a.rows) for a in assigned), routes.num_routed(batch.num_rows)
     if routed != expected:
         raise InternalError(f"{batch.num_rows} rows came in and {routed} of {expected} were routed; nothing is written")
-    return assigned
+    if logs is None:
+        return assigned
+    refuse_buckets(slices, assigned)
+    return _bring(access, context, state, assigned, slices, batch.keys, batch.table.column_names)
+
+
+def _bring(
+    access: TableAccess,
+    context: WriteContext,
+    state: TableState,
+    assigned: list[Assigned],
+    slices: Sequence[FileSlice],
+    keys: pa.StringArray | None,
+    names: Sequence[str],
+) -> list[Assigned]:
+    """Let rows for logs bring what they lack from the stored rows.
+
+    A delete by key, and a partial row without an event time, take that of the stored row, so that they win over it and
+    lose against what is newer. In version 6, which knows no partial rows, they bring every column.
+    """
+    schema = avro_to_arrow(context.schema_text)
+    order = {name.split(".", 1)[0] for name in merge_rule(state.config).stored.fields}
+    if context.operation is WriteOperation.DELETE:
+        lacking = [field for field in schema if field.name in order]
+    elif state.timeline.layout == 1:
+        lacking = [field for field in schema if field.name not in names]
+    else:
+        lacking = [field for field in schema if field.name in order and field.name not in names]
+    if not lacking or keys is None or all(one.assignment.log is None for one in assigned):
+        return assigned
+    return bring_stored(SliceReader(access, state, slices), assigned, slices, keys, lacking)
 
 
 def assign_deletes(
@@ -120,10 +175,14 @@ def assign_deletes(
         located = locate_everywhere(index, doomed.keys, slices, key_files(access))
     else:
         located = index.locate(IndexKeys(doomed.keys, doomed.homes), slices, key_files(access))
-    return [
-        Assigned(rewrite_file(slices[number], context.instant, at, len(rows), match_keys=True), rows)
+    logs = log_placing(access, state)
+    if logs is not None:
+        located = settle_in_logs(access, state, doomed.keys, doomed.homes, located, slices, alive=True)
+    assigned = [
+        Assigned(change_file(slices[number], context.instant, at, len(rows), logs), rows)
         for at, (number, rows) in enumerate(group_rows(located.slices, located.rows))
     ]
+    return assigned if logs is None else _bring(access, context, state, assigned, slices, doomed.keys, ())
 
 
 def _partitions_to_list(access: TableAccess, batch: KeyedBatch, index: Index | None) -> list[PartitionPath]:
@@ -142,6 +201,14 @@ def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
     table = _pick(batch, assigned.rows)
     if assigned.leaving is not None:
         table = table.append_column(MOVED_AWAY, pa.array(assigned.leaving))
+    stored = pa.table({}) if assigned.stored is None else assigned.stored
+    for name in stored.column_names:
+        at = table.schema.get_field_index(name)
+        table = (
+            table.append_column(name, stored.column(name))
+            if at < 0
+            else table.set_column(at, name, stored.column(name))
+        )
     return table
 
 

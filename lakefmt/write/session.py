@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakefmt.errors import CommitConflict, LakefmtError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import services_of
-from lakefmt.index import Index, IndexKeys, choose_index, key_files, moves_between_partitions
+from lakefmt.index import Index, IndexKeys, choose_index, moves_between_partitions
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.table_config import merge_rule
 from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
@@ -27,6 +27,7 @@ from lakefmt.write.assign import Assigned, FileSizing
 from lakefmt.write.changes import DoomedKeys
 from lakefmt.write.conversation import LiveWrite, abort_write, begin_write, commit_write, rehearse_write
 from lakefmt.write.incoming import KeyedBatch, combine, key_batch, open_stream, read_all, record_keys
+from lakefmt.write.log_state import SliceReader, find_stored
 from lakefmt.write.moves import elsewhere, fill_from_stored
 from lakefmt.write.pipeline import (
     append_files,
@@ -223,10 +224,12 @@ class WriteSession:
     def _completed(self, batch: KeyedBatch) -> KeyedBatch:
         """Give partial rows the stored values they lack, when some of them move to another partition."""
         slices = self.access.slices(self.state)
-        located = self.index().locate(IndexKeys(record_keys(batch), batch.partitions), slices, key_files(self.access))
+        wanted = IndexKeys(record_keys(batch), batch.partitions)
+        located = find_stored(self.access, self.state, self.index(), wanted, slices, alive=True)
         if not elsewhere(batch, located, slices).any():
             return batch
-        return fill_from_stored(batch, located, slices, avro_to_arrow(self.context.schema_text), self.access.reader)
+        reader = SliceReader(self.access, self.state, slices)
+        return fill_from_stored(batch, located, slices, avro_to_arrow(self.context.schema_text), reader)
 
     def _combines(self) -> bool:
         operation = self._request.operation
@@ -248,7 +251,8 @@ class WriteSession:
         index = self.index()
         listed = batch.partitions.dictionary.to_pylist()  # partitions, not rows
         slices = self.access.slices(self.state, None if index.is_global else [PartitionPath(p) for p in listed])
-        located = index.locate(IndexKeys(record_keys(batch), batch.partitions), slices, key_files(self.access))
+        wanted = IndexKeys(record_keys(batch), batch.partitions)
+        located = find_stored(self.access, self.state, index, wanted, slices, alive=True)
         fresh = np.ones(batch.num_rows, dtype=bool)
         fresh[located.rows] = False
         return batch.take(pa.array(np.flatnonzero(fresh)))

@@ -7,7 +7,7 @@ from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import open_services
 from lakefmt.filegroups.view import build_slices
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
-from lakefmt.timeline.rollback import RollbackPlan, list_files_of_instant, plan_rollback, run_rollback
+from lakefmt.timeline.rollback import RollbackPlan, plan_rollback_of, run_rollback
 from lakefmt.timeline.view import Timeline, build_timeline
 from lakefmt.values import CommitResult, InstantTime
 
@@ -24,7 +24,7 @@ def plan_undo(access: TableAccess, instant: str) -> RollbackPlan:
     state = access.load()
     target = state.timeline.find(instant)
     _check_may_go(state.timeline, target)
-    return plan_rollback(target, list_files_of_instant(access.store, target.time))
+    return _plan(access, state, target)
 
 
 def _check_may_go(timeline: Timeline, target: Instant) -> None:
@@ -34,6 +34,8 @@ def _check_may_go(timeline: Timeline, target: Instant) -> None:
         raise StateError(f"{target} is not the newest commit: roll back newer ones first, or restore a savepoint")
     if target.is_completed and any(i.action is Action.SAVEPOINT and i.time == target.time for i in timeline):
         raise StateError(f"{target} is kept by a savepoint: delete the savepoint first")
+    if target.action is Action.COMPACTION:
+        raise UnsupportedFeature(f"{target}: Table.compact(abandon={target.time!r}) withdraws a pending compaction")
     if target.action in (Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING, Action.SAVEPOINT):
         raise UnsupportedFeature(f"{target}: a pending service is finished by the next write, not rolled back")
 
@@ -53,7 +55,7 @@ def rollback_instant(access: TableAccess, instant: str, *, force: bool) -> Commi
                 raise WriterActive(
                     f"{target} belongs to a writer that may be alive ({life.reason}); force=True undoes it"
                 )
-        plan = plan_rollback(target, _files(access, target))
+        plan = _plan(access, TableState(config, timeline), target)
         if target.is_completed:
             _check_past_is_there(access, TableState(config, timeline), target)
         lease.check()
@@ -70,7 +72,7 @@ def _check_past_is_there(access: TableAccess, state: TableState, target: Instant
         raise StateError(f"{target} is the oldest commit of the active timeline: what was before it is archived")
     for stat in access.commit_metadata(state, target).stats:
         before = stat.prev_base_file or stat.prev_commit
-        if before in (None, "", "null"):
+        if before in (None, "", "null", target.time):  # a log of version 8 or later names its own instant
             continue
         bases, logs = access.listing(state.config).files([stat.partition_path])
         slices = build_slices(bases, logs, left.timeline, {})
@@ -81,8 +83,11 @@ def _check_past_is_there(access: TableAccess, state: TableState, target: Instant
             )
 
 
-def _files(access: TableAccess, target: Instant) -> list[str]:
+def _plan(access: TableAccess, state: TableState, target: Instant) -> RollbackPlan:
+    layout = state.timeline.layout
     if not target.is_completed:
-        return list_files_of_instant(access.store, target.time)
-    # Its markers are gone: the listing tells, whatever other engines left.
-    return [o.name for o in access.store.list() if not o.name.startswith(".hoodie/")]
+        return plan_rollback_of(access.store, target, layout)
+    # Its markers are gone: the listing tells, whatever other engines left; logs that other instants name are in its stats.
+    files = [o.name for o in access.store.list() if not o.name.startswith(".hoodie/")]
+    logs = [stat.path for stat in access.commit_metadata(state, target).stats if stat.log_files]
+    return plan_rollback_of(access.store, target, layout, files, logs)

@@ -13,7 +13,7 @@ from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.table_config import TableConfig, parse_table_config
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["FileAssignment", "WriteContext", "WritePlan", "WriteStatus"]
+__all__ = ["FileAssignment", "LogTarget", "WriteContext", "WritePlan", "WriteStatus"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,32 @@ class WriteContext:
 
 
 @dataclass(frozen=True, slots=True)
+class LogTarget:
+    """Where an assigned log file stands in its file slice.
+
+    Attributes:
+        base_instant: the slice's instant.
+        version: the number in the log's name.
+        older: names of the slice's logs, oldest first.
+    """
+
+    base_instant: InstantTime
+    version: int
+    older: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FileAssignment:
     """One file to write: its name is fixed here, so that a second attempt finds what the first one wrote.
 
     Attributes:
-        base: the file that is rewritten; None opens a new file group.
+        base: the file that is rewritten, or on top of which a log goes; None opens a new file group, or the log's group
+            has none.
         match_keys: True when incoming rows replace stored rows of the same key; False appends them.
         num_rows: rows routed to this file, None when the sender does not know yet (a stream).
         sequence: the number that the rows' sequence numbers and the write token begin with.
         new_partition: True when the partition may not exist yet.
+        log: where the log stands, when the rows go to one; None: to a base file.
     """
 
     partition: PartitionPath
@@ -73,11 +90,17 @@ class FileAssignment:
     num_rows: int | None
     sequence: int
     new_partition: bool = False
+    log: LogTarget | None = None
 
     @property
     def path(self) -> str:
         """The file to write, relative to the table."""
         return join_path(self.partition, self.file_name)
+
+    @property
+    def shown_file(self) -> str:
+        """What ``_hoodie_file_name`` of its rows says: in logs the file id (spec 4.5)."""
+        return self.file_name if self.log is None else self.file_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +142,7 @@ class WritePlan(CommitResult):
         verb = self.operation.value.lower()
         lines = [f"{verb}: {self.rows:,} rows into {len(self.assignments)} files, {hidden} file groups hidden"]
         for file in self.assignments:
-            how = "new    " if file.base is None else "rewrite"
+            how = "log    " if file.log is not None else "new    " if file.base is None else "rewrite"
             size = "" if file.base is None else f" ({file.base.size:,} bytes)"
             lines.append(f"  {how} {file.partition or '.'}/{file.file_id}{size}: {file.num_rows:,} rows")
         return "\n".join(lines)

@@ -127,7 +127,6 @@ FOREIGN: dict[str, tuple[Spoil, type[LakefmtError], str, bool]] = {
         True,
     ),
     "unknown key generator": (sub(r"keygenerator.type=\w+", "keygenerator.type=X"), UnsupportedFeature, "X", False),
-    "merge-on-read": (sub("COPY_ON_WRITE", "MERGE_ON_READ"), UnsupportedFeature, "merge-on-read", False),
     "ORC files": (sub("format=PARQUET", "format=ORC"), UnsupportedFeature, "ORC", True),
     "metadata table": (
         lambda d: b"hoodie.table.metadata.partitions=files\n" + d,

@@ -14,16 +14,28 @@ from tests.compat.fixture_tables import RealTable, real_tables
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
-TABLES = [table for table in real_tables() if table.is_copy_on_write]
+TABLES = real_tables()
 #: What lakefmt refuses to write, and why: each is read elsewhere.
 REFUSED = {
     "v9_cow_cdc_120": "change data capture",
     "v9_cow_no_meta_120": "no meta columns",
     "sample_table__cow__v6_simplekeygen_hivestyle_no_metafields": "no meta columns",
+    "v9_mor_custom_payload_120": "a payload class that is not known",
+    "v9_mor_ignore_defaults_120": "a partial update mode on logs",
 }
 #: One key is stored twice in one partition: an upsert reaches both places, so both get the winner's image.
-TWICE = {"sample_table__cow__v9_timebasedkeygen_epochmillis": "TXN-001"}
-DROP = {"hoodie.metadata.enable": "false", "lakefmt.durability": "none"}
+TWICE = {
+    "sample_table__cow__v9_timebasedkeygen_epochmillis": "TXN-001",
+    "sample_table__mor__avro__v9_nonpartitioned_rollback": "TXN-002",
+}
+#: hudi-rs cannot bring a map of structs with timestamps from a log and a base file together, before our write either.
+NOT_JUDGED = {"v9_mor_types_deletes_120"}
+#: The writers that left something pending are long gone.
+DROP = {
+    "hoodie.metadata.enable": "false",
+    "lakefmt.durability": "none",
+    "hoodie.client.heartbeat.tolerable.misses": 0,
+}
 
 
 @pytest.mark.judge_rs
@@ -53,6 +65,7 @@ def test_a_table_of_another_release_is_written_on(tmp_path: Path, hudi_rs_judge:
     assert deleted.num_deletes >= 1
     left = kept(table, names)
     assert left.num_rows == before.num_rows - deleted.num_deletes
-    assert_same_multiset(hudi_rs_judge.snapshot(root), table.read(), what="hudi-rs after our writes")
+    if real.name not in NOT_JUDGED:
+        assert_same_multiset(hudi_rs_judge.snapshot(root), table.read(), what="hudi-rs after our writes")
     table.upsert(before)
     assert_same_multiset(kept(table), before, what="the deleted row written again")

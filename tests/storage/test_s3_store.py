@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import logging
 import pickle
@@ -177,7 +178,7 @@ def test_a_service_that_ignores_the_condition_is_found_out(store, service):
 
 
 def test_an_old_client_is_not_trusted_with_the_condition(s3_filesystem, s3_bucket, service, monkeypatch, caplog):
-    monkeypatch.setattr(s3.importlib.metadata, "version", lambda name: "1.34.162")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.34.162")
     store = RemoteStore(s3_filesystem, f"{s3_bucket}/old-{next(numbers)}")
     assert not store.capabilities.put_if_absent
     assert "one writer at a time" in caplog.text
@@ -188,9 +189,9 @@ def test_an_old_client_is_not_trusted_with_the_condition(s3_filesystem, s3_bucke
 
 def test_without_any_client_there_is_no_promise(monkeypatch):
     def missing(name):
-        raise s3.importlib.metadata.PackageNotFoundError(name)
+        raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(s3.importlib.metadata, "version", missing)
+    monkeypatch.setattr(importlib.metadata, "version", missing)
     assert not s3._botocore_knows_if_none_match()
 
 

@@ -1,0 +1,188 @@
+"""A compaction that is pending: who is at it, what it planned, what it wrote, and taking it back (spec 10.6; effects)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from lakefmt.compaction.compact_plan import CompactionPlan
+from lakefmt.compaction.compact_records import parse_plan_record
+from lakefmt.errors import InstantNotFound, MetadataTablePresent, ObjectNotFound, UnsupportedFeature, WriterActive
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.services import TableServices, open_services
+from lakefmt.storage.leftovers import remove_abandoned
+from lakefmt.table_config import TableConfig, check_readable, merge_rule
+from lakefmt.timeline.bodies import BodyKind, decode_body
+from lakefmt.timeline.heartbeat import heartbeat_name
+from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.machine import check_transition
+from lakefmt.timeline.markers import remove_markers
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import InstantTime, PartitionPath, TableType
+
+__all__ = [
+    "abandon_compaction",
+    "check_dead",
+    "check_table",
+    "find_pending",
+    "give_back",
+    "partitions_of",
+    "read_plan",
+    "take_away",
+]
+
+_MAX_STAMP_BYTES = 64 * 1024
+
+
+def abandon_compaction(
+    access: TableAccess, instant: str, options: Mapping[str, object] | None = None, *, force: bool = False
+) -> bool:
+    """Withdraw a pending compaction: what it wrote goes, and its plan as well where nothing depends on it.
+
+    Args:
+        access: the table.
+        instant: its requested time.
+        options: settings of the call.
+        force: also when its process may be alive.
+
+    Returns:
+        True when the plan is gone; False when it had to stay: on version 6 logs that were written meanwhile carry its
+        time, and other engines would not find the slice below them without it.
+
+    Raises:
+        InstantNotFound: there is no pending compaction at `instant`.
+        WriterActive: its process may be alive.
+    """
+    services = open_services(access, options)
+    with services.lock.hold() as lease:
+        config = access.load_config()
+        check_table(config)
+        state = TableState(config, services.timeline(config).load())
+        pending = find_pending(state.timeline, instant)
+        if not force:
+            check_dead(services, state, pending)
+        plan = read_plan(services, state, pending)
+        partitions = () if plan is None else partitions_of(plan)
+        lease.check()
+        take_away(services, state, pending.time, partitions)
+        access.store.delete([heartbeat_name(pending.time)])
+        _, logs = access.listing(config).files(partitions)
+        if config.version.layout == 1 and any(log.instant == pending.time for log in logs):
+            _fall_back(services, state, pending)
+            return False
+        services.timeline(config).remove_pending(pending.time, Action.COMPACTION)
+    return True
+
+
+def give_back(services: TableServices, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:
+    """Undo what a failed attempt of ours wrote: the plan waits again, and nobody has to wait for us to be dead.
+
+    Not after a failure of the store: the completed file may still appear.
+    """
+    with services.lock.hold() as lease:
+        now = TableState(state.config, services.timeline(state.config).load())
+        pending = find_pending(now.timeline, time)
+        name = heartbeat_name(time)
+        if json.loads(services.access.store.read(name, _MAX_STAMP_BYTES))["owner"] != services.owner:
+            return
+        lease.check()
+        take_away(services, now, time, partitions_of(plan))
+        _fall_back(services, now, pending)
+        services.access.store.delete([name])
+
+
+def check_table(config: TableConfig) -> None:
+    """Raise when lakefmt cannot compact the table without breaking a promise to other readers.
+
+    Raises:
+        UnsupportedFeature: it is not merge-on-read, keeps change data, or merges by a rule that lakefmt does not know.
+        MetadataTablePresent: it advertises a metadata table.
+    """
+    check_readable(config)
+    if config.table_type is not TableType.MERGE_ON_READ:
+        raise UnsupportedFeature("only merge-on-read tables have logs to compact; this one is copy-on-write")
+    if config.metadata_partitions:
+        raise MetadataTablePresent(
+            f"the table advertises a metadata table ({', '.join(config.metadata_partitions)}); files written past it "
+            "would be invisible to Spark. Write with options={'hoodie.metadata.enable': 'false'} to drop it first"
+        )
+    if not config.populate_meta_fields or config.drop_partition_columns:
+        raise UnsupportedFeature("tables without meta fields or partition columns in their files are not compacted")
+    if config.properties.get("hoodie.table.cdc.enabled", "").lower() == "true":
+        raise UnsupportedFeature("hoodie.table.cdc.enabled=true: change data capture files are not written yet")
+    merge_rule(config)
+
+
+def find_pending(timeline: Timeline, time: str) -> Instant:
+    """Return the pending compaction of a requested time.
+
+    Raises:
+        InstantNotFound: there is none.
+    """
+    found = [i for i in timeline.pending if i.action is Action.COMPACTION and i.time == time]
+    if not found:
+        raise InstantNotFound(f"no compaction is pending at {time}")
+    return found[0]
+
+
+def check_dead(services: TableServices, state: TableState, pending: Instant) -> None:
+    """Raise when somebody may be carrying the compaction out.
+
+    Raises:
+        WriterActive: its process may be alive.
+    """
+    beats = services.access.store.info(heartbeat_name(pending.time)) is not None
+    if pending.state is State.REQUESTED and not beats:
+        return
+    life = services.life_of(state.config, state.timeline, pending)
+    if life.alive:
+        raise WriterActive(f"the compaction {pending.time} is at work ({life.reason}); try again later")
+
+
+def read_plan(services: TableServices, state: TableState, pending: Instant) -> CompactionPlan | None:
+    """Return the plan of a pending compaction, None when its author died before it was written.
+
+    Raises:
+        CorruptFile: the plan is damaged, or names files that are not its own.
+        UnsafePath: it names something outside the table.
+    """
+    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
+    try:
+        body = b"" if requested is None else services.timeline(state.config).read_body(requested)
+    except ObjectNotFound:
+        body = b""
+    if requested is None or not body:
+        return None
+    record = decode_body(BodyKind.COMPACTION_PLAN, body, what=requested.file_name)
+    return parse_plan_record(services.access.store, record, requested.file_name)
+
+
+def partitions_of(plan: CompactionPlan) -> tuple[PartitionPath, ...]:
+    """Return the partitions that a plan touches, each once.
+
+    Example:
+        >>> partitions_of(CompactionPlan(None))
+        ()
+    """
+    return tuple(dict.fromkeys(operation.partition for operation in plan.operations))
+
+
+def take_away(
+    services: TableServices, state: TableState, time: InstantTime, partitions: tuple[PartitionPath, ...]
+) -> None:
+    """Delete the base files that an attempt at a compaction wrote; call under the lock."""
+    store = services.access.store
+    bases, _ = services.access.listing(state.config).files(partitions)
+    written = [base.path for base in bases if base.instant == time]
+    store.delete(written)
+    for partition in partitions:
+        remove_abandoned(store, partition, recursive=False)
+    remove_markers(store, time)
+
+
+def _fall_back(services: TableServices, state: TableState, pending: Instant) -> None:
+    """Take a compaction from inflight back to requested."""
+    for file in state.timeline.files_of(pending):
+        if file.state is State.INFLIGHT:
+            check_transition(Action.COMPACTION, State.INFLIGHT, State.REQUESTED)
+            services.timeline(state.config).remove_archived([file])

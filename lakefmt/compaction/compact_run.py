@@ -1,0 +1,369 @@
+"""Compacting a table: plan, request, merge slice by slice, complete (spec 10.6; effects).
+
+The plan is made and requested under the table lock; slices are merged without it, so that writers go on; the completion
+takes it again. Whoever dies in between leaves a pending compaction with its plan: the next one takes away what it wrote
+and carries the plan out again, whichever engine made it. Nothing of a compaction is visible before it completes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC
+from os import cpu_count
+from time import perf_counter
+
+from lakefmt.compaction.clean_run import _planned_groups as planned_groups
+from lakefmt.compaction.compact_merge import SliceFiles, SliceMerge
+from lakefmt.compaction.compact_pending import (
+    check_dead,
+    check_table,
+    find_pending,
+    give_back,
+    partitions_of,
+    read_plan,
+    take_away,
+)
+from lakefmt.compaction.compact_plan import (
+    CompactionPlan,
+    CompactionRules,
+    CompactionStrategy,
+    CompactionTrigger,
+    is_due,
+    plan_compaction,
+)
+from lakefmt.compaction.compact_records import plan_record
+from lakefmt.config import Settings
+from lakefmt.errors import (
+    CommitConflict,
+    InstantNotPending,
+    LakefmtError,
+    StateError,
+    StorageError,
+    WriterActive,
+)
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.services import TableServices, claim_instant, open_services
+from lakefmt.schema import arrow_to_avro
+from lakefmt.table_config import TableConfig
+from lakefmt.timeline.bodies import BodyKind, encode_body
+from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
+from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
+from lakefmt.timeline.lock import Lease
+from lakefmt.timeline.markers import remove_markers
+from lakefmt.values import InstantTime, WriteOperation, WriteStat
+
+__all__ = [
+    "CompactionResult",
+    "compaction_rules",
+    "plan_compaction_of",
+    "run_compaction",
+]
+
+#: A slice is held whole while it is merged, so that few are merged at once.
+_MOST_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What a compaction did; prints as one readable line. ``instant`` None: nothing was to be merged, or a plan only.
+
+    Attributes:
+        files: what was written, slice by slice.
+        finished: pending compactions that were carried out on the way.
+    """
+
+    instant: InstantTime | None
+    plan: CompactionPlan
+    completion_time: InstantTime | None = None
+    files: tuple[WriteStat, ...] = ()
+    finished: tuple[InstantTime, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the new base files."""
+        return sum(stat.num_writes for stat in self.files)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the new base files."""
+        return sum(stat.total_write_bytes for stat in self.files)
+
+    def __str__(self) -> str:
+        if self.completion_time is None:
+            return str(self.plan)
+        return (
+            f"compact {self.instant}: {self.plan.num_logs:,} logs merged into {len(self.files):,} base files, "
+            f"{self.num_rows:,} rows, {self.bytes_written:,} bytes, {self.seconds:.3f} s"
+        )
+
+
+def compaction_rules(settings: Settings) -> CompactionRules:
+    """Return the rules that settings ask for.
+
+    Raises:
+        UnknownSetting: a strategy or trigger of that name does not exist.
+
+    Example:
+        >>> from lakefmt.config import resolve_settings
+        >>> compaction_rules(resolve_settings({"hoodie.compact.inline.max.delta.commits": 3})).max_delta_commits
+        3
+    """
+    return CompactionRules(
+        strategy=CompactionStrategy.parse(settings.text("hoodie.compaction.strategy") or ""),
+        target_io_mb=settings.integer("hoodie.compaction.target.io"),
+        min_log_bytes=settings.integer("hoodie.compaction.logfile.size.threshold"),
+        min_log_files=settings.integer("hoodie.compaction.logfile.num.threshold"),
+        partitions=settings.integer("hoodie.compaction.daybased.target.partitions"),
+        trigger=CompactionTrigger.parse(settings.text("hoodie.compact.inline.trigger.strategy") or ""),
+        max_delta_commits=settings.integer("hoodie.compact.inline.max.delta.commits"),
+        max_delta_seconds=settings.integer("hoodie.compact.inline.max.delta.seconds"),
+        max_file_bytes=settings.integer("hoodie.parquet.max.file.size"),
+    )
+
+
+def plan_compaction_of(access: TableAccess, options: Mapping[str, object] | None = None) -> CompactionPlan:
+    """Return what :func:`run_compaction` would schedule; nothing is changed."""
+    services = open_services(access, options)
+    config = access.load_config()
+    check_table(config)
+    return _plan(services, TableState(config, services.timeline(config).load()), force=True)
+
+
+def run_compaction(
+    access: TableAccess,
+    options: Mapping[str, object] | None = None,
+    *,
+    schedule: bool = False,
+    run: str | None = None,
+    force: bool = True,
+    verify: bool = False,
+) -> CompactionResult:
+    """Carry out pending compactions, then plan one and carry it out.
+
+    Args:
+        access: the table.
+        options: settings of the call.
+        schedule: only request a plan; the next compaction, or another engine's, carries it out.
+        run: only carry out the pending compaction of this requested time.
+        force: False asks the trigger of the settings first.
+        verify: before it completes, read every new file back and compare it with its slice.
+
+    Raises:
+        UnsupportedFeature: the table is not merge-on-read, or lakefmt does not know how it merges.
+        MetadataTablePresent: the table advertises a metadata table.
+        WriterActive: another process carries a compaction out; on version 6 also, when a write is pending.
+        InstantNotFound: there is no pending compaction at `run`.
+        CorruptFile: a plan or data file is damaged.
+        LockUnavailable: the table lock could not be had in time.
+    """
+    begun = perf_counter()
+    services = open_services(access, options)
+    done: list[CompactionResult] = []
+    if not schedule:
+        waiting = [run] if run is not None else [i.time for i in _pending_compactions(services)]
+        done = [_run_pending(services, time, verify=verify) for time in waiting]
+        if run is not None:
+            return replace(done[0], seconds=perf_counter() - begun)
+    finished = tuple(result.instant for result in done if result.instant is not None)
+    with services.lock.hold() as lease:
+        config = access.load_config()
+        check_table(config)
+        state = TableState(config, services.timeline(config).load())
+        plan = _plan(services, state, force=force)
+        if not plan.operations:
+            return CompactionResult(None, plan, finished=finished, seconds=perf_counter() - begun)
+        heartbeat, time = _request(services, state, plan, lease, start=not schedule)
+    if schedule:
+        heartbeat.stop()
+        return CompactionResult(time, plan, finished=finished, seconds=perf_counter() - begun)
+    made = _carry_out(services, state, time, plan, heartbeat, verify=verify)
+    return replace(made, finished=finished, seconds=perf_counter() - begun)
+
+
+# ------------------------------------------------------------------------------------------------------ what is planned
+
+
+def _plan(services: TableServices, state: TableState, *, force: bool) -> CompactionPlan:
+    access, rules = services.access, compaction_rules(services.settings)
+    now = access.clock.now()
+    zone = state.config.zone or now.astimezone().tzinfo or UTC
+    due = is_due(state.timeline, rules, now, zone)
+    if not (due or force):
+        return CompactionPlan(rules, due=False)
+    _check_no_earlier_write(services, state)
+    busy = frozenset(planned_groups(services, state))
+    return plan_compaction(access.slices(state), busy, rules, now.astimezone(zone).date(), due=due)
+
+
+def _check_no_earlier_write(services: TableServices, state: TableState) -> None:
+    """On version 6 a log tells its base's instant only: a write that is pending now may add to a slice being merged."""
+    if state.config.version.layout > 1:
+        return
+    for pending in state.timeline.pending:
+        if pending.action in COMMIT_ACTIONS:
+            life = services.life_of(state.config, state.timeline, pending)
+            raise WriterActive(
+                f"{pending} is pending ({life.reason}), and a compaction of a version 6 table may not begin before it "
+                "ends: try again later; of a dead writer roll it back"
+            )
+
+
+def _request(
+    services: TableServices, state: TableState, plan: CompactionPlan, lease: Lease, *, start: bool
+) -> tuple[Heartbeat, InstantTime]:
+    body = encode_body(BodyKind.COMPACTION_PLAN, plan_record(plan))
+    heartbeat, time = claim_instant(services, state.config, state.timeline, Action.COMPACTION, body)
+    try:
+        lease.check()
+        if start:
+            services.timeline(state.config).start(time, Action.COMPACTION)
+    except BaseException:
+        heartbeat.abandon()
+        raise
+    return heartbeat, time
+
+
+# ---------------------------------------------------------------------------------------------------- what is pending
+
+
+def _pending_compactions(services: TableServices) -> list[Instant]:
+    config = services.access.load_config()
+    check_table(config)
+    return [i for i in services.timeline(config).load().pending if i.action is Action.COMPACTION]
+
+
+def _run_pending(services: TableServices, instant: str, *, verify: bool) -> CompactionResult:
+    """Carry out a plan that somebody requested or died over."""
+    access = services.access
+    with services.lock.hold() as lease:
+        config = access.load_config()
+        check_table(config)
+        state = TableState(config, services.timeline(config).load())
+        pending = find_pending(state.timeline, instant)
+        check_dead(services, state, pending)
+        plan = read_plan(services, state, pending)
+        lease.check()
+        if plan is None:
+            services.timeline(config).remove_pending(pending.time, Action.COMPACTION)
+            return CompactionResult(None, CompactionPlan(None))
+        access.store.delete([heartbeat_name(pending.time)])
+        interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
+        heartbeat = Heartbeat(access.store, pending.time, services.owner, interval)
+        if not heartbeat.claim():
+            raise WriterActive(f"the compaction {pending.time} was taken up by somebody else")
+        try:
+            take_away(services, state, pending.time, partitions_of(plan))
+            services.timeline(config).start(pending.time, Action.COMPACTION)
+        except BaseException:
+            heartbeat.abandon()
+            raise
+    return _carry_out(services, state, pending.time, plan, heartbeat, verify=verify)
+
+
+# ------------------------------------------------------------------------------------------------------ carrying it out
+
+
+def _carry_out(
+    services: TableServices,
+    state: TableState,
+    time: InstantTime,
+    plan: CompactionPlan,
+    heartbeat: Heartbeat,
+    *,
+    verify: bool,
+) -> CompactionResult:
+    try:
+        schema = services.access.schema(state)
+        merge = SliceMerge(
+            services.access,
+            state,
+            services.settings,
+            time,
+            arrow_to_avro(schema, state.config.name, with_meta=True),
+            attempt=int(services.owner.replace("-", "")[:7], 16),
+            verify=verify,
+        )
+        stats = _merge_all(merge, plan)
+        said = CommitMetadata(
+            WriteOperation.COMPACT,
+            stats,
+            extra_metadata={SCHEMA_KEY: arrow_to_avro(schema, state.config.name)},
+            compacted=True,
+        )
+        with services.lock.hold() as lease:
+            completion = _complete(services, state.config, time, said, lease)
+    except BaseException as error:
+        heartbeat.abandon()  # the next compaction carries the plan out again
+        if isinstance(error, LakefmtError) and not isinstance(error, StorageError | StateError):
+            with suppress(LakefmtError, LookupError, TypeError, ValueError):
+                give_back(services, state, time, plan)
+        raise
+    # It is complete from here on; what a failing store leaves behind is swept by the next writer.
+    with suppress(StorageError):
+        heartbeat.stop()
+        remove_markers(services.access.store, time)
+    return CompactionResult(time, plan, completion, stats)
+
+
+def _merge_all(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, ...]:
+    """Merge the slices, a few side by side; the stats come in the plan's order."""
+    bases, logs = merge.access.listing(merge.state.config).files(partitions_of(plan))
+    found: dict[str, SliceFiles] = {}
+    for base in bases:
+        found.setdefault(base.partition, ({}, {}))[0][base.name] = base
+    for log in logs:
+        found.setdefault(log.partition, ({}, {}))[1][log.name] = log
+    asked = merge.settings.integer("lakefmt.write.threads") or _MOST_THREADS
+    threads = max(1, min(asked, cpu_count() or 1, len(plan.operations)))
+    with ThreadPoolExecutor(threads) as pool:
+        running = [
+            pool.submit(merge.run, number, operation, found.get(operation.partition, ({}, {})))
+            for number, operation in enumerate(plan.operations)
+        ]
+        try:
+            return tuple(future.result() for future in running)
+        except BaseException:
+            for waiting in running:
+                waiting.cancel()
+            raise
+
+
+def _complete(
+    services: TableServices, config: TableConfig, time: InstantTime, said: CommitMetadata, lease: Lease
+) -> InstantTime:
+    timeline_store = services.timeline(config)
+    timeline_store.check_pending(time, Action.COMPACTION)
+    lost = [stat.path for stat in said.stats if services.access.store.info(stat.path) is None]
+    if lost:
+        # Who thought us dead has taken them away, and does the work now.
+        raise InstantNotPending(f"the compaction {time} was taken over by another process: {lost[0]} is gone")
+    timeline = timeline_store.load()
+    _settle_bases(services, TableState(config, timeline), time, said)
+    completion = services.times_after(config, timeline)()
+    body = encode_commit(said, config.version, replace=False)
+    lease.check()
+    return timeline_store.complete(time, Action.COMPACTION, completion, body).order_time
+
+
+def _settle_bases(services: TableServices, state: TableState, time: InstantTime, said: CommitMetadata) -> None:
+    """Delete what another attempt has written since, and refuse to hide what another write has put below us."""
+    ours = {(stat.partition_path, stat.file_id): stat for stat in said.stats}
+    bases, _ = services.access.listing(state.config).files(sorted({stat.partition_path for stat in said.stats}))
+    strays = []
+    for base in bases:
+        stat = ours.get((base.partition, base.file_id))
+        if base.instant == time and (stat is None or base.path != stat.path):
+            strays.append(base.path)  # two base files of one group and instant would be one too many
+        elif stat is None or base.instant >= time or not state.timeline.is_committed(base.instant):
+            continue
+        elif stat.prev_commit == "null" or base.instant > stat.prev_commit:
+            raise CommitConflict(
+                f"the compaction {time} would hide {base.path}, which was committed after it was planned: abandon it "
+                "and compact again"
+            )
+    services.access.store.delete(strays)

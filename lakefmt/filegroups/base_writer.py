@@ -1,0 +1,126 @@
+"""One base file from rows that are whole already: its row groups, its key filter, its footers, its name (effects).
+
+What every road that writes base files has in common; which rows go into the file is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from lakefmt.config import Settings
+from lakefmt.errors import StateError, StorageError
+from lakefmt.formats.bloom import BloomFilter
+from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key_range
+from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.values import FILE_NAME, RECORD_KEY
+
+__all__ = ["ROW_GROUP_BYTES", "grown_filter", "named_rows", "new_filter", "repeated", "write_base_file"]
+
+#: Bytes of rows that make up a row group, before it is encoded: who writes or reads one holds all of it.
+ROW_GROUP_BYTES = 32 << 20
+
+_MIN_FILTER_KEYS = 1000
+_CONSTANT_ROWS = 8192
+
+
+def write_base_file(
+    store: ObjectStore,
+    path: str,
+    rows: pa.Table,
+    avro_schema: str,
+    settings: Settings,
+    *,
+    bloom: BloomFilter | None = None,
+    footers: Mapping[str, str] | None = None,
+) -> int:
+    """Write a base file; return its bytes. Nothing is visible before it is whole.
+
+    Args:
+        store: the table.
+        path: the file's name, relative to the table.
+        rows: its rows with their meta columns, in the columns of `avro_schema`.
+        avro_schema: the schema for the footer, meta columns included, as Avro JSON.
+        settings: codec, filter and durability.
+        bloom: a filter that has all the keys; None: one is made.
+        footers: further footer entries.
+
+    Raises:
+        StateError: another file has that name.
+        StorageError: the store failed, or does not say whether the file is there.
+    """
+    keys = rows.column(RECORD_KEY)
+    if not settings.flag("hoodie.parquet.bloom.filter.enabled"):
+        bloom = None
+    elif bloom is None:
+        bloom = new_filter(settings, len(keys))
+        bloom.add(keys)
+    entries = {**key_footers(KeySummary(*key_range(keys), bloom), avro_schema), **(footers or {})}
+    with ExitStack() as stack:
+        durable = settings.text("lakefmt.durability") == "fsync"
+        sink = stack.enter_context(store.create(path, durable=durable))
+        codec = settings.text("hoodie.parquet.compression.codec") or "zstd"
+        level = settings.integer("lakefmt.parquet.compression.level")
+        writer = BaseFileWriter(sink.file, rows.schema, codec, level)
+        stack.callback(writer.discard)
+        if rows.num_rows:
+            writer.write(rows, max(1, int(rows.num_rows * ROW_GROUP_BYTES / max(1, rows.nbytes))))
+        writer.close(entries)
+        size = sink.size
+        outcome = sink.put_if_absent()
+    if outcome is PutOutcome.UNKNOWN:
+        found = store.info(path)
+        if found is None or found.size != size:
+            raise StorageError(f"the store does not say whether {path} was written", transient=True)
+    elif outcome is PutOutcome.REFUSED:
+        raise StateError(f"{path} exists already: somebody else is writing it; nothing was replaced")
+    return size
+
+
+def named_rows(rows: pa.Table, file_name: str) -> pa.Table:
+    """Return rows that say they are in the file `file_name`; every other column, meta columns too, stays.
+
+    Example:
+        >>> named_rows(pa.table({FILE_NAME: ["old", None]}), "new").column(0).to_pylist()
+        ['new', 'new']
+    """
+    at = rows.schema.get_field_index(FILE_NAME)
+    return rows.set_column(at, rows.schema.field(at), repeated(file_name, rows.num_rows))
+
+
+def repeated(text: str, count: int) -> pa.ChunkedArray:
+    """Return a column of one text; its chunks share their bytes, a file name's column would outweigh the data's.
+
+    Example:
+        >>> repeated("a", 3).to_pylist()
+        ['a', 'a', 'a']
+    """
+    chunk = pa.repeat(pa.scalar(text), min(count, _CONSTANT_ROWS))
+    whole, rest = divmod(count, _CONSTANT_ROWS)
+    return pa.chunked_array([*([chunk] * whole if count >= _CONSTANT_ROWS else []), chunk.slice(0, rest)], pa.string())
+
+
+def new_filter(settings: Settings, num_keys: int) -> BloomFilter:
+    """Return an empty key filter for a file of `num_keys` keys."""
+    planned = settings.integer("hoodie.index.bloom.num_entries") or max(_MIN_FILTER_KEYS, num_keys)
+    most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
+    return BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
+
+
+def grown_filter(old: BloomFilter | None, num_keys: int, new_keys: pa.Array | pa.ChunkedArray) -> BloomFilter | None:
+    """Return the filter that a file had with keys added, None when a fresh one is better.
+
+    The old bits stay (a filter may only err towards "present"); past its planned size a fresh one is built.
+
+    Args:
+        old: it is changed: do not hand in one that others hold.
+        num_keys: how many keys the new file has.
+        new_keys: those that the old file does not have.
+    """
+    if old is None or old.type_code != "DYNAMIC_V0" or num_keys > old.capacity:
+        return None
+    if len(new_keys):
+        old.add(new_keys)
+    return old

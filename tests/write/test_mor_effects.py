@@ -1,0 +1,147 @@
+"""Every effect of a deltacommit, ended in every way: the state before or after, the next write works, no orphan.
+
+The slice of ``tests/crash/test_every_effect.py`` for merge-on-read tables, whose updates and deletes are log files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+from lakefmt.errors import LakefmtError
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.invariants import check_no_orphans, check_visible
+from lakefmt.testing.multiset import multiset_difference
+from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.timeline.markers import list_marked
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+NUMBERS = itertools.count()
+OPTIONS: dict[str, object] = {
+    "lakefmt.write.threads": 1,
+    "lakefmt.durability": "none",
+    "hoodie.client.heartbeat.tolerable.misses": 0,
+}
+VERBS: dict[str, Callable[[Table], object]] = {
+    "upsert": lambda t: t.upsert(rows(3, 9, ts=2)),
+    "partial": lambda t: t.upsert(rows(3, 6, ts=2).drop_columns(["v"]), partial=True),
+    "delete": lambda t: t.delete(["k1", "k2"]),
+    "rollback": lambda t: t.rollback(t.timeline.entries[-1].time),
+}
+ENDINGS = [
+    *((mode, False) for mode in FaultMode),
+    *((mode, True) for mode in FaultMode if mode not in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)),
+]
+SLICE = [(FaultMode.AFTER, True), (FaultMode.ANSWER_LOST, False)]
+
+
+def rows(first: int, last: int, ts: int) -> pa.Table:
+    numbers = range(first, last)
+    cities = [("sf", "oslo")[n % 2] for n in numbers]
+    return pa.table(
+        {"id": [f"k{n}" for n in numbers], "city": cities, "ts": [ts] * len(numbers), "v": list(numbers)}, schema=SCHEMA
+    )
+
+
+def over(store: MemoryStore | FaultStore) -> Table:
+    return Table(TableAccess(store, OPTIONS))
+
+
+class Scene:
+    """A table with base files and logs, and what a verb makes of it."""
+
+    def __init__(self, verb: str, version: int) -> None:
+        self.verb = VERBS[verb]
+        self.made = MemoryStore(f"mor-effects-{next(NUMBERS)}")
+        table = lakefmt.create_table(
+            self.made.url,
+            schema=SCHEMA,
+            record_key="id",
+            partition_by="city",
+            ordering="ts",
+            table_type="mor",
+            table_version=version,
+            options=OPTIONS,
+        )
+        table.upsert(rows(0, 6, ts=1))
+        table.upsert(rows(2, 6, ts=1))
+        self.before = table.read()
+        faulty = FaultStore(self.copy())
+        self.verb(over(faulty))
+        self.after = over(faulty).read()
+        self.effects = list(faulty.effects)
+
+    def copy(self) -> MemoryStore:
+        store = MemoryStore(f"mor-effects-{next(NUMBERS)}")
+        for found in self.made.list():
+            store.put(found.name, self.made.read(found.name))
+        return store
+
+
+SCENES: dict[tuple[str, int], Scene] = {}
+
+
+def scene(verb: str, version: int) -> Scene:
+    if (verb, version) not in SCENES:
+        SCENES[verb, version] = Scene(verb, version)
+    return SCENES[verb, version]
+
+
+def cases() -> list[object]:
+    found: list[object] = []
+    for verb, version, (mode, crash) in itertools.product(VERBS, (6, 8), ENDINGS):
+        if (verb == "upsert" and version == 8) or (mode, crash) in SLICE:
+            label = f"{version}-{verb}-{mode.value}-{'dies' if crash else 'error'}"
+            found.append(pytest.param(verb, version, mode, crash, id=label))
+    return found
+
+
+def same(left: pa.Table, right: pa.Table) -> bool:
+    return not multiset_difference(left, right)
+
+
+@pytest.mark.parametrize(("verb", "version", "mode", "crash"), cases())
+def test_before_or_after_and_no_orphan(verb: str, version: int, mode: FaultMode, crash: bool) -> None:
+    setting = scene(verb, version)
+    for number in range(1, len(setting.effects) + 1):
+        store = setting.copy()
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            setting.verb(over(FaultStore(store, fail_at(number, mode, crash=crash))))
+        healthy, story = over(store), f"effect {number} of {len(setting.effects)}: {setting.effects[number - 1]}"
+        found = healthy.read()
+        assert same(found, setting.before) or same(found, setting.after), story
+        healthy.upsert(rows(0, 12, ts=9))
+        assert same(healthy.read(), rows(0, 12, ts=9)), story
+        check_visible(healthy)
+        check_no_orphans(healthy)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_the_verbs_write_logs(version: int) -> None:
+    for verb in ("upsert", "partial", "delete"):
+        setting = scene(verb, version)
+        assert any(".log." in effect.name for effect in setting.effects if ".marker." not in effect.name), verb
+        assert not same(setting.before, setting.after)
+
+
+def test_a_log_that_is_left_would_be_seen() -> None:
+    """The closing check of every case can say no: version 6, a dead write's log without its marker."""
+    store = scene("upsert", 6).copy()
+    dead = FaultStore(store, fail_at(len(scene("upsert", 6).effects) - 3, FaultMode.BEFORE, crash=True))
+    with contextlib.suppress(SimulatedCrash):
+        scene("upsert", 6).verb(over(dead))
+    healthy = over(store)
+    (pending,) = healthy.access.load().timeline.pending
+    logs = [path for path in list_marked(store, pending.time) or () if ".log." in path]
+    assert logs
+    assert all(store.info(path) for path in logs)
+    kept = {path: store.read(path) for path in logs}
+    healthy.upsert(rows(0, 2, ts=9))
+    assert all(store.info(path) is None or store.read(path) != kept[path] for path in logs)
