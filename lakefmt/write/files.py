@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.config import Settings
 from lakefmt.errors import CorruptFile, InternalError, StorageError
+from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES, grown_filter, new_filter, repeated
 from lakefmt.filegroups.merge import Incoming, Mask, Merged, merge_into_base
 from lakefmt.filegroups.merge_values import has_order, marked_deletes, to_mask
 from lakefmt.filegroups.model import BaseFile, join_path
@@ -44,17 +44,12 @@ from lakefmt.write.log_files import LogRowsOut, adopt_log, split_deletes, write_
 from lakefmt.write.spilling import FileKeys
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
-__all__ = ["MOVED_AWAY", "ROW_GROUP_BYTES", "FileInProgress", "write_assigned"]
-
-#: Bytes of rows that make up a row group, before it is encoded: who writes or reads one holds all of it.
-ROW_GROUP_BYTES = 32 << 20
+__all__ = ["MOVED_AWAY", "FileInProgress", "write_assigned"]
 
 #: A column of routed rows, never stored: the key has moved to another partition and leaves this file.
 MOVED_AWAY = "_lakefmt_moved_away"
 #: Footer entry by which a second attempt learns what the first one counted.
 STAT_KEY = "lakefmt.write_stat"
-_MIN_FILTER_KEYS = 1000
-_CONSTANT_ROWS = 8192
 
 
 def write_assigned(
@@ -213,8 +208,8 @@ class FileInProgress:
         }
         keys = merged.table.column(RECORD_KEY)
         self._keys.add(keys)
-        self._bloom = self._grown_filter(reader.bloom_filter(base_file), len(keys), merged.inserted_keys)
-        name = _repeated(self._assignment.file_name, merged.table.num_rows)
+        self._bloom = grown_filter(reader.bloom_filter(base_file), len(keys), merged.inserted_keys)
+        name = repeated(self._assignment.file_name, merged.table.num_rows)
         at = merged.table.schema.get_field_index(FILE_NAME)
         self._writer.write(merged.table.set_column(at, self._schema.field(FILE_NAME), name))
 
@@ -232,14 +227,6 @@ class FileInProgress:
         present = frozenset((*META_COLUMNS, *rows.column_names))
         columns = None if present.issuperset(self._schema.names) else present
         return merge_into_base(base, Incoming(complete, deletes, columns), rule=rule)
-
-    def _grown_filter(self, old: BloomFilter | None, num_keys: int, new_keys: pa.ChunkedArray) -> BloomFilter | None:
-        # The old bits stay (a filter may only err towards "present"); past its planned size a fresh one is built.
-        if old is None or old.type_code != "DYNAMIC_V0" or num_keys > old.capacity:
-            return None
-        if len(new_keys):
-            old.add(new_keys)
-        return old
 
     def finish(self) -> WriteStatus:
         """Give the file its footers and its name.
@@ -269,7 +256,7 @@ class FileInProgress:
             return None
         if self._bloom is not None:
             return self._bloom
-        bloom = _new_filter(self._settings, len(self._keys))
+        bloom = new_filter(self._settings, len(self._keys))
         for keys in self._keys.pieces():
             bloom.add(keys)
         return bloom
@@ -280,12 +267,6 @@ class FileInProgress:
             raise InternalError(
                 f"{self._assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
             )
-
-
-def _new_filter(settings: Settings, num_keys: int) -> BloomFilter:
-    planned = settings.integer("hoodie.index.bloom.num_entries") or max(_MIN_FILTER_KEYS, num_keys)
-    most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
-    return BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
 
 
 def _deletes(context: WriteContext, rows: pa.Table) -> Mask:
@@ -315,11 +296,11 @@ class _MetaColumns:
         first = self._next
         self._next += count
         made: Mapping[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
-            COMMIT_TIME: lambda: _repeated(self._instant, count),
+            COMMIT_TIME: lambda: repeated(self._instant, count),
             COMMIT_SEQNO: lambda: self._numbered(first, count),
             RECORD_KEY: lambda: rows.column(RECORD_KEY) if RECORD_KEY in present else self._numbered(first, count),
-            PARTITION_PATH: lambda: _repeated(str(self._assignment.partition), count),
-            FILE_NAME: lambda: _repeated(self._assignment.shown_file, count),
+            PARTITION_PATH: lambda: repeated(str(self._assignment.partition), count),
+            FILE_NAME: lambda: repeated(self._assignment.shown_file, count),
         }
         columns = []
         for field in schema:
@@ -334,13 +315,6 @@ class _MetaColumns:
     def _numbered(self, first: int, count: int) -> pa.Array:
         # Sequence numbers and generated keys have one form (spec 4.5, 4.6).
         return build_auto_keys(self._instant, self._assignment.sequence, first, count)
-
-
-def _repeated(text: str, count: int) -> pa.ChunkedArray:
-    """Return a column of one text; its chunks share their bytes, a file name's column would outweigh the data's."""
-    chunk = pa.repeat(pa.scalar(text), min(count, _CONSTANT_ROWS))
-    whole, rest = divmod(count, _CONSTANT_ROWS)
-    return pa.chunked_array([*([chunk] * whole if count >= _CONSTANT_ROWS else []), chunk.slice(0, rest)], pa.string())
 
 
 def _status(

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from lakefmt.config import Settings
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.keys import KeySpec
@@ -30,7 +31,7 @@ from lakefmt.table_config import merge_rule
 from lakefmt.values import RECORD_KEY, IdSource, PartitionPath, TableType, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, change_file, group_rows, new_file
 from lakefmt.write.changes import DoomedKeys
-from lakefmt.write.files import MOVED_AWAY, ROW_GROUP_BYTES, FileInProgress, prepare, write_assigned
+from lakefmt.write.files import MOVED_AWAY, FileInProgress, prepare, write_assigned
 from lakefmt.write.incoming import KeyedBatch, key_batch, record_keys
 from lakefmt.write.log_state import (
     SliceReader,

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from lakefmt.errors import StateError, StorageError
 from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.base_writer import new_filter
 from lakefmt.filegroups.damage import RewriteFile
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.bloom import BloomFilter
@@ -32,8 +33,6 @@ from lakefmt.write.files import STAT_KEY, adopt, prepare
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
 __all__ = ["rewrite_files"]
-
-_MIN_FILTER_KEYS = 1000
 
 
 def rewrite_files(access: TableAccess, context: WriteContext, steps: Sequence[RewriteFile]) -> list[WriteStatus]:
@@ -133,9 +132,7 @@ class _Rewriting:
         settings = self._context.settings
         if not settings.flag("hoodie.parquet.bloom.filter.enabled"):
             return None
-        planned = settings.integer("hoodie.index.bloom.num_entries") or max(_MIN_FILTER_KEYS, len(keys))
-        most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
-        bloom = BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
+        bloom = new_filter(settings, len(keys))
         bloom.add(keys)
         return bloom
 
