@@ -16,7 +16,6 @@ from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import TableServices, open_services
 from lakefmt.table_config import TableConfig, check_writable
 from lakefmt.timeline.archive_plan import ArchivePlan, ArchiveRules, plan_archive
-from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.history_plan import HistoryEntry, plan_of
 from lakefmt.timeline.history_writer import HistoryWriter
 from lakefmt.timeline.instant import Action, Instant, State
@@ -120,19 +119,10 @@ def _plan(services: TableServices, state: TableState, *, force: bool) -> Archive
     return plan_archive(
         state.timeline,
         rules,
-        retained_from=_retained_from(services.access, state),
+        retained_from=services.access.retained_from(state),
         hiding=_still_hiding(services.access, state, rules),
         force=force,
     )
-
-
-def _retained_from(access: TableAccess, state: TableState) -> InstantTime | None:
-    cleans = [i for i in state.timeline.completed if i.action is Action.CLEAN]
-    body = access.read_body(state, cleans[-1]) if cleans else b""
-    if not body:
-        return None
-    said = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
-    return InstantTime(str(said.get("earliestCommitToRetain") or "")) or None
 
 
 def _still_hiding(access: TableAccess, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
@@ -176,6 +166,6 @@ def _leave(services: TableServices, config: TableConfig, timeline: Timeline, ins
     chosen = sorted(instants, key=lambda i: i.time)
     files = [file for instant in chosen for file in timeline.files_of(instant)]
     timeline_store = services.timeline(config)
-    timeline_store.remove_archived(file for file in files if not file.is_completed)
+    timeline_store.remove_files(file for file in files if not file.is_completed)
     for instant in chosen:
-        timeline_store.remove_archived([instant])
+        timeline_store.remove_files([instant])

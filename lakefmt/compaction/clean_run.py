@@ -26,18 +26,18 @@ from lakefmt.config import Settings
 from lakefmt.errors import WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import join_path
-from lakefmt.filegroups.services import TableServices, claim_instant, open_services
+from lakefmt.filegroups.services import TableServices, open_services, request_service
 from lakefmt.filegroups.view import all_slices, build_slices
 from lakefmt.table_config import TableConfig, check_writable
 from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body, encode_body
 from lakefmt.timeline.consumers import consumed_until
-from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name
+from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
-__all__ = ["CleanResult", "clean_rules", "plan_clean_of", "run_clean"]
+__all__ = ["CleanResult", "clean_rules", "plan_clean_of", "planned_groups", "run_clean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,8 @@ def run_clean(
         if not plan.num_files:
             return CleanResult(None, plan, finished=finished, seconds=perf_counter() - begun)
         record = plan_record(access.store, plan, _extra(state, plan))
-        heartbeat, time = _request(services, state, record, lease, start=not schedule)
+        body = encode_body(BodyKind.CLEANER_PLAN, record)
+        heartbeat, time = request_service(services, state, Action.CLEAN, body, lease, start=not schedule)
     if schedule:
         heartbeat.stop()
         return CleanResult(time, plan, finished=finished, seconds=perf_counter() - begun)
@@ -137,21 +138,6 @@ def run_clean(
         raise
     heartbeat.stop()
     return CleanResult(time, plan, completion, finished, perf_counter() - begun)
-
-
-def _request(
-    services: TableServices, state: TableState, record: Mapping[str, object], lease: Lease, *, start: bool
-) -> tuple[Heartbeat, InstantTime]:
-    body = encode_body(BodyKind.CLEANER_PLAN, record)
-    heartbeat, time = claim_instant(services, state.config, state.timeline, Action.CLEAN, body)
-    try:
-        lease.check()
-        if start:
-            services.timeline(state.config).start(time, Action.CLEAN)
-    except BaseException:
-        heartbeat.abandon()
-        raise
-    return heartbeat, time
 
 
 def _complete(
@@ -227,7 +213,7 @@ def _needs(services: TableServices, state: TableState) -> Needs:
         )
         for partition, part in said["partitionMetadata"].items():
             saved |= {f"{partition}/{name}" if partition else name for name in part["savepointDataFile"]}
-    planned = frozenset(_planned_groups(services, state))
+    planned = frozenset(planned_groups(services, state))
     return Needs(frozenset(saved), planned, consumed_until(access.store, access.clock.now()))
 
 
@@ -235,7 +221,7 @@ def _savepoints(timeline: Timeline) -> list[Instant]:
     return [i for i in timeline.completed if i.action is Action.SAVEPOINT]
 
 
-def _planned_groups(services: TableServices, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
+def planned_groups(services: TableServices, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
     """Yield the file groups that pending compactions, log compactions and clusterings will read."""
     for pending in state.timeline.pending:
         if pending.action not in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.REPLACE_COMMIT):

@@ -185,4 +185,4 @@ def _fall_back(services: TableServices, state: TableState, pending: Instant) -> 
     for file in state.timeline.files_of(pending):
         if file.state is State.INFLIGHT:
             check_transition(Action.COMPACTION, State.INFLIGHT, State.REQUESTED)
-            services.timeline(state.config).remove_archived([file])
+            services.timeline(state.config).remove_files([file])

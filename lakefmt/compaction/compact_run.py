@@ -15,7 +15,7 @@ from datetime import UTC
 from os import cpu_count
 from time import perf_counter
 
-from lakefmt.compaction.clean_run import _planned_groups as planned_groups
+from lakefmt.compaction.clean_run import planned_groups
 from lakefmt.compaction.compact_merge import SliceFiles, SliceMerge
 from lakefmt.compaction.compact_pending import (
     check_dead,
@@ -45,7 +45,7 @@ from lakefmt.errors import (
     WriterActive,
 )
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.services import TableServices, claim_instant, open_services
+from lakefmt.filegroups.services import TableServices, open_services, request_service
 from lakefmt.schema import arrow_to_avro
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.bodies import BodyKind, encode_body
@@ -177,7 +177,8 @@ def run_compaction(
         plan = _plan(services, state, force=force)
         if not plan.operations:
             return CompactionResult(None, plan, finished=finished, seconds=perf_counter() - begun)
-        heartbeat, time = _request(services, state, plan, lease, start=not schedule)
+        body = encode_body(BodyKind.COMPACTION_PLAN, plan_record(plan))
+        heartbeat, time = request_service(services, state, Action.COMPACTION, body, lease, start=not schedule)
     if schedule:
         heartbeat.stop()
         return CompactionResult(time, plan, finished=finished, seconds=perf_counter() - begun)
@@ -211,21 +212,6 @@ def _check_no_earlier_write(services: TableServices, state: TableState) -> None:
                 f"{pending} is pending ({life.reason}), and a compaction of a version 6 table may not begin before it "
                 "ends: try again later; of a dead writer roll it back"
             )
-
-
-def _request(
-    services: TableServices, state: TableState, plan: CompactionPlan, lease: Lease, *, start: bool
-) -> tuple[Heartbeat, InstantTime]:
-    body = encode_body(BodyKind.COMPACTION_PLAN, plan_record(plan))
-    heartbeat, time = claim_instant(services, state.config, state.timeline, Action.COMPACTION, body)
-    try:
-        lease.check()
-        if start:
-            services.timeline(state.config).start(time, Action.COMPACTION)
-    except BaseException:
-        heartbeat.abandon()
-        raise
-    return heartbeat, time
 
 
 # ---------------------------------------------------------------------------------------------------- what is pending

@@ -21,6 +21,7 @@ from lakefmt.keys import KeySpec, key_spec_from_properties
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.storage.api import ObjectStore
 from lakefmt.table_config import TableConfig, check_readable, parse_table_config
+from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.clock import InstantClock
 from lakefmt.timeline.commit import CommitMetadata, decode_commit
 from lakefmt.timeline.history import History, HistoryStore
@@ -149,6 +150,15 @@ class TableAccess:
             if history.holds(instant):
                 return history.body(instant)
             raise SnapshotExpired(f"instant {instant} is gone: it was undone meanwhile; read again") from None
+
+    def retained_from(self, state: TableState) -> InstantTime | None:
+        """Return the oldest instant whose files the last clean has left alone; None when no clean says so."""
+        cleans = [i for i in state.timeline.completed if i.action is Action.CLEAN]
+        if not cleans:
+            return None
+        said = decode_body(BodyKind.CLEAN_METADATA, self.read_body(state, cleans[-1]), what=cleans[-1].file_name)
+        oldest = said.get("earliestCommitToRetain")
+        return InstantTime(str(oldest)) if oldest else None
 
     def commit_metadata(self, state: TableState, instant: Instant) -> CommitMetadata:
         """Return the content of a completed commit (decoded once per instant)."""

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from lakefmt.filegroups.log_rows import LogRows
 from lakefmt.filegroups.merge import Incoming, merge_into_base
-from lakefmt.filegroups.merge_batch import _ranks as order_ranks
-from lakefmt.filegroups.merge_batch import combine_rows
+from lakefmt.filegroups.merge_batch import combine_rows, order_ranks
 from lakefmt.filegroups.merge_values import has_order, ordering_columns, to_mask
 from lakefmt.values import IS_DELETED, RECORD_KEY
 from lakefmt.values_merge import MergeRule

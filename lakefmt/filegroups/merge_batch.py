@@ -19,7 +19,7 @@ from lakefmt.filegroups.merge_values import Mask, Rows, gives_way, has_order, ma
 from lakefmt.values import MergeMode
 from lakefmt.values_merge import MergeRule, Partial
 
-__all__ = ["Combined", "combine_rows"]
+__all__ = ["Combined", "combine_rows", "order_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
         kept = choose_survivors(codes, [pa.chunked_array([column]) for column in ordering], mode)
         winners = np.arange(len(codes)) if kept is None else kept
         return Combined(table.take(pa.array(winners)), winners)
-    fold = _Fold(codes, _ranks(ordering, len(codes)), marked_deletes(table, rule))
+    fold = _Fold(codes, order_ranks(ordering, len(codes)), marked_deletes(table, rule))
     return Combined(fold.completed(table, rule.partial), fold.winners)
 
 
-def _ranks(columns: list[pa.Array], count: int) -> Rows:
+def order_ranks(columns: list[pa.Array], count: int) -> Rows:
     """Return numbers that compare as the rows do (lexicographic, nulls smallest); equal rows have equal ones."""
     if not columns:
         return np.zeros(count, dtype=np.int64)

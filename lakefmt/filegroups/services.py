@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from lakefmt.config import Settings, resolve_settings
 from lakefmt.errors import InternalError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.storage.api import PutOutcome
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.heartbeat import Heartbeat, Liveness, is_alive
 from lakefmt.timeline.instant import Action, Instant
-from lakefmt.timeline.lock import TableLock, open_lock
+from lakefmt.timeline.lock import Lease, TableLock, open_lock
 from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime
 
-__all__ = ["TableServices", "claim_instant", "drop_metadata_table", "open_services", "services_of"]
+__all__ = ["TableServices", "claim_instant", "drop_metadata_table", "open_services", "request_service", "services_of"]
 
 _METADATA_KEYS = (
     "hoodie.table.metadata.partitions",
@@ -114,6 +114,30 @@ def claim_instant(
             raise
         heartbeat.stop()
     raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
+
+
+def request_service(
+    services: TableServices, state: TableState, action: Action, body: bytes, lease: Lease, *, start: bool
+) -> tuple[Heartbeat, InstantTime]:
+    """Take an instant for a table service and request its plan; call under the lock.
+
+    Args:
+        services: whose service it is.
+        state: the table that was planned for.
+        action: the service.
+        body: its plan, as the requested file has it.
+        lease: the lock's.
+        start: also move it to inflight; False leaves it to whoever runs it.
+    """
+    heartbeat, time = claim_instant(services, state.config, state.timeline, action, body)
+    try:
+        lease.check()
+        if start:
+            services.timeline(state.config).start(time, action)
+    except BaseException:
+        heartbeat.abandon()  # dead from here on: the next run of the service takes it up
+        raise
+    return heartbeat, time
 
 
 def drop_metadata_table(services: TableServices) -> TableConfig:

@@ -20,7 +20,7 @@ from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
-__all__ = ["cleaned_files", "lost_files", "oldest_readable", "pinned_slices", "reach_back"]
+__all__ = ["cleaned_files", "lost_files", "pinned_slices", "reach_back"]
 
 #: Above every instant time.
 _END = "9" * 17
@@ -82,7 +82,7 @@ def _check_present(
             raise SnapshotExpired(
                 f"{lost[0].path} is gone: the clean {clean.time} removed it, and "
                 + (f"the table as of {bound}" if bound else "this snapshot")
-                + f" needs it; {_hint(oldest_readable(access, now))}"
+                + f" needs it; {_hint(access.retained_from(now))}"
             )
 
 
@@ -113,7 +113,7 @@ def _later_cleans(access: TableAccess, state: TableState, now: TableState) -> li
     seen = {i.time for i in state.timeline.completed if i.action is Action.CLEAN}
     unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in seen]
     bound = state.timeline.bound
-    oldest = None if bound is None else oldest_readable(access, now)
+    oldest = None if bound is None else access.retained_from(now)
     if bound is None or (oldest is not None and oldest <= bound):
         return unseen
     past = [i for i in state.timeline.completed if i.action is Action.CLEAN and i.time > bound]
@@ -121,16 +121,6 @@ def _later_cleans(access: TableAccess, state: TableState, now: TableState) -> li
         archived = access.with_history(state).timeline.archived
         past = [i for i in archived if i.action is Action.CLEAN and i.time > bound] + past
     return past + unseen
-
-
-def oldest_readable(access: TableAccess, state: TableState) -> str | None:
-    """Return the oldest instant whose files the last clean has left alone; None when no clean says so."""
-    cleans = [i for i in state.timeline.completed if i.action is Action.CLEAN]
-    if not cleans:
-        return None
-    said = decode_body(BodyKind.CLEAN_METADATA, access.read_body(state, cleans[-1]), what=cleans[-1].file_name)
-    oldest = said.get("earliestCommitToRetain")
-    return str(oldest) if oldest else None
 
 
 def _files_of_clean(access: TableAccess, state: TableState, clean: Instant) -> list[BaseFile]:

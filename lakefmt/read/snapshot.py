@@ -16,7 +16,7 @@ from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
 from lakefmt.read.merged import merged_tables
-from lakefmt.read.pinning import oldest_readable, pinned_slices, reach_back
+from lakefmt.read.pinning import pinned_slices, reach_back
 from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, prune_partitions, scan_batches, scan_table
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.bodies import BodyKind, decode_body
@@ -169,7 +169,7 @@ def read_increment(
         else:
             rows = scan_table(access, state.config, increment.files, query)
     except SnapshotExpired as error:
-        oldest = oldest_readable(access, access.load())
+        oldest = access.retained_from(access.load())
         hint = f"; ends from {oldest} on can be read" if oldest else ""
         raise SnapshotExpired(
             f"the increment after {first} needs a file that was cleaned away: {error}{hint}"

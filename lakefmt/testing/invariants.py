@@ -28,7 +28,6 @@ from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.view import build_slices
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.keys import build_partition_paths, build_record_keys
-from lakefmt.read.pinning import oldest_readable
 from lakefmt.table import Table
 from lakefmt.testing.wrapping import Effect
 from lakefmt.timeline.commit import CommitMetadata
@@ -104,7 +103,7 @@ def check_visible(table: Table | View) -> None:
 def check_reachable(table: Table | View) -> None:
     """Every file that a completed commit wrote is there, back to where the last clean has left files alone."""
     view = View.of(table)
-    oldest = oldest_readable(view.access, view.state) or ""
+    oldest = view.access.retained_from(view.state) or ""
     present = view.present
     for instant, commit in view.commits:
         gone = [] if instant.time < oldest else [s.path for s in commit.stats if s.path and s.path not in present]
@@ -135,7 +134,7 @@ def check_file_ids(table: Table | View, last: int | None = None) -> None:
         last: how many of the newest commits to compare with what was before them; None: all that can be read.
     """
     view = View.of(table)
-    oldest = oldest_readable(view.access, view.state) or ""
+    oldest = view.access.retained_from(view.state) or ""
     pairs = [(i, c) for i, c in view.commits if i.time >= oldest]
     for (before, _), (after, commit) in list(itertools.pairwise(pairs))[-last if last else 0 :]:
         if commit.operation in _REARRANGE:

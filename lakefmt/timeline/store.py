@@ -181,6 +181,6 @@ class TimelineStore:
             name = instant_file_name(time, action, state, self._layout)
             self._store.delete([f"{self._directory}/{name}"])
 
-    def remove_archived(self, files: Iterable[Instant]) -> None:
-        """Remove timeline files whose deeds the history has; missing ones are fine."""
+    def remove_files(self, files: Iterable[Instant]) -> None:
+        """Remove timeline files: of deeds that the history has, or an inflight file on the way back; missing ones are fine."""
         self._store.delete([f"{self._directory}/{file.file_name}" for file in files])
