@@ -239,7 +239,7 @@ def _run_pending(services: TableServices, instant: str, *, verify: bool) -> Comp
             return CompactionResult(None, CompactionPlan(None))
         access.store.delete([heartbeat_name(pending.time)])
         interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
-        heartbeat = Heartbeat(access.store, pending.time, services.owner, interval)
+        heartbeat = Heartbeat(access.store, pending.time, services.owner, interval, access.pacing)
         if not heartbeat.claim():
             raise WriterActive(f"the compaction {pending.time} was taken up by somebody else")
         try:

@@ -20,6 +20,7 @@ from lakefmt.filegroups.view import build_slices
 from lakefmt.keys import KeySpec, key_spec_from_properties
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.pacing import Pacing, SystemPacing
 from lakefmt.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.clock import InstantClock
@@ -68,6 +69,7 @@ class TableAccess:
     options: Mapping[str, object] = field(default_factory=dict)
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=RandomIds)
+    pacing: Pacing = field(default_factory=SystemPacing)
 
     def __post_init__(self) -> None:
         self.reader = BaseFileReader(self.store)

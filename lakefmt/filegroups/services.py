@@ -80,7 +80,7 @@ def open_services(access: TableAccess, options: Mapping[str, object] | None = No
 def services_of(access: TableAccess, settings: Settings, owner: str) -> TableServices:
     """Return the services of the writer that has the stamp `owner`."""
     wait = settings.integer("hoodie.write.lock.wait_time_ms") / 1000
-    lock = open_lock(access.store, settings.text("hoodie.write.lock.provider"), owner, wait)
+    lock = open_lock(access.store, settings.text("hoodie.write.lock.provider"), owner, wait, access.pacing)
     return TableServices(access, settings, lock, owner)
 
 
@@ -103,7 +103,7 @@ def claim_instant(
     interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
     for _ in range(_CLAIMS):
         time = next_time()
-        heartbeat = Heartbeat(services.access.store, time, services.owner, interval)
+        heartbeat = Heartbeat(services.access.store, time, services.owner, interval, services.access.pacing)
         if not heartbeat.claim():
             continue
         try:

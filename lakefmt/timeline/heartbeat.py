@@ -13,10 +13,10 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from threading import Event, Thread
 
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound
 from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.pacing import Pacing
 from lakefmt.storage.process_lock import HeldLock, SupportsProcessLocks
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.store import settle_put
@@ -42,14 +42,16 @@ def make_stamp(owner: str) -> bytes:
 class Heartbeat:
     """The claim on one instant time, kept alive until :meth:`stop`."""
 
-    def __init__(self, store: ObjectStore, time: InstantTime, owner: str, interval_seconds: float) -> None:
+    def __init__(
+        self, store: ObjectStore, time: InstantTime, owner: str, interval_seconds: float, pacing: Pacing
+    ) -> None:
         self._store = store
+        self._pacing = pacing
         self._name = heartbeat_name(time)
         self._stamp = make_stamp(owner)
         self._interval = interval_seconds
         self._held: HeldLock | None = None
-        self._stopping = Event()
-        self._thread: Thread | None = None
+        self._stop_beating: Callable[[], None] | None = None
 
     def claim(self) -> bool:
         """Take the instant time; False when somebody else has it."""
@@ -57,17 +59,15 @@ class Heartbeat:
             return False
         if isinstance(self._store, SupportsProcessLocks):
             self._held = self._store.hold(self._name)
-        self._thread = Thread(target=self._beat, name=f"lakefmt-heartbeat-{self._name[-17:]}", daemon=True)
-        self._thread.start()
+        self._stop_beating = self._pacing.every(self._interval, self._beat, f"lakefmt-heartbeat-{self._name[-17:]}")
         return True
 
     def _beat(self) -> None:
-        while not self._stopping.wait(self._interval):
-            try:
-                self._refresh()
-            except LakefmtError:
-                # A beat that fails is a missed beat; the commit itself checks whether the instant is still ours.
-                continue
+        try:
+            self._refresh()
+        except LakefmtError:
+            # A beat that fails is a missed beat; the commit itself checks whether the instant is still ours.
+            return
 
     def _refresh(self) -> None:
         if isinstance(self._store, SupportsProcessLocks) and self._held is not None:
@@ -82,7 +82,9 @@ class Heartbeat:
 
     def abandon(self) -> None:
         """End the beat and leave the file, as a dead process would."""
-        self._stopping.set()
+        if self._stop_beating is not None:
+            self._stop_beating()
+            self._stop_beating = None
         if self._held is not None:
             self._held.release()
             self._held = None

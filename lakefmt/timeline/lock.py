@@ -12,14 +12,14 @@ Three keepers behind one protocol:
 
 from __future__ import annotations
 
-import time as _time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import Protocol
 
 from lakefmt.errors import LeaseLost, LockUnavailable, ObjectNotFound
 from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.pacing import Pacing, SystemPacing
 from lakefmt.storage.process_lock import SupportsProcessLocks
 
 __all__ = ["FileSystemLock", "InProcessLock", "Lease", "LocalLock", "TableLock", "open_lock"]
@@ -69,15 +69,16 @@ def _process_lock(url: str) -> Lock:
 class InProcessLock:
     """Excludes the threads and handles of this process from each other, per table."""
 
-    def __init__(self, url: str, timeout_seconds: float = 60.0) -> None:
+    def __init__(self, url: str, timeout_seconds: float = 60.0, pacing: Pacing | None = None) -> None:
         self._url = url
         self._lock = _process_lock(url)
         self._timeout = timeout_seconds
+        self._pacing = pacing or SystemPacing()
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
         """Hold the lock inside the block."""
-        if not self._lock.acquire(timeout=self._timeout):
+        if not self._pacing.take(self._lock, self._timeout):
             raise LockUnavailable(f"another thread held the lock of {self._url} for {self._timeout:g} s")
         try:
             yield _Certain()
@@ -93,25 +94,23 @@ class LocalLock:
         store: ObjectStore,
         locks: SupportsProcessLocks,
         timeout_seconds: float = 60.0,
-        sleep: Callable[[float], None] = _time.sleep,
-        monotonic: Callable[[], float] = _time.monotonic,
+        pacing: Pacing | None = None,
     ) -> None:
-        self._inner = InProcessLock(store.url, timeout_seconds)
+        self._inner = InProcessLock(store.url, timeout_seconds, pacing)
         self._locks = locks
         self._url = store.url
         self._timeout = timeout_seconds
-        self._sleep = sleep
-        self._monotonic = monotonic
+        self._pacing = pacing or SystemPacing()
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
         """Hold the lock inside the block."""
         with self._inner.hold() as lease:
-            deadline = self._monotonic() + self._timeout
+            deadline = self._pacing.monotonic() + self._timeout
             while (held := self._locks.hold(LOCAL_LOCK_NAME)) is None:
-                if self._monotonic() > deadline:
+                if self._pacing.monotonic() > deadline:
                     raise LockUnavailable(f"another process held the lock of {self._url} for {self._timeout:g} s")
-                self._sleep(_POLL_SECONDS)
+                self._pacing.sleep(_POLL_SECONDS)
             with held:
                 yield lease
 
@@ -138,15 +137,13 @@ class FileSystemLock:
         store: ObjectStore,
         owner: str,
         timeout_seconds: float = 60.0,
-        sleep: Callable[[float], None] = _time.sleep,
-        monotonic: Callable[[], float] = _time.monotonic,
+        pacing: Pacing | None = None,
     ) -> None:
-        self._inner = InProcessLock(store.url, timeout_seconds)
+        self._inner = InProcessLock(store.url, timeout_seconds, pacing)
         self._store = store
         self._stamp = f'{{"owner": "{owner}"}}'.encode()
         self._timeout = timeout_seconds
-        self._sleep = sleep
-        self._monotonic = monotonic
+        self._pacing = pacing or SystemPacing()
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
@@ -160,19 +157,19 @@ class FileSystemLock:
                 self._release(lease)
 
     def _acquire(self) -> None:
-        deadline = self._monotonic() + self._timeout
+        deadline = self._pacing.monotonic() + self._timeout
         while True:
             outcome = self._store.put_if_absent(FILE_SYSTEM_LOCK_NAME, self._stamp)
             if outcome is PutOutcome.DONE:
                 return
             if outcome is PutOutcome.UNKNOWN and self._holds():
                 return
-            if self._monotonic() > deadline:
+            if self._pacing.monotonic() > deadline:
                 raise LockUnavailable(
                     f"{FILE_SYSTEM_LOCK_NAME} of {self._store.url} was held for {self._timeout:g} s; "
                     "when its holder is dead, remove that file"
                 )
-            self._sleep(_POLL_SECONDS)
+            self._pacing.sleep(_POLL_SECONDS)
 
     def _holds(self) -> bool:
         try:
@@ -189,11 +186,13 @@ class FileSystemLock:
         self._store.delete([FILE_SYSTEM_LOCK_NAME])
 
 
-def open_lock(store: ObjectStore, provider: str | None, owner: str, timeout_seconds: float) -> TableLock:
+def open_lock(
+    store: ObjectStore, provider: str | None, owner: str, timeout_seconds: float, pacing: Pacing | None = None
+) -> TableLock:
     """Return the table's lock: `provider` is a class name of Hudi, or None for the best the store offers."""
     short = (provider or "").rsplit(".", 1)[-1]
     if short == "FileSystemBasedLockProvider":
-        return FileSystemLock(store, owner, timeout_seconds)
+        return FileSystemLock(store, owner, timeout_seconds, pacing)
     if short != "InProcessLockProvider" and isinstance(store, SupportsProcessLocks):
-        return LocalLock(store, store, timeout_seconds)
-    return InProcessLock(store.url, timeout_seconds)
+        return LocalLock(store, store, timeout_seconds, pacing)
+    return InProcessLock(store.url, timeout_seconds, pacing)

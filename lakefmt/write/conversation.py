@@ -100,7 +100,7 @@ def rehearse_write(
     schema = evolve(access.schema(state))
     instant = services.times_after(state.config, state.timeline)()
     context = _context(services, request, state.config, schema, instant)
-    return LiveWrite(context, Heartbeat(access.store, instant, services.owner, 60.0), state)
+    return LiveWrite(context, Heartbeat(access.store, instant, services.owner, 60.0, access.pacing), state)
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:

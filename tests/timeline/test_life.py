@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from lakefmt.errors import LeaseLost, LockUnavailable
 from lakefmt.storage.local import LocalStore
 from lakefmt.storage.memory import MemoryStore
+from lakefmt.storage.pacing import SystemPacing
 from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name, is_alive
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.lock import FILE_SYSTEM_LOCK_NAME, FileSystemLock, LocalLock, open_lock
@@ -22,6 +24,19 @@ TIMELINE = ".hoodie/timeline"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
+class Ticking(SystemPacing):
+    """Every look at the clock is a second later, and nobody waits."""
+
+    def __init__(self) -> None:
+        self._ticks = itertools.count()
+
+    def monotonic(self) -> float:
+        return float(next(self._ticks))
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+
+
 def pending(modified: float = 0.0) -> tuple[Instant, object]:
     instant = Instant(R, Action.COMMIT, State.INFLIGHT, file_name=f"{R}.inflight", modified=modified)
     return instant, build_timeline([instant], 2)
@@ -29,7 +44,7 @@ def pending(modified: float = 0.0) -> tuple[Instant, object]:
 
 def test_a_time_is_claimed_once(tmp_path: Path) -> None:
     for store in (LocalStore(tmp_path), MemoryStore()):
-        first, second = Heartbeat(store, R, "one", 60), Heartbeat(store, R, "two", 60)
+        first, second = (Heartbeat(store, R, owner, 60, SystemPacing()) for owner in ("one", "two"))
         assert first.claim()
         assert not second.claim()
         first.stop()
@@ -40,7 +55,7 @@ def test_a_time_is_claimed_once(tmp_path: Path) -> None:
 
 def test_a_slow_writer_of_this_machine_is_alive_however_old_its_beat(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    beat = Heartbeat(store, R, "slow", 3600)
+    beat = Heartbeat(store, R, "slow", 3600, SystemPacing())
     beat.claim()
     instant, timeline = pending()
     later = NOW.replace(year=2099)
@@ -90,7 +105,7 @@ def test_another_process_is_excluded_and_a_dead_one_is_not(tmp_path: Path) -> No
     store = LocalStore(tmp_path)
     held = store.hold(".hoodie/.lakefmt/lock")  # as another process would
     assert held is not None
-    lock = LocalLock(store, store, 0.01, sleep=lambda _: None)
+    lock = LocalLock(store, store, 0.01, Ticking())
     with pytest.raises(LockUnavailable), lock.hold():
         pass
     held.release()  # the system does that when a process dies
@@ -101,8 +116,7 @@ def test_another_process_is_excluded_and_a_dead_one_is_not(tmp_path: Path) -> No
 def test_hudis_lock_file_is_respected_and_released() -> None:
     store = MemoryStore()
     store.put(FILE_SYSTEM_LOCK_NAME, b"")  # Spark holds it: an empty file
-    ticks = iter(range(1000))
-    lock = FileSystemLock(store, "me", 5.0, sleep=lambda _: None, monotonic=lambda: float(next(ticks)))
+    lock = FileSystemLock(store, "me", 5.0, Ticking())
     with pytest.raises(LockUnavailable), lock.hold():
         pass
     assert store.read(FILE_SYSTEM_LOCK_NAME) == b"", "somebody else's file is left alone"
