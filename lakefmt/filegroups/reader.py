@@ -10,7 +10,7 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefmt.errors import CorruptFile, SnapshotExpired, StorageError
+from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, StorageError
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.parquet import BaseFileFooter, check_row_counts, decode_footer
@@ -33,7 +33,7 @@ def reading(path: str) -> Iterator[None]:
     """
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, ObjectNotFound):
         raise SnapshotExpired(f"{path} is gone: a clean removed it after this snapshot was taken; read again") from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, UnicodeDecodeError) as error:
         raise CorruptFile(f"{path} cannot be read: {error}") from error

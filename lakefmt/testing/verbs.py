@@ -50,6 +50,7 @@ class TableShape:
         index: ``bloom``, ``simple``, ``global_bloom`` or ``global_simple``.
         moves: with a global index, whether a row moves when its partition changes.
         table_version: 6, 8 or 9.
+        table_type: ``cow`` or ``mor``.
 
     Example:
         >>> shape = TableShape(pa.schema([("id", pa.string()), ("v", pa.int64())]))
@@ -67,6 +68,7 @@ class TableShape:
     index: str = "bloom"
     moves: bool = True
     table_version: int = 8
+    table_type: str = "cow"
 
     @property
     def is_global(self) -> bool:
@@ -96,6 +98,7 @@ class TableShape:
             partition_by=self.partition_by,
             ordering=self.ordering,
             index=self.index,
+            table_type=self.table_type,
             table_version=self.table_version,
             options={**self.options(), **(options or {})},
             **further,

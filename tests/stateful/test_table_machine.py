@@ -1,4 +1,7 @@
-"""Random verbs against a model: snapshot, time travel and increments after every step, hudi-rs at every tenth.
+"""Random verbs and services against a model: snapshot, time travel and increments after every step, hudi-rs at every tenth.
+
+Clean, archive and (on merge-on-read tables) compaction change nothing that is promised: the rows of every commit that the
+last clean has kept stay readable, older ones are refused with a typed error or still right.
 
 A hundred runs of thirty steps and more, over table versions, stores, indexes and columns of every type; what ran is
 counted, and the last test of this file refuses a run in which a verb was not tried often enough. The machines share
@@ -17,6 +20,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +31,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 import lakefmt
+from lakefmt.errors import SnapshotExpired
 from lakefmt.storage import ObjectStore
 from lakefmt.testing.invariants import View, check_invariants, check_no_orphans, check_partitions
 from lakefmt.testing.model import ModelTable
@@ -43,6 +48,9 @@ EXPLORES = PROFILE == "explore"
 COUNTED: collections.Counter[str] = collections.Counter()
 RAN: set[str] = set()
 NUMBERS = itertools.count()
+
+#: What is counted beside the verbs.
+SERVICES = ("upgrade", "reopen", "clean", "archive", "compact", "expired")
 
 OPTIONS: dict[str, object] = {"lakefmt.durability": "none", "lakefmt.write.threads": 1}
 #: What another handle may be opened with at any time.
@@ -67,9 +75,10 @@ class Machine:
     runs: int
     steps: int = STEPS
     seed: int = 0
+    table_type: str = "cow"
 
     def __str__(self) -> str:
-        return f"{self.version}-{self.store}-{self.seed}"
+        return f"{self.version}-{self.store}-{self.table_type}-{self.seed}"
 
 
 # In parts: a test that takes over two minutes, on however busy a machine, has its stacks dumped while it runs.
@@ -81,6 +90,10 @@ MACHINES = [
     Machine(6, "local", 8, seed=32),
     Machine(9, "local", 6, seed=33),
     # A step that asks a thousand requests of a server in this process takes a second.
+    *(Machine(8, "memory", 8, seed=part, table_type="mor") for part in (51, 52)),
+    *(Machine(9, "memory", 8, seed=part, table_type="mor") for part in (61, 62)),
+    *(Machine(6, "memory", 8, seed=part, table_type="mor") for part in (71, 72)),
+    Machine(8, "local", 4, seed=81, table_type="mor"),
     Machine(8, "s3", 1, 10, seed=41),
     Machine(6, "s3", 1, 10, seed=42),
 ]
@@ -90,23 +103,36 @@ class TableMachine(RuleBasedStateMachine):
     """A table and its model; `address` gives the URL and storage options of a fresh table."""
 
     version: ClassVar[int] = 8
+    table_type: ClassVar[str] = "cow"
     address: ClassVar[Callable[[], tuple[str, dict[str, Any]]]]
     judge: ClassVar[HudiRsJudge]
 
     @initialize(shape=shapes())
     def create(self, shape: TableShape) -> None:
-        self.shape = replace(shape, table_version=self.version)
+        self.shape = replace(shape, table_version=self.version, table_type=self.table_type)
         self.url, self.secrets = type(self).address()
         self.options: dict[str, object] = dict(OPTIONS)
         self.table = self.shape.create(self.url, self.options, storage_options=self.secrets)
         self.model: ModelTable = self.shape.model()
         # Hypothesis takes longer to make a strategy than to draw from one.
-        asked = [name for name in VERBS if name != "delete_partitions" or shape.partition_by]
+        asked = [name for name in VERBS if name not in self.left_out()]
         self.strategies = {name: verbs(self.shape, [name], max_rows=5) for name in asked}
         self.instants: list[tuple[str, str]] = []
         self.view: View | None = None
         self.pulled = self.steps = self.compared = 0
+        self.kept_from = 0  # commits from this one on are readable, whatever was cleaned
+        self.services = 0
         COUNTED["runs"] += 1
+
+    def left_out(self) -> set[str]:
+        """Verbs that this table has no use for, or of which the model does not know enough."""
+        # A delete in a log keeps an event time, against which late rows lose until a compaction forgets it.
+        unknown = {"delete", "delete_where"} if self.is_mor and self.shape.ordering else set()
+        return unknown if self.shape.partition_by else {*unknown, "delete_partitions"}
+
+    @property
+    def is_mor(self) -> bool:
+        return self.shape.table_type == "mor"
 
     def teardown(self) -> None:
         if not hasattr(self, "url"):
@@ -121,14 +147,21 @@ class TableMachine(RuleBasedStateMachine):
         """Every run ends with what is drawn too rarely: a dropped partition, and the way to the newest version."""
         if self.shape.partition_by and self.model.places():
             self.act(Verb("delete_partitions", places=(sorted(self.model.places(), key=str)[0],)))
-        if self.table.properties.version.value < 9:
+        if self.may_upgrade():
             self.upgrade_to(9)
+        if self.table.access.load().timeline.pending:
+            self.compact(schedule=False)
+
+    def may_upgrade(self) -> bool:
+        return self.table.properties.version.value < 9 and not self.is_mor  # merge-on-read tables are refused
 
     # --- verbs
 
     def act(self, drawn: Verb) -> None:
         verb = drawn.fitted(self.model)
         if verb is None:
+            return
+        if verb.name in self.left_out() or (verb.name == "rollback" and not self.may_roll_back()):
             return
         self.compared = -1
         result = perform(verb, self.shape, self.table, self.model)
@@ -141,7 +174,7 @@ class TableMachine(RuleBasedStateMachine):
         COUNTED[verb.name] += result.instant is not None
         self.compare(verb.name)
 
-    @precondition(lambda self: self.steps >= 4 and self.table.properties.version.value < 9)
+    @precondition(lambda self: self.steps >= 4 and self.may_upgrade())
     @rule(far=st.booleans())
     def upgrade(self, far: bool) -> None:
         """The table becomes one of a newer version; then increments go by completion times."""
@@ -152,8 +185,9 @@ class TableMachine(RuleBasedStateMachine):
         assert self.table.properties.version.value == to
         access = self.table.access
         commits = access.with_history(access.load()).timeline.commits  # long runs have archived some
-        assert [i.time for i in commits] == [time for time, _ in self.instants]
-        self.instants = [(i.time, i.order_time) for i in commits]
+        mine = {time for time, _ in self.instants}
+        assert mine <= {i.time for i in commits}, "an upgrade keeps every instant"
+        self.instants = [(i.time, i.order_time) for i in commits if i.time in mine]
         COUNTED["upgrade"] += 1
         self.compare("upgrade")
 
@@ -167,13 +201,56 @@ class TableMachine(RuleBasedStateMachine):
         COUNTED["steps"] += 1
         COUNTED["reopen"] += 1
 
+    # --- services
+
+    @precondition(lambda self: self.instants)
+    @rule(retained=st.integers(1, 6))
+    def clean(self, retained: int) -> None:
+        """Files that only commits before the last few need go."""
+        self.compared = -1
+        self.table.clean(options={"hoodie.clean.commits.retained": retained})
+        self.served("clean")
+
+    @precondition(lambda self: self.instants and self.table.properties.version.value > 6)
+    @rule(least=st.integers(1, 8))
+    def archive(self, least: int) -> None:
+        """Old instants move into the history, and are found there."""
+        self.compared = -1
+        self.table.archive(options={"hoodie.keep.min.commits": least, "hoodie.keep.max.commits": least + 1})
+        self.served("archive")
+
+    @precondition(lambda self: self.is_mor and self.instants)
+    @rule(schedule=st.booleans())
+    def compact(self, schedule: bool) -> None:
+        """Logs become base files, at once or at the next turn."""
+        self.compared = -1
+        self.table.compact(schedule=schedule)
+        self.served("compact")
+
+    def served(self, name: str) -> None:
+        COUNTED[name] += 1
+        self.services += 1
+        access = self.table.access
+        state = access.load()
+        oldest = access.retained_from(state) or ""
+        self.kept_from = next((at for at, (time, _) in enumerate(self.instants, 1) if time >= oldest), len(self.instants))
+        self.compare(name)
+
+    def may_roll_back(self) -> bool:
+        """Whether the newest commit can be undone: a service has not built on it, nor taken what was before it."""
+        state = self.table.access.load()
+        newest = state.timeline.latest_commit
+        if newest is None or not self.instants or newest.time != self.instants[-1][0]:
+            return False
+        return self.services == 0 or (len(self.instants) - 1 > self.kept_from and newest != state.timeline.commits[0])
+
     # --- comparing
 
     def compare(self, what: str) -> None:
         self.steps += 1
         COUNTED["steps"] += 1
         self.same(self.table.read(), self.model.rows(), f"after {what}")
-        if self.steps % (1 if not self.url.startswith("s3:") else 4) == 0:
+        if self.steps % (1 if not self.url.startswith("s3:") else 4) == 0 and not self.is_mor:
             self.keep_laws()
         self.look_back([self.steps * 7 % (len(self.instants) + 1)])
         self.pull(self.steps * 5 % (len(self.instants) + 1))
@@ -191,19 +268,34 @@ class TableMachine(RuleBasedStateMachine):
     def look_back(self, commits: Any) -> None:
         for number in commits:
             if number:
-                self.same(self.table.read(as_of=self.instants[number - 1][0]), self.model.as_of(number), "time travel")
+                found = self.unless_cleaned(number, partial(self.table.read, as_of=self.instants[number - 1][0]))
+                if found is not None:
+                    self.same(found, self.model.as_of(number), "time travel")
+
+    def unless_cleaned(self, number: int, read: Callable[[], pa.Table]) -> pa.Table | None:
+        """Read what commit `number` left; None when a clean took it and the table says so."""
+        try:
+            return read()
+        except SnapshotExpired:
+            assert number < self.kept_from, f"commit {number} must be readable, files are kept from {self.kept_from} on"
+            COUNTED["expired"] += 1
+            return None
 
     def pull(self, start: int) -> None:
         """A puller goes on where the last one ended; every other time also an increment from anywhere to anywhere."""
         if self.steps % 2:
             end = start + (len(self.instants) - start) // 2
-            found = self.table.incremental(self.moment(start), self.moment(end) if end else "000")
-            self.same(found, self.model.incremental(start, end), f"increment {start}..{end}")
+            pull = partial(self.table.incremental, self.moment(start), self.moment(end) if end else "000")
+            some = self.unless_cleaned(end, pull)
+            if some is not None:
+                self.same(some, self.model.incremental(start, end), f"increment {start}..{end}")
         found = self.table.incremental(self.moment(self.pulled))
         self.same(found, self.model.incremental(self.pulled), f"pull from {self.pulled}")
         self.pulled = self.model.next_start(self.pulled)
         told = found.schema.metadata[b"lakefmt.next_start"].decode()
-        assert told == self.moment(self.pulled), "where the next pull begins"
+        # Compactions are commits that bring nothing: a puller may go past them.
+        compacted = [i.order_time for i in self.table.access.load().timeline.commits] if self.is_mor else []
+        assert told == max([self.moment(self.pulled), *compacted]), "where the next pull begins"
 
     def moment(self, commit: int) -> str:
         return self.instants[commit - 1][1] if commit else "000"
@@ -230,7 +322,8 @@ def rule_of(name: str) -> Any:
 
     act.__name__ = name
     wanted = rule(data=st.data())(act)
-    return precondition(lambda self: self.shape.partition_by)(wanted) if name == "delete_partitions" else wanted
+    rare = name in ("delete", "delete_where", "delete_partitions")
+    return precondition(lambda self: name in self.strategies)(wanted) if rare else wanted
 
 
 for each in VERBS:
@@ -267,7 +360,7 @@ def how_often(runs: int, steps: int) -> settings:
 
 
 def run(machine: Machine, address: Callable[[], tuple[str, dict[str, Any]]], judge: HudiRsJudge) -> None:
-    names = {"version": machine.version, "address": staticmethod(address), "judge": judge}
+    names = {"version": machine.version, "table_type": machine.table_type, "address": staticmethod(address), "judge": judge}
     made = type(f"Machine{machine.version}{machine.store}", (TableMachine,), names)
     if not EXPLORES:
         made = seed(machine.seed)(made)
@@ -329,12 +422,15 @@ def test_every_verb_ran_often_enough() -> None:
     assert COUNTED["runs"] >= RUNS_WANTED, f"{COUNTED['runs']} runs, {RUNS_WANTED} are wanted"
     assert COUNTED["steps"] >= STEPS_WANTED, f"{COUNTED['steps']} steps, {STEPS_WANTED} are wanted"
     assert COUNTED["hudi-rs"] >= STEPS_WANTED // 10 - RUNS_WANTED, f"hudi-rs read {COUNTED['hudi-rs']} states"
-    rare = {name: COUNTED[name] for name in (*VERBS, "upgrade", "reopen") if COUNTED[name] < EACH_WANTED}
+    rare = {name: COUNTED[name] for name in (*VERBS, *SERVICES) if COUNTED[name] < EACH_WANTED}
     assert not rare, f"each verb has to run {EACH_WANTED} times; too rare: {rare} of {dict(COUNTED)}"
 
 
 @pytest.mark.parametrize("address", ["memory"], indirect=True)
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_a_few_random_verbs_equal_the_model(version: int, address: Any, hudi_rs_judge: HudiRsJudge) -> None:
+def test_a_few_random_verbs_equal_the_model(
+    version: int, table_type: str, address: Any, hudi_rs_judge: HudiRsJudge
+) -> None:
     """What the oldest dependencies are asked, too."""
-    run(Machine(version, "memory", runs=3, steps=12), address, hudi_rs_judge)
+    run(Machine(version, "memory", runs=3, steps=12, table_type=table_type), address, hudi_rs_judge)
