@@ -230,7 +230,8 @@ def _cleaned(access: TableAccess, state: TableState, clean: Instant) -> list[str
         body = access.read_body(state, instant)
     except SnapshotExpired:
         return []
-    return [file.path for file in cleaned_files(decode_body(kind, body, what=instant.file_name))] if body else []
+    named = cleaned_files(decode_body(kind, body, what=instant.file_name)) if body else ([], [])
+    return [file.path for files in named for file in files]
 
 
 # --------------------------------------------------------------------------------------------------------- signs of life

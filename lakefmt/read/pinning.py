@@ -12,9 +12,9 @@ from typing import Any
 
 from lakefmt.errors import InstantNotFound, SnapshotExpired
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.view import build_slices
-from lakefmt.formats.names import parse_base_file
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
+from lakefmt.filegroups.view import build_slices, parse_files
+from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.view import Timeline
@@ -37,9 +37,18 @@ def reach_back(access: TableAccess, state: TableState) -> TableState:
 
 
 def pinned_slices(
-    access: TableAccess, state: TableState, partitions: Sequence[PartitionPath] | None = None
+    access: TableAccess,
+    state: TableState,
+    partitions: Sequence[PartitionPath] | None = None,
+    end: str | None = None,
 ) -> list[FileSlice]:
     """Return the latest slices of a state, of all partitions or of those named.
+
+    Args:
+        access: the table.
+        state: what is looked at; a bound of its timeline makes it an older one.
+        partitions: None for all.
+        end: the moment the state is of, when commits that completed later were taken out of its timeline.
 
     Raises:
         SnapshotExpired: a clean, rollback or restore has removed files that the state needs.
@@ -48,7 +57,7 @@ def pinned_slices(
     if state.history is not None:
         _check_reach(state.timeline, bases)
     replaced = access.replaced(state)
-    _check_present(access, state, partitions, bases, replaced)
+    _check_present(access, state, partitions, end, (bases, logs), replaced)
     return build_slices(bases, logs, state.timeline, replaced)
 
 
@@ -67,20 +76,23 @@ def _check_present(
     access: TableAccess,
     state: TableState,
     partitions: Sequence[PartitionPath] | None,
-    present: Sequence[BaseFile],
+    end: str | None,
+    present: tuple[Sequence[BaseFile], Sequence[LogFile]],
     replaced: _Replaced,
 ) -> None:
     now = TableState(state.config, access.timeline_store(state.config).load())
     _check_not_undone(access, state.timeline, now)
-    cleans = _later_cleans(access, state, now)
+    bound = state.timeline.bound or end
     wanted = None if partitions is None else frozenset(partitions)
-    for clean in cleans:
-        removed = [f for f in _files_of_clean(access, now, clean) if wanted is None or f.partition in wanted]
-        lost = lost_files(present, removed, state.timeline, replaced)
+    for clean in _later_cleans(access, state, now, bound):
+        bases, logs = cleaned_files(_record_of_clean(access, now, clean))
+        if wanted is not None:
+            bases = [f for f in bases if f.partition in wanted]
+            logs = [f for f in logs if f.partition in wanted]
+        lost = lost_files(present, (bases, logs), state.timeline, replaced)
         if lost:
-            bound = state.timeline.bound
             raise SnapshotExpired(
-                f"{lost[0].path} is gone: the clean {clean.time} removed it, and "
+                f"{lost[0]} is gone: the clean {clean.time} removed it, and "
                 + (f"the table as of {bound}" if bound else "this snapshot")
                 + f" needs it; {_hint(access.retained_from(now))}"
             )
@@ -105,14 +117,13 @@ def _is_archived(access: TableAccess, state: TableState, instant: Instant) -> bo
     return history is not None and history.holds(instant)
 
 
-def _later_cleans(access: TableAccess, state: TableState, now: TableState) -> list[Instant]:
+def _later_cleans(access: TableAccess, state: TableState, now: TableState, bound: str | None) -> list[Instant]:
     """Return the cleans that may have removed what the state needs.
 
     Those that the state has seen completed are harmless, unless it looks back behind what they retain.
     """
     seen = {i.time for i in state.timeline.completed if i.action is Action.CLEAN}
     unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in seen]
-    bound = state.timeline.bound
     oldest = None if bound is None else access.retained_from(now)
     if bound is None or (oldest is not None and oldest <= bound):
         return unseen
@@ -123,30 +134,30 @@ def _later_cleans(access: TableAccess, state: TableState, now: TableState) -> li
     return past + unseen
 
 
-def _files_of_clean(access: TableAccess, state: TableState, clean: Instant) -> list[BaseFile]:
-    """Return the base files that a clean removed, or is about to remove."""
+def _record_of_clean(access: TableAccess, state: TableState, clean: Instant) -> Mapping[str, Any]:
+    """Return what a clean says it removed, or is about to remove."""
     if clean.state is State.COMPLETED:
         body = access.read_body(access.with_history(state) if _is_gone(state, clean) else state, clean)
-        return cleaned_files(decode_body(BodyKind.CLEAN_METADATA, body, what=clean.file_name))
+        return decode_body(BodyKind.CLEAN_METADATA, body, what=clean.file_name)
     files = state.timeline.files_of(clean)
     requested = next((i for i in files if i.state is State.REQUESTED), None)
     body = b"" if requested is None else access.read_body(state, requested)
     if requested is None or not body:
-        return []
-    return cleaned_files(decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name))
+        return {}
+    return decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
 
 
 def _is_gone(state: TableState, instant: Instant) -> bool:
     return instant not in state.timeline.instants
 
 
-def cleaned_files(record: Mapping[str, Any]) -> list[BaseFile]:
-    """Return the base files that a clean's metadata or plan names. Pure.
+def cleaned_files(record: Mapping[str, Any]) -> tuple[list[BaseFile], list[LogFile]]:
+    """Return the base files and the logs that a clean's metadata or plan names. Pure.
 
     Example:
         >>> name = "f-0_1-0-0_20260101000000000.parquet"
         >>> plan = {"filePathsToBeDeletedPerPartition": {"p": [{"filePath": f"file:/t/p/{name}"}]}}
-        >>> [file.path for file in cleaned_files(plan)]
+        >>> [file.path for file in cleaned_files(plan)[0]]
         ['p/f-0_1-0-0_20260101000000000.parquet']
     """
     named: list[tuple[str, Iterable[str]]] = []
@@ -155,33 +166,41 @@ def cleaned_files(record: Mapping[str, Any]) -> list[BaseFile]:
     for partition, files in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
         named.append((partition, [file["filePath"] or "" for file in files]))
     named += (record.get("filesToBeDeletedPerPartition") or {}).items()
-    found: dict[tuple[str, str], BaseFile] = {}
+    bases: list[BaseFile] = []
+    logs: list[LogFile] = []
     for partition, paths in named:
-        for path in paths:
-            name = path.rpartition("/")[2]
-            parsed = parse_base_file(name)
-            if parsed is not None:
-                file = BaseFile(PartitionPath(partition), name, parsed.file_id, parsed.write_token, parsed.instant, 0)
-                found[(partition, name)] = file
-    return list(found.values())
+        names = dict.fromkeys(path.rpartition("/")[2] for path in paths)
+        found = parse_files(PartitionPath(partition), (ObjectInfo(name, 0) for name in names))
+        bases += found[0]
+        logs += found[1]
+    return list(dict.fromkeys(bases)), list(dict.fromkeys(logs))
 
 
-def lost_files(
-    present: Sequence[BaseFile], removed: Iterable[BaseFile], timeline: Timeline, replaced: _Replaced
-) -> list[BaseFile]:
-    """Return the removed files that the timeline's latest slices would consist of. Pure.
+_Files = tuple[Sequence[BaseFile], Sequence[LogFile]]
+
+
+def lost_files(present: _Files, removed: _Files, timeline: Timeline, replaced: _Replaced) -> list[str]:
+    """Return the paths of removed files that the timeline's latest slices would consist of. Pure.
+
+    Args:
+        present: the base files and logs that a listing has found.
+        removed: those that a clean has removed.
+        timeline: what is looked at.
+        replaced: the file groups that are hidden.
 
     Example:
         >>> from lakefmt.timeline.view import build_timeline
-        >>> lost_files([], [], build_timeline([], 2), {})
+        >>> lost_files(([], []), ([], []), build_timeline([], 2), {})
         []
     """
-    here = {(file.partition, file.name) for file in present}
-    gone = [file for file in removed if (file.partition, file.name) not in here]
+    here = {file.path for files in present for file in files}
+    gone = {file.path for files in removed for file in files} - here
     if not gone:
         return []
-    groups = {(file.partition, file.file_id) for file in gone}
-    rivals = [file for file in present if (file.partition, file.file_id) in groups]
-    absent = {(file.partition, file.name) for file in gone}
-    latest = build_slices([*rivals, *gone], [], timeline, replaced)
-    return [s.base for s in latest if s.base is not None and (s.base.partition, s.base.name) in absent]
+    lacking_bases = [file for file in removed[0] if file.path in gone]
+    lacking_logs = [log for log in removed[1] if log.path in gone]
+    groups = {(f.partition, f.file_id) for f in lacking_bases} | {(f.partition, f.file_id) for f in lacking_logs}
+    bases = [*(f for f in present[0] if (f.partition, f.file_id) in groups), *lacking_bases]
+    logs = [*(f for f in present[1] if (f.partition, f.file_id) in groups), *lacking_logs]
+    latest = build_slices(bases, logs, timeline, replaced)
+    return [path for piece in latest for path in piece.paths if path in gone]

@@ -173,8 +173,10 @@ def test_what_a_clean_names_in_every_form() -> None:
         "filesToBeDeletedPerPartition": {"q": [name]},
         "filePathsToBeDeletedPerPartition": {"": [{"filePath": f"s3://b/{name}"}, {"filePath": None}]},
     }
-    assert sorted(file.path for file in cleaned_files(record)) == [name, f"p/{name}", f"q/{name}"]
-    assert cleaned_files({}) == []
+    bases, logs = cleaned_files(record)
+    assert sorted(file.path for file in bases) == [name, f"p/{name}", f"q/{name}"]
+    assert [file.path for file in logs] == [f"p/{log}"]
+    assert cleaned_files({}) == ([], [])
     assert metadata(by_partition([f"p/{name}"])).startswith(b"Obj")
 
 
@@ -190,9 +192,22 @@ def test_a_removed_file_is_lost_only_when_it_would_be_the_latest() -> None:
     present, removed = (
         cleaned_files({"filesToBeDeletedPerPartition": {"p": names}}) for names in ([new], [old, other])
     )
-    assert [f.name for f in lost_files(present, removed, timeline, {})] == [other]
-    assert [f.name for f in lost_files(present, removed, timeline.as_of("20260101"), {})] == []
+    assert lost_files(present, removed, timeline, {}) == [f"p/{other}"]
+    assert lost_files(present, removed, timeline.as_of("20260101"), {}) == []
     past = timeline.as_of("20260101000000000")
-    assert sorted(f.name for f in lost_files(present, removed, past, {})) == sorted([old, other])
+    assert sorted(lost_files(present, removed, past, {})) == sorted([f"p/{old}", f"p/{other}"])
     assert lost_files(present, present, timeline, {}) == []
     assert lost_files(present, removed, timeline, {("p", "g-0"): timeline.commits[0].time}) == []
+
+
+def test_a_removed_log_is_lost_with_its_slice() -> None:
+    from lakefmt.timeline.instant import parse_instant_file
+
+    base, log = "f-0_1-0-0_20260102000000000.parquet", ".g-0_20260101000000000.log.1_0-0-0"
+    found = (parse_instant_file(f"{day}_{day}.deltacommit", 2) for day in ("20260101000000000", "20260102000000000"))
+    timeline = build_timeline((i for i in found if i is not None), 2)
+    present = cleaned_files({"filesToBeDeletedPerPartition": {"p": [base]}})
+    removed = cleaned_files({"filesToBeDeletedPerPartition": {"p": [log]}})
+    assert lost_files(present, removed, timeline, {}) == [f"p/{log}"], "nothing else of that group is left"
+    newer = cleaned_files({"filesToBeDeletedPerPartition": {"p": [base.replace("f-0", "g-0")]}})
+    assert lost_files(newer, removed, timeline, {}) == [], "a later base file has taken its place"

@@ -233,7 +233,9 @@ class TableMachine(RuleBasedStateMachine):
         access = self.table.access
         state = access.load()
         oldest = access.retained_from(state) or ""
-        self.kept_from = next((at for at, (time, _) in enumerate(self.instants, 1) if time >= oldest), len(self.instants))
+        self.kept_from = next(
+            (at for at, (time, _) in enumerate(self.instants, 1) if time >= oldest), len(self.instants)
+        )
         self.compare(name)
 
     def may_roll_back(self) -> bool:
@@ -360,7 +362,12 @@ def how_often(runs: int, steps: int) -> settings:
 
 
 def run(machine: Machine, address: Callable[[], tuple[str, dict[str, Any]]], judge: HudiRsJudge) -> None:
-    names = {"version": machine.version, "table_type": machine.table_type, "address": staticmethod(address), "judge": judge}
+    names = {
+        "version": machine.version,
+        "table_type": machine.table_type,
+        "address": staticmethod(address),
+        "judge": judge,
+    }
     made = type(f"Machine{machine.version}{machine.store}", (TableMachine,), names)
     if not EXPLORES:
         made = seed(machine.seed)(made)
