@@ -14,6 +14,7 @@ from lakefmt.keys_paths import (
     encode_path_values,
     parse_partition_values,
     partition_guarantee,
+    path_tells,
 )
 from lakefmt.keys_properties import key_properties, key_spec_from_properties, plan_key_spec
 from lakefmt.keys_spec import (
@@ -41,6 +42,7 @@ __all__ = [
     "key_spec_from_properties",
     "parse_partition_values",
     "partition_guarantee",
+    "path_tells",
     "plan_key_spec",
     "with_sampled_key",
 ]

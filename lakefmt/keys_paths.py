@@ -27,6 +27,7 @@ __all__ = [
     "encode_path_values",
     "parse_partition_values",
     "partition_guarantee",
+    "path_tells",
 ]
 
 #: The directory of rows whose partition value is null or empty.
@@ -225,6 +226,19 @@ def _python_value(text: str, kind: pa.DataType) -> object:
     if pt.is_decimal128(kind):
         return _decimal(text, kind)
     return None
+
+
+def path_tells(kind: pa.DataType) -> bool:
+    """Return whether a path determines values of type `kind` (:func:`parse_partition_values`).
+
+    Example:
+        >>> path_tells(pa.int32()), path_tells(pa.float64())
+        (True, False)
+    """
+    is_number = pt.is_integer(kind) or pt.is_decimal128(kind)
+    return bool(
+        is_number or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_boolean(kind) or pt.is_date32(kind)
+    )
 
 
 def _integer(text: str, kind: pa.DataType) -> int | None:

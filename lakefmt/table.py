@@ -30,9 +30,9 @@ from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.storage.opening import open_store
-from lakefmt.values import PARTITION_PATH, RECORD_KEY, CommitResult, PartitionPath, WriteOperation
+from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.callbacks import observed
-from lakefmt.write.changes import doomed_keys, doomed_rows, keys_to_delete, updated_rows
+from lakefmt.write.changes import doomed_keys, doomed_rows, key_columns, keys_to_delete, updated_rows
 from lakefmt.write.creation import run_creation
 from lakefmt.write.incoming import open_stream, read_all
 from lakefmt.write.request import OnCommit, WriteRequest, parse_call
@@ -307,8 +307,8 @@ class Table(ReadingVerbs, CompactionVerbs):
         with self._writing:
             state = self.access.load()
             if isinstance(what, str | pc.Expression):
-                found = Snapshot(self.access, state).read([RECORD_KEY, PARTITION_PATH], what)
-                doomed, based_on = doomed_rows(found, partitions), state
+                found = Snapshot(self.access, state).read(key_columns(self.access, state), what)
+                doomed, based_on = doomed_rows(self.access, state, found, partitions), state
             else:
                 doomed, based_on = doomed_keys(keys_to_delete(self.access, state, what), partitions), None
             if call.get("dry_run"):

@@ -220,12 +220,20 @@ def check_writable(config: TableConfig) -> None:
     rule = merge_rule(config)
     if config.table_type is TableType.MERGE_ON_READ:
         _check_logs_writable(config, rule)
-    if config.drop_partition_columns:
-        raise UnsupportedFeature("tables that drop partition columns from their files are not written")
-    if not config.populate_meta_fields:
-        raise UnsupportedFeature("tables with hoodie.populate.meta.fields=false are read, not written")
+    _check_unstored(config)
     if _flag(properties, "hoodie.table.cdc.enabled", False):
         raise UnsupportedFeature("hoodie.table.cdc.enabled=true: change data capture files are not written yet")
+
+
+def _check_unstored(config: TableConfig) -> None:
+    if config.table_type is TableType.MERGE_ON_READ and config.drop_partition_columns:
+        raise UnsupportedFeature("merge-on-read tables that drop partition columns from their files are not written")
+    if config.table_type is TableType.MERGE_ON_READ and not config.populate_meta_fields:
+        raise UnsupportedFeature("merge-on-read tables with hoodie.populate.meta.fields=false are not written")
+    if not config.populate_meta_fields and not config.record_key_fields:
+        raise UnsupportedFeature(
+            "hoodie.populate.meta.fields=false needs a record key: generated keys are stored in a meta column only"
+        )
 
 
 def _check_logs_writable(config: TableConfig, rule: MergeRule) -> None:

@@ -16,6 +16,7 @@ from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.unstored import unstored_of, with_partition_columns
 from lakefmt.filegroups.view import build_slices
 from lakefmt.keys import KeySpec, key_spec_from_properties
 from lakefmt.schema import avro_to_arrow, without_meta_columns
@@ -173,11 +174,14 @@ class TableAccess:
         return self._commits[key]
 
     def schema(self, state: TableState) -> pa.Schema:
-        """Return the table's schema without meta columns (spec 3.12).
+        """Return the table's schema without meta columns (spec 3.12); partition columns that files lack are in it.
 
         Raises:
             CorruptFile: nothing in the table tells its schema.
         """
+        return with_partition_columns(state.config, self._told_schema(state))
+
+    def _told_schema(self, state: TableState) -> pa.Schema:
         for instant in reversed(state.timeline.commits):
             commit = self.commit_metadata(state, instant)
             if commit.operation not in _SERVICES and commit.schema_text:
@@ -193,6 +197,12 @@ class TableAccess:
         if text not in self._schemas:
             self._schemas[text] = without_meta_columns(avro_to_arrow(text))
         return self._schemas[text]
+
+    def row_reader(self, state: TableState) -> BaseFileReader:
+        """Return the reader of whole rows: what the table's files do not hold is given back."""
+        if state.config.populate_meta_fields and not state.config.drop_partition_columns:
+            return self.reader
+        return self.reader.completing(unstored_of(state.config, self.schema(state)))
 
     def key_spec(self, config: TableConfig) -> KeySpec:
         """Return how the table's keys and partition paths are made."""

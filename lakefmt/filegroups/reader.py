@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from threading import Lock
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, StorageError
 from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.unstored import Unstored
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.parquet import BaseFileFooter, check_row_counts, decode_footer
 from lakefmt.storage.api import ObjectStore
@@ -47,12 +49,26 @@ def reading(path: str) -> Iterator[None]:
 
 
 class BaseFileReader:
-    """Reads the base files of one table."""
+    """Reads the base files of one table.
 
-    def __init__(self, store: ObjectStore) -> None:
+    Args:
+        store: the table's store.
+        unstored: what rows have and files do not; rows and keys get it back.
+    """
+
+    def __init__(self, store: ObjectStore, unstored: Unstored | None = None) -> None:
+        self._unstored = unstored
         self._filesystem, self._prefix = store.arrow_filesystem()
         self._footers: OrderedDict[tuple[str, int], tuple[BaseFileFooter, BloomFilter | None]] = OrderedDict()
         self._lock = Lock()
+
+    def completing(self, unstored: Unstored | None) -> BaseFileReader:
+        """Return a reader that gives rows what files do not hold, and shares the footers that are known."""
+        if unstored is None:
+            return self
+        reader = copy(self)
+        reader._unstored = unstored
+        return reader
 
     @contextmanager
     def _open(self, file: BaseFile) -> Iterator[pq.ParquetFile]:
@@ -93,6 +109,8 @@ class BaseFileReader:
         Raises:
             CorruptFile: the file has no key column.
         """
+        if self._unstored is not None and self._unstored.makes_keys:
+            return self.rows(file, [RECORD_KEY]).column(0)
         with self._open(file) as parquet:
             if RECORD_KEY not in parquet.schema_arrow.names:
                 raise CorruptFile(f"{file.path} has no column {RECORD_KEY}")
@@ -102,5 +120,6 @@ class BaseFileReader:
         """Return a file's rows, all columns or those named that it has."""
         with self._open(file) as parquet:
             names = parquet.schema_arrow.names
-            wanted = None if columns is None else [name for name in columns if name in names]
-            return parquet.read(columns=wanted)
+            needed = columns if self._unstored is None else self._unstored.needed(columns)
+            found = parquet.read(columns=None if needed is None else [name for name in needed if name in names])
+        return found if self._unstored is None else self._unstored.complete(found, file.partition, columns)

@@ -39,7 +39,7 @@ _INT_MAX = 2**31 - 1
 _MAX_HASHES = 2048
 #: Bits are collected as one byte each while keys are added (numpy sets bytes six times faster than bits): up to
 #: this many bits, and when so many are set that clearing and packing the bytes costs less than it gains.
-_MAX_UNPACKED = 1 << 27
+_MAX_UNPACKED = 1 << 26
 _WORTH_UNPACKING = 128
 #: Keys are dropped from a look-up when at most this share of them is left; copying the rest has a price.
 _KEEP_SHARE = 0.75
@@ -397,7 +397,12 @@ def _set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int) -> No
     else:
         flat = part.reshape(-1)
         for index in _flat_positions(chunks, base, k, m):
-            np.bitwise_or.at(flat, index >> 3, np.left_shift(np.uint8(1), (index & 7).astype(np.uint8)))
+            mask, at = np.left_shift(np.uint8(1), index.astype(np.uint8) & np.uint8(7)), index >> 3
+            while at.size:
+                flat[at] = flat.take(at) | mask
+                # Of several bits of one byte the last one stays: the others are set again.
+                lost = np.flatnonzero(~flat.take(at) & mask)
+                mask, at = mask[lost], at[lost]
 
 
 def _flat_positions(chunks: list[pa.Array], base: I64, k: int, m: int) -> Iterator[I64]:

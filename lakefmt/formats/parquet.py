@@ -101,6 +101,7 @@ class BaseFileWriter:
             writer = self._open(self._schema.empty_table())
             writer.add_key_value_metadata(dict(footers))
             writer.close()
+            self._writer = None  # it would keep the footers, and a key filter is megabytes, as long as this is kept
         except OSError as error:
             raise StorageError(f"finishing a base file failed: {error}") from error
 

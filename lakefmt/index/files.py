@@ -21,7 +21,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader, reading
 from lakefmt.formats.bloom import BloomFilter
@@ -212,8 +212,48 @@ _known_tables: WeakKeyDictionary[BaseFileReader, KeyFiles] = WeakKeyDictionary()
 _guard = Lock()
 
 
-def key_files(access: TableAccess) -> KeyFiles:
-    """Return the key files of an open table: one for all its look-ups, so that footers are read once."""
+class MadeKeys:
+    """Reads keys of files that hold none: they are made from the columns of each row.
+
+    Args:
+        reader: gives rows their keys.
+        files: reads footers.
+
+    Attributes:
+        threads: how many threads it pays to ask with at once.
+    """
+
+    def __init__(self, reader: BaseFileReader, files: KeyFiles) -> None:
+        self._reader = reader
+        self.threads = files.threads
+        self.footer = files.footer
+        self.bloom_filter = files.bloom_filter
+
+    def keys(self, file: BaseFile) -> pa.ChunkedArray:
+        """Return a file's record keys, in file order.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is damaged.
+            InvalidKey: it lacks a key column, or a row has no key.
+        """
+        return self._reader.keys(file)
+
+
+def key_files(access: TableAccess, state: TableState | None = None) -> KeyFiles | MadeKeys:
+    """Return the key files of an open table: one for all its look-ups, so that footers are read once.
+
+    Args:
+        access: the table.
+        state: the table as it is now; None: its files hold their keys.
+    """
+    files = _kept_files(access)
+    if state is None or state.config.populate_meta_fields:
+        return files
+    return MadeKeys(access.row_reader(state), files)
+
+
+def _kept_files(access: TableAccess) -> KeyFiles:
     with _guard:
         if access.reader not in _known_tables:
             _known_tables[access.reader] = KeyFiles(access.store)

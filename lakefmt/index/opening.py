@@ -12,6 +12,7 @@ from lakefmt.index.api import Index
 from lakefmt.index.bloom import BloomIndex
 from lakefmt.index.custom import INDEX_CLASS, load_index
 from lakefmt.index.simple import SimpleIndex
+from lakefmt.table_config import TableConfig
 
 __all__ = ["INDEX_NAMES", "choose_index", "index_options", "moves_between_partitions", "open_index"]
 
@@ -43,6 +44,9 @@ _KINDS: Final[dict[str, Callable[[bool, Options], Index]]] = {"bloom": _bloom, "
 
 #: Names that :func:`open_index` takes, in either case of letters.
 INDEX_NAMES: Final = (*_KINDS, *(_GLOBAL + name for name in _KINDS))
+
+#: Those of them that ask ranges and filters in footers.
+_NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL + "bloom"})
 
 #: Names that Hudi knows and lakefmt does not follow.
 _OTHERS: Final = frozenset(
@@ -87,15 +91,41 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
     return _KINDS[lower.removeprefix(_GLOBAL)](is_global or lower.startswith(_GLOBAL), options)
 
 
-def choose_index(access: TableAccess, settings: Settings) -> Index:
+def choose_index(access: TableAccess, settings: Settings, config: TableConfig | None = None) -> Index:
     """Return the index of a call: the caller's own class, else the call's name, else the table's, else bloom.
+
+    Files without meta columns have neither ranges nor filters: keys are made from their columns and compared, by the
+    simple index.
+
+    Args:
+        access: the table.
+        settings: the call's, the handle's and the table's.
+        config: the table's properties; None: its files have meta columns.
 
     Raises:
         UnknownSetting: a setting, or what the table keeps, names no index.
-        UnsupportedFeature: it names one that lakefmt does not have.
+        UnsupportedFeature: it names one that lakefmt does not have, or that the table's files cannot serve.
     """
-    name = settings.text("hoodie.index.type") or access.load_notes().get("index") or _DEFAULT
-    return open_index(str(name), options=index_options(settings))
+    stored = config is None or config.populate_meta_fields
+    asked = settings.text("hoodie.index.type")
+    if not stored and asked is not None and asked.lower() in _NEED_FOOTERS:
+        raise UnsupportedFeature(
+            f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges and "
+            "no filters; use SIMPLE or GLOBAL_SIMPLE"
+        )
+    name = str(asked or access.load_notes().get("index") or (_DEFAULT if stored else "simple"))
+    return open_index(name if stored else _without_footers(name), options=index_options(settings))
+
+
+def _without_footers(name: str) -> str:
+    """Return the index that finds the same keys without asking footers.
+
+    Example:
+        >>> _without_footers("global_bloom")
+        'global_simple'
+    """
+    lower = name.lower()
+    return lower.replace("bloom", "simple") if lower in _NEED_FOOTERS else name
 
 
 def index_options(settings: Settings) -> dict[str, object]:

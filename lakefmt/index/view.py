@@ -121,12 +121,12 @@ class IndexView:
         wanted = _texts(keys) if self._to_keys is None else self._to_keys(state, keys)
         places = None if partitions is None else [PartitionPath(p) for p in partitions]
         slices = self._access.slices(state, places)
-        located = locate_everywhere(index, wanted, slices, key_files(self._access))
+        located = locate_everywhere(index, wanted, slices, key_files(self._access, state))
         return _report(index, len(wanted), located)
 
     def _index(self, state: TableState) -> Index:
         settings = resolve_settings({}, self._access.options, state.config.properties)
-        return choose_index(self._access, settings)
+        return choose_index(self._access, settings, state.config)
 
 
 def _report(index: Index, num_keys: int, located: Located) -> LookUpReport:

@@ -384,7 +384,7 @@ class _KeyLook:
     def _global(self, notes: list[str]) -> bool:
         settings = resolve_settings(self._access.options, None, self._facts.config.properties)
         try:
-            return choose_index(self._access, settings).is_global
+            return choose_index(self._access, settings, self._facts.config).is_global
         except LakefmtError as error:
             notes.append(f"keys across partitions: {error}")
             return False

@@ -78,7 +78,7 @@ def _merged(
 ) -> pa.Table:
     base = schema.empty_table()
     if piece.base is not None:
-        base = reconcile(access.reader.rows(piece.base, schema.names), schema)
+        base = reconcile(access.row_reader(state).rows(piece.base, schema.names), schema)
     logs = read_log_rows(
         access.store,
         piece,

@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
-from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
+from lakefmt.filegroups.unstored import dropped_values
 from lakefmt.formats.parquet import check_row_counts
-from lakefmt.keys import KeySpec, parse_partition_values, partition_guarantee
+from lakefmt.keys import KeySpec, partition_guarantee
 from lakefmt.read.filters import Filter, parse_filter
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.table_config import TableConfig
@@ -209,7 +210,7 @@ def _same_types(access: TableAccess, file: BaseFile, fields: Sequence[pa.Field])
 def _reconciled(access: TableAccess, config: TableConfig, file: BaseFile, query: Query) -> pa.Table:
     table = access.reader.rows(file)
     if config.drop_partition_columns:
-        for name, value in _dropped_values(access, config, file.partition, query.schema).items():
+        for name, value in dropped_values(access.key_spec(config), file.partition, query.schema).items():
             if name not in table.column_names:
                 table = table.append_column(name, pa.repeat(value, table.num_rows))
     table = reconcile(table, query.schema)
@@ -226,30 +227,11 @@ def _promises(
 ) -> dict[PartitionPath, pc.Expression]:
     """Return per partition what its path says of its columns; Arrow fills missing columns from that."""
     found = {}
+    spec = access.key_spec(config)
     for partition in {file.partition for file in files}:
-        values = _dropped_values(access, config, partition, schema)
+        values = dropped_values(spec, partition, schema)
         said = [
             pc.field(name) == value if value.is_valid else pc.field(name).is_null() for name, value in values.items()
         ]
         found[partition] = reduce(lambda a, b: a & b, said)
     return found
-
-
-def _dropped_values(
-    access: TableAccess, config: TableConfig, partition: PartitionPath, schema: pa.Schema
-) -> dict[str, pa.Scalar]:
-    """Return the values of a partition's columns, read from its path (spec 4.8).
-
-    Raises:
-        UnsupportedFeature: the path does not determine them.
-    """
-    spec = access.key_spec(config)
-    values = parse_partition_values(spec, partition, schema) or {}
-    names = [field.name for field in spec.partition_fields]
-    unknown = [name for name in names if name not in values or name not in schema.names]
-    if unknown or not names:
-        raise UnsupportedFeature(
-            f"the table keeps its partition columns only in paths, and {partition!r} does not determine "
-            f"{', '.join(unknown) or 'any'}"
-        )
-    return {name: pa.scalar(values[name], schema.field(name).type) for name in names}

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.view import build_slices
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.keys import build_partition_paths, build_record_keys
@@ -32,7 +33,16 @@ from lakefmt.table import Table
 from lakefmt.testing.wrapping import Effect
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Instant
-from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY, WriteOperation, WriteStat
+from lakefmt.values import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    FILE_NAME,
+    META_COLUMNS,
+    PARTITION_PATH,
+    RECORD_KEY,
+    WriteOperation,
+    WriteStat,
+)
 
 __all__ = [
     "View",
@@ -94,7 +104,7 @@ def check_visible(table: Table | View) -> None:
     named = view.named
     strangers = [file.path for file in view.visible() if file.path not in named]
     _law(not strangers, f"visible, and no completed commit names it: {strangers[:_SHOWN]}")
-    for file in view.unchecked("visible"):
+    for file in view.unchecked("visible") if view.state.config.populate_meta_fields else ():
         written = view.access.reader.rows(file, [COMMIT_TIME]).column(COMMIT_TIME)
         strange = pc.unique(written.filter(pc.invert(pc.is_in(written, value_set=done))))
         _law(not len(strange), f"{file.path} shows rows of instants that are not completed: {_some(strange)}")
@@ -170,12 +180,21 @@ def check_counts(table: Table | View) -> None:
 
 
 def check_meta_columns(table: Table | View) -> None:
-    """The meta columns of every row agree with its file's name, its key, its partition and the timeline."""
+    """The meta columns of every row agree with its file's name, its key, its partition and the timeline.
+
+    In a table that does not populate them they are there, and empty.
+    """
     view = View.of(table)
     config = view.state.config
+    if not config.populate_meta_fields:
+        for file in view.unchecked("meta columns"):
+            found = view.access.reader.rows(file, META_COLUMNS)
+            filled = [name for name in META_COLUMNS if found.column(name).null_count < found.num_rows]
+            _law(not filled, f"{file.path}: {', '.join(filled)} are filled, and the table says that they are not")
+        return
     spec = view.access.key_spec(config)
     for file in view.unchecked("meta columns"):
-        rows = view.access.reader.rows(file)
+        rows = view.reader.rows(file)
         if not rows.num_rows:
             continue
         for column, value in ((FILE_NAME, file.name), (PARTITION_PATH, str(file.partition))):
@@ -199,15 +218,20 @@ def check_partitions(table: Table | View) -> None:
     view = View.of(table)
     spec = view.access.key_spec(view.state.config)
     for file in view.unchecked("partitions"):
-        rows = view.access.reader.rows(file)
+        rows = view.reader.rows(file)
         made = pc.unique(_flat(build_partition_paths(spec, rows)).cast(pa.string()))
         _law(not rows.num_rows or made.equals(pa.array([str(file.partition)])), f"{file.path}: rows of {made}")
 
 
 def check_footers(table: Table | View) -> None:
-    """Every base file's footer has its key range, and a filter in which every key is found."""
+    """Every base file's footer has its key range, and a filter in which every key is found; without meta columns neither."""
     view = View.of(table)
     for file in view.unchecked("footers"):
+        if not view.state.config.populate_meta_fields:
+            footer = view.access.reader.footer(file)
+            said = footer.min_key is not None or footer.max_key is not None or footer.bloom_filter() is not None
+            _law(not said, f"{file.path} tells of keys, and its rows have none")
+            continue
         keys = view.keys(file)
         footer, bloom = view.access.reader.footer(file), view.access.reader.bloom_filter(file)
         _law(bloom is not None, f"{file.path} has no bloom filter")
@@ -329,6 +353,11 @@ class View:
         return cls(table.access, state, present, *((since._keys, since._lawful) if since else ()))
 
     @cached_property
+    def reader(self) -> BaseFileReader:
+        """Reads rows with what their files do not hold."""
+        return self.access.row_reader(self.state)
+
+    @cached_property
     def commits(self) -> list[tuple[Instant, CommitMetadata]]:
         """Every completed commit with what it says, by requested time."""
         return [(i, self.access.commit_metadata(self.state, i)) for i in self.state.timeline.commits]
@@ -358,7 +387,7 @@ class View:
     def keys(self, file: BaseFile) -> pa.ChunkedArray:
         """Return a file's record keys, read once."""
         if file.path not in self._keys:
-            self._keys[file.path] = self.access.reader.keys(file)
+            self._keys[file.path] = self.reader.keys(file)
         return self._keys[file.path]
 
     def predecessor(self, stat: WriteStat) -> int | None:

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.keys import KeySpec, build_record_keys
+from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write.incoming import open_stream, read_all
 
-__all__ = ["DoomedKeys", "doomed_keys", "doomed_rows", "keys_to_delete", "updated_rows"]
+__all__ = ["DoomedKeys", "doomed_keys", "doomed_rows", "key_columns", "keys_to_delete", "updated_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,28 @@ def doomed_keys(keys: pa.StringArray, partitions: Sequence[str] | None) -> Doome
     return DoomedKeys(pc.unique(keys), None, places)
 
 
-def doomed_rows(rows: pa.Table, partitions: Sequence[str] | None) -> DoomedKeys:
-    """Return the keys of rows that a filter selected, each in its own partition only."""
+def key_columns(access: TableAccess, state: TableState) -> list[str]:
+    """Return the columns that tell a row's key and partition path: the meta columns, or what they are made from."""
+    if state.config.populate_meta_fields:
+        return [RECORD_KEY, PARTITION_PATH]
+    spec = access.key_spec(state.config)
+    names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
+    return list(dict.fromkeys(name.split(".", 1)[0] for name in names))
+
+
+def doomed_rows(access: TableAccess, state: TableState, rows: pa.Table, partitions: Sequence[str] | None) -> DoomedKeys:
+    """Return the keys of rows that a filter selected, each in its own partition only.
+
+    Args:
+        access: the table.
+        state: the table when the rows were read.
+        rows: their :func:`key_columns`.
+        partitions: look only there; None: anywhere.
+    """
+    if not state.config.populate_meta_fields:
+        spec = access.key_spec(state.config)
+        places = build_partition_paths(spec, rows).cast(pa.string())
+        rows = pa.table({RECORD_KEY: build_record_keys(spec, rows), PARTITION_PATH: places})
     pairs = rows.group_by([RECORD_KEY, PARTITION_PATH]).aggregate([])
     places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
     homes = pairs.column(PARTITION_PATH).combine_chunks().dictionary_encode()

@@ -18,6 +18,7 @@ import pyarrow as pa
 from lakefmt.errors import CommitConflict, InternalError, StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import TableServices, claim_instant, drop_metadata_table, open_services
+from lakefmt.filegroups.unstored import stored_schema
 from lakefmt.schema import arrow_to_avro
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig, check_writable, parse_table_config
@@ -120,7 +121,7 @@ def _context(
         action=_action(request, config).value,
         operation=request.operation,
         schema_text=arrow_to_avro(schema, config.name),
-        file_schema_text=arrow_to_avro(schema, config.name, with_meta=True),
+        file_schema_text=arrow_to_avro(stored_schema(config, schema), config.name, with_meta=True),
         properties=dict(config.properties),
         options={key: value for key, value in options.items() if key not in SECRET_OPTIONS},
         commit_metadata=dict(request.commit_metadata),

@@ -8,15 +8,15 @@ from pathlib import PurePath
 
 import pyarrow as pa
 
-from lakefmt.errors import InvalidInputError, SchemaMismatch
+from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.access import NOTES, TableAccess
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import open_index
-from lakefmt.keys import KeySpec, key_properties, plan_key_spec
+from lakefmt.keys import KeyGeneratorType, KeySpec, key_properties, path_tells, plan_key_spec
 from lakefmt.schema import arrow_to_avro, normalise_schema
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local import LocalStore
-from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, parse_table_config
+from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable, parse_table_config
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.values import MergeMode, TableType, TableVersion
 
@@ -24,11 +24,16 @@ __all__ = ["plan_properties", "run_creation"]
 
 _COMMON = {
     "hoodie.table.timeline.timezone": "UTC",
-    "hoodie.datasource.write.drop.partition.columns": "false",
-    "hoodie.populate.meta.fields": "true",
     "hoodie.table.base.file.format": "PARQUET",
     "hoodie.table.cdc.enabled": "false",
 }
+#: What base files hold, unless the caller wants less.
+_STORED = {
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.populate.meta.fields": "true",
+}
+#: The generators that Hudi lets a table without meta columns have.
+_WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
 #: A bucket may hold thousands of directories: making a table does not look into each.
 _PLACES_TO_LOOK_AT = 64
 
@@ -71,7 +76,49 @@ def plan_properties(
     contradicting = [key for key in properties if key in planned and planned[key] != properties[key]]
     if contradicting:
         raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
-    return {**planned, **properties}
+    found = {**planned, **_STORED, **properties}
+    _check_unstored(parse_table_config(found), spec, schema)
+    return found
+
+
+def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
+    """Raise when rows could not be completed again from what files and paths hold (spec 1.6)."""
+    if config.populate_meta_fields and not config.drop_partition_columns:
+        return
+    check_writable(config)
+    if not config.populate_meta_fields and config.drop_partition_columns:
+        raise UnsupportedFeature(
+            "hoodie.populate.meta.fields=false and hoodie.datasource.write.drop.partition.columns=true do not go together: "
+            "Hudi 1.2.0 reads such a table and fails to upsert into it"
+        )
+    if not config.populate_meta_fields:
+        if spec.generator not in _WITHOUT_META:
+            raise UnsupportedFeature(
+                f"hoodie.populate.meta.fields=false goes with the key generators SIMPLE, COMPLEX and NON_PARTITION in Hudi, "
+                f"not with {spec.generator.name}"
+            )
+        if spec.generator is KeyGeneratorType.COMPLEX and len(spec.record_key_fields) == 1:
+            raise UnsupportedFeature(
+                "hoodie.populate.meta.fields=false with one record key field and the COMPLEX key generator: Hudi makes "
+                "such keys in two forms and would not find them again; name two key fields, or one partition column"
+            )
+    if config.drop_partition_columns:
+        _check_dropped(config, spec, schema)
+
+
+def _check_dropped(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
+    if not spec.partition_fields:
+        raise InvalidInputError("hoodie.datasource.write.drop.partition.columns=true needs partition columns")
+    kept = {*config.ordering_fields, *(() if config.populate_meta_fields else spec.record_key_fields)}
+    for field in spec.partition_fields:
+        if field.name in kept:
+            raise InvalidInputError(f"column {field.name!r} makes keys or the order of rows: files have to hold it")
+        column = schema.field(field.name) if field.name in schema.names else None
+        if column is None or field.timestamp is not None or not path_tells(column.type):
+            raise UnsupportedFeature(
+                f"partition column {field.name!r} cannot be dropped: its path does not tell its value; texts, integers, "
+                "booleans, dates and decimals can be"
+            )
 
 
 def _version_properties(version: TableVersion, merge: MergeMode, ordering: Sequence[str]) -> dict[str, str]:
@@ -133,6 +180,8 @@ def run_creation(
         InvalidInputError: the place lies in another table, or holds one.
     """
     open_index(index)
+    if index.lower() == "global_bloom" and not _stated(properties, "hoodie.populate.meta.fields"):
+        raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     kind = TableType.parse(table_type)
     stored = normalise_schema(schema)
     fields = [ordering] if isinstance(ordering, str) else list(ordering or ())
@@ -161,6 +210,8 @@ def run_creation(
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
     )
+    if index.lower() == "bloom" and not config.populate_meta_fields:
+        index = "simple"  # the default of a table whose files have no filters
     store.put_if_absent(NOTES, json.dumps({"index": index}).encode())
     create_properties(store, planned, access.clock.now(), durable=durable)
 

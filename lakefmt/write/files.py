@@ -20,12 +20,13 @@ from lakefmt.filegroups.merge import Incoming, Mask, Merged, merge_into_base
 from lakefmt.filegroups.merge_values import has_order, marked_deletes, to_mask
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.unstored import unstored_of
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers
 from lakefmt.formats.properties import encode_properties
 from lakefmt.keys import build_auto_keys
-from lakefmt.schema import avro_to_arrow, reconcile
+from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import merge_rule
@@ -137,13 +138,16 @@ class FileInProgress:
         self._context = context
         self._assignment = assignment
         self._settings = context.settings
-        self._schema = avro_to_arrow(context.file_schema_text)
+        self._file_schema = self._schema = avro_to_arrow(context.file_schema_text)
+        self._unstored = unstored_of(context.config, avro_to_arrow(context.schema_text))
+        if self._unstored is not None:
+            self._schema = with_meta_columns(self._unstored.schema)
         self._meta = _MetaColumns(context.instant, assignment)
         durable = self._settings.text("lakefmt.durability") == "fsync"
         self._sink = stack.enter_context(store.create(assignment.path, durable=durable))
         codec = self._settings.text("hoodie.parquet.compression.codec") or "zstd"
         level = self._settings.integer("lakefmt.parquet.compression.level")
-        self._writer = BaseFileWriter(self._sink.file, self._schema, codec, level)
+        self._writer = BaseFileWriter(self._sink.file, self._file_schema, codec, level)
         stack.callback(self._writer.discard)
         self._keys = FileKeys()
         stack.callback(self._keys.close)
@@ -188,15 +192,26 @@ class FileInProgress:
             rows = rows.filter(pa.array(~deletes))
         self._counts["inserts"] += rows.num_rows
         complete = self._meta.complete(rows, self._schema)
-        self._keys.add(complete.column(RECORD_KEY), copy=True)
-        self._writer.write(complete)
+        if self._has_keys:
+            self._keys.add(complete.column(RECORD_KEY), copy=True)
+        self._store_rows(complete)
+
+    @property
+    def _has_keys(self) -> bool:
+        # Without meta columns a file holds neither keys nor footers about them (spec 4.5).
+        return self._unstored is None or not self._unstored.makes_keys
+
+    def _store_rows(self, rows: pa.Table) -> None:
+        if self._unstored is not None:
+            rows = self._unstored.stored(rows, self._assignment.partition, self._file_schema)
+        self._writer.write(rows)
 
     def rewrite(self, rows: pa.Table) -> None:
         """Write the assigned base file's rows with the routed rows merged in."""
         base_file = self._assignment.base
         if base_file is None:
             raise InternalError("there is no base file to rewrite")
-        reader = BaseFileReader(self._store)
+        reader = BaseFileReader(self._store, self._unstored)
         self._rows_in += rows.num_rows
         merged = self._merge(reconcile(reader.rows(base_file), self._schema), rows)
         self._counts = {
@@ -206,12 +221,13 @@ class FileInProgress:
             "late": merged.late,
             "ignored": merged.ignored_deletes,
         }
-        keys = merged.table.column(RECORD_KEY)
-        self._keys.add(keys)
-        self._bloom = grown_filter(reader.bloom_filter(base_file), len(keys), merged.inserted_keys)
+        if self._has_keys:
+            keys = merged.table.column(RECORD_KEY)
+            self._keys.add(keys)
+            self._bloom = grown_filter(reader.bloom_filter(base_file), len(keys), merged.inserted_keys)
         name = repeated(self._assignment.file_name, merged.table.num_rows)
         at = merged.table.schema.get_field_index(FILE_NAME)
-        self._writer.write(merged.table.set_column(at, self._schema.field(FILE_NAME), name))
+        self._store_rows(merged.table.set_column(at, self._schema.field(FILE_NAME), name))
 
     def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
         rule = merge_rule(self._context.config)
@@ -252,7 +268,7 @@ class FileInProgress:
         return found
 
     def _filter(self) -> BloomFilter | None:
-        if not self._settings.flag("hoodie.parquet.bloom.filter.enabled"):
+        if not self._has_keys or not self._settings.flag("hoodie.parquet.bloom.filter.enabled"):
             return None
         if self._bloom is not None:
             return self._bloom

@@ -24,6 +24,7 @@ from lakefmt.filegroups.log_rows import LogRows, read_log_rows
 from lakefmt.filegroups.merge_values import Mask, to_mask
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.unstored import unstored_of
 from lakefmt.index import Index, IndexKeys, Located, key_files
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.table_config import merge_rule
@@ -101,7 +102,7 @@ class SliceReader(BaseFileReader):
     """
 
     def __init__(self, access: TableAccess, state: TableState, slices: Sequence[FileSlice]) -> None:
-        super().__init__(access.store)
+        super().__init__(access.store, unstored_of(state.config, access.schema(state)))
         self._access = access
         self._state = state
         self._by_base = {piece.base.path: piece for piece in slices if piece.base is not None}
@@ -173,7 +174,7 @@ def find_stored(
         alive: keys that a log has deleted are not stored; else one place of each still counts, so that a late row
             meets the delete.
     """
-    located = index.locate(wanted, slices, key_files(access))
+    located = index.locate(wanted, slices, key_files(access, state))
     if state.config.table_type is not TableType.MERGE_ON_READ:
         return located
     places = None if index.is_global else wanted.partitions

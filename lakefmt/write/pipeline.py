@@ -120,7 +120,7 @@ def assign(
             routes = Routes(located, late=np.setdiff1d(np.arange(batch.num_rows), located.rows))
         elif index.is_global:
             moves = moves_between_partitions(index)
-            reader = access.reader
+            reader = access.row_reader(state)
             if logs is not None:
                 reader = SliceReader(access, state, slices)
                 away = elsewhere(batch, located, slices) & moves
@@ -173,9 +173,9 @@ def assign_deletes(
     """Return the rewrites that remove keys; rows of the assignments are numbers into them, keys that are nowhere are in none."""
     slices = access.slices(state, doomed.listed())
     if doomed.homes is None:
-        located = locate_everywhere(index, doomed.keys, slices, key_files(access))
+        located = locate_everywhere(index, doomed.keys, slices, key_files(access, state))
     else:
-        located = index.locate(IndexKeys(doomed.keys, doomed.homes), slices, key_files(access))
+        located = index.locate(IndexKeys(doomed.keys, doomed.homes), slices, key_files(access, state))
     logs = log_placing(access, state)
     if logs is not None:
         located = settle_in_logs(access, state, doomed.keys, doomed.homes, located, slices, alive=True)

@@ -239,7 +239,7 @@ class WriteSession:
 
     def index(self) -> Index:
         """Return the index of this write: the call's, else the table's, else bloom."""
-        return choose_index(self.access, self._settings)
+        return choose_index(self.access, self._settings, self.state.config)
 
     def _write_batch(self, batch: KeyedBatch) -> list[WriteStatus]:
         if self._request.drop_duplicates:

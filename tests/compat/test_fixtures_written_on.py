@@ -18,8 +18,6 @@ TABLES = real_tables()
 #: What lakefmt refuses to write, and why: each is read elsewhere.
 REFUSED = {
     "v9_cow_cdc_120": "change data capture",
-    "v9_cow_no_meta_120": "no meta columns",
-    "sample_table__cow__v6_simplekeygen_hivestyle_no_metafields": "no meta columns",
     "v9_mor_custom_payload_120": "a payload class that is not known",
     "v9_mor_ignore_defaults_120": "a partial update mode on logs",
 }

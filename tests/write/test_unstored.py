@@ -1,0 +1,248 @@
+"""Tables whose files lack something: partition columns that only paths keep, meta columns that nobody fills."""
+
+from __future__ import annotations
+
+import uuid
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, UnsupportedFeature
+from lakefmt.testing import invariants as laws
+from lakefmt.values import META_COLUMNS
+from tests.judges.compare import assert_same_multiset
+
+DATA = Path(__file__).parents[1] / "data" / "unstored"
+NO_META = {"hoodie.populate.meta.fields": "false"}
+DROPPED = {"hoodie.datasource.write.drop.partition.columns": "true"}
+QUICK = {"lakefmt.durability": "none"}
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("n", pa.int32()), ("ts", pa.int64()), ("v", pa.float64())]
+)
+CITIES = ["a/b", "rio", "são", None]
+
+
+def rows(count: int, ts: int, first: int = 0) -> pa.Table:
+    """Rows whose partition columns follow from their keys."""
+    numbers = range(first, first + count)
+    made = [{"id": f"k{i}", "city": CITIES[i % 4], "n": i % 2, "ts": ts, "v": i / 2} for i in numbers]
+    return pa.Table.from_pylist(made, schema=SCHEMA)
+
+
+def make(root: Path, properties: dict[str, str], **how: Any) -> lakefmt.Table:
+    how = {"record_key": "id", "partition_by": "city", "ordering": "ts"} | how
+    return lakefmt.create_table(str(root), schema=SCHEMA, properties=properties, options=QUICK, **how)
+
+
+def by_key(*tables: pa.Table) -> dict[str, dict[str, object]]:
+    return {row["id"]: row for table in tables for row in table.to_pylist()}
+
+
+def check(table: lakefmt.Table) -> None:
+    """The laws that need no meta columns."""
+    view = laws.View.of(table)
+    for law in (laws.check_visible, laws.check_reachable, laws.check_counts, laws.check_footers, laws.check_no_orphans):
+        law(view)
+    laws.check_unique_keys(view)
+    laws.check_file_ids(view)
+    laws.check_meta_columns(view)
+    laws.check_partitions(view)
+
+
+# --------------------------------------------------------------------------------------------------------- every verb
+
+
+@pytest.mark.parametrize(
+    ("version", "how", "partition_by"),
+    [
+        (6, NO_META, "n"),
+        (6, DROPPED, "city"),
+        (8, NO_META, "city"),
+        (8, DROPPED, "n"),
+        (9, NO_META, "n"),
+        (9, DROPPED, "city"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_every_verb(tmp_path: Path, version: int, how: dict[str, str], partition_by: str) -> None:
+    table = make(tmp_path / "t", how, partition_by=partition_by, table_version=version)
+    table.insert(rows(20, 1))
+    done = table.upsert(rows(10, 2, 15))
+    assert (done.num_inserts, done.num_updates) == (5, 5)
+    assert table.delete(["k3"]).num_deletes == 1
+    assert table.delete("v > 11").num_deletes == 2
+    table.update("id = 'k1'", {"v": 99.0})
+    table.upsert(rows(2, 3).drop_columns(["v"]), partial=True)
+    table.upsert(rows(4, 1))  # three are late, k3 comes back
+    expected = by_key(rows(20, 1), rows(8, 2, 15))
+    expected["k1"]["v"] = 99.0
+    for key in ("k0", "k1"):
+        expected[key]["ts"] = 3
+    assert by_key(table.read()) == expected
+    check(table)
+    assert not table.check(level="full").findings
+    moved = rows(3, 9).set_column(1, SCHEMA.field("city"), pa.array(["oslo"] * 3))
+    moved = moved.set_column(2, SCHEMA.field("n"), pa.array([7] * 3, pa.int32()))
+    table.upsert(moved, options={"hoodie.index.type": "GLOBAL_SIMPLE"})
+    assert by_key(table.read()) == {**expected, **by_key(moved)}
+    table.bulk_insert(rows(9, 1, 100), sort="global")
+    table.insert(rows(3, 1, 100), drop_duplicates=True)
+    assert table.read().num_rows == len(expected) + 9
+    table.insert_overwrite_table(rows(2, 1))
+    assert_same_multiset(table.read(), rows(2, 1))
+    check(table)
+
+
+KEYS = st.integers(0, 8)
+STEPS = st.lists(st.tuples(st.sampled_from(["upsert", "delete", "where"]), st.sets(KEYS, min_size=1)), max_size=5)
+
+
+@pytest.mark.parametrize("how", [NO_META, DROPPED], ids=["no meta", "dropped"])
+@settings(max_examples=8, deadline=None)
+@given(steps=STEPS)
+def test_a_table_is_a_dictionary(how: dict[str, str], steps: list[tuple[str, set[int]]]) -> None:
+    table = lakefmt.create_table(
+        f"memory://{uuid.uuid4()}", schema=SCHEMA, record_key=["id", "v"], partition_by="city", properties=how
+    )
+    model: dict[str, dict[str, object]] = {}
+    for ts, (verb, keys) in enumerate(steps):
+        batch = pa.concat_tables([rows(1, ts, n) for n in sorted(keys)])
+        if verb == "upsert":
+            table.upsert(batch)
+            model |= by_key(batch)
+            continue
+        if verb == "delete":
+            table.delete(batch.select(["id", "v"]))
+        else:
+            table.delete(" or ".join(f"id = 'k{n}'" for n in sorted(keys)))
+        for n in keys:
+            model.pop(f"k{n}", None)
+    assert by_key(table.read()) == model
+    laws.check_meta_columns(table)
+    laws.check_footers(table)
+
+
+# -------------------------------------------------------------------------------------------------------------- bytes
+
+
+def test_files_without_meta_columns_are_as_hudi_writes_them(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", NO_META)
+    table.insert(rows(8, 1))
+    table.upsert(rows(2, 2))
+    assert table.index.name == "simple"
+    for file in (tmp_path / "t").rglob("*.parquet"):
+        content = pq.read_table(file, partitioning=None)
+        assert content.schema.names == [*META_COLUMNS, *SCHEMA.names]
+        assert all(content.column(name).null_count == content.num_rows for name in META_COLUMNS)
+        entries = pq.read_metadata(file).metadata
+        assert {name for name in entries if not name.startswith(b"lakefmt")} == {b"parquet.avro.schema"}
+
+
+def test_files_lack_dropped_columns_and_the_commit_keeps_their_types(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", DROPPED, partition_by=["city", "n"], record_key=["id", "v"])
+    table.insert(rows(8, 1))
+    assert table.schema.equals(SCHEMA)
+    for file in (tmp_path / "t").rglob("*.parquet"):
+        footer = pq.read_metadata(file)
+        assert footer.schema.names == [*META_COLUMNS, "id", "ts", "v"]
+        assert b'"city"' not in footer.metadata[b"parquet.avro.schema"]
+        assert b"org.apache.hudi.bloomfilter" in footer.metadata
+
+
+def test_laws_see_a_filled_meta_column_and_a_missing_one(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", NO_META)
+    table.insert(rows(1, 1))
+    (file,) = (tmp_path / "t").rglob("*.parquet")
+    content = pq.read_table(file, partitioning=None)
+    at = content.schema.get_field_index("_hoodie_record_key")
+    pq.write_table(content.set_column(at, content.schema.field(at), pa.array(["k0"])), file, store_schema=False)
+    with pytest.raises(AssertionError, match="_hoodie_record_key"):
+        laws.check_meta_columns(lakefmt.open_table(str(tmp_path / "t")))
+
+
+# -------------------------------------------------------------------------------------------------- tables of others
+
+
+@pytest.mark.parametrize(
+    ("name", "city_last"), [("v9_cow_dropped_partitions_120", "city"), ("v6_cow_dropped_partitions_0150", "n")]
+)
+def test_sparks_dropped_columns_come_back_and_are_written_on(tmp_path: Path, name: str, city_last: str) -> None:
+    with zipfile.ZipFile(DATA / f"{name}.zip") as archive:
+        archive.extractall(tmp_path)
+    (root,) = tmp_path.iterdir()
+    table = lakefmt.open_table(str(root), options=QUICK)
+    # Nothing in such a table tells the type of the column: it is text, as in Spark.
+    assert table.schema.names[-1] == city_last
+    assert table.schema.field(city_last).type == pa.string()
+
+    def as_theirs(count: int, ts: int, first: int = 0) -> list[dict[str, Any]]:
+        made = []
+        for row in rows(count, ts, first).to_pylist():
+            number = int(row["id"][1:])
+            row["city"] = ["a/b", "rio", "são"][number % 3]
+            made.append({**row, "n": str(row["n"])} if city_last == "n" else row)
+        return made
+
+    expected = {row["id"]: row for row in as_theirs(6, 1) + as_theirs(4, 2, 6)}
+    assert by_key(table.read()) == expected
+    done = table.upsert(pa.Table.from_pylist(as_theirs(3, 5, 8), schema=table.schema))
+    assert (done.num_inserts, done.num_updates) == (1, 2)
+    table.delete(["k0"])
+    expected |= {row["id"]: row for row in as_theirs(3, 5, 8)}
+    del expected["k0"]
+    assert by_key(table.read()) == expected
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("properties", "how", "error", "said"),
+    [
+        (NO_META, {"record_key": None}, UnsupportedFeature, "record key"),
+        (NO_META, {"partition_by": ["city", "n"]}, UnsupportedFeature, "CUSTOM"),
+        (NO_META, {"table_type": "MERGE_ON_READ"}, UnsupportedFeature, "merge-on-read"),
+        (NO_META, {"index": "global_bloom"}, UnsupportedFeature, "global_simple"),
+        (NO_META | DROPPED, {}, UnsupportedFeature, "do not go together"),
+        (DROPPED, {"partition_by": None}, InvalidInputError, "partition columns"),
+        (DROPPED, {"partition_by": "v"}, UnsupportedFeature, "path does not tell"),
+        (DROPPED, {"partition_by": "n", "ordering": "n"}, InvalidInputError, "order of rows"),
+        (DROPPED, {"table_type": "MERGE_ON_READ"}, UnsupportedFeature, "merge-on-read"),
+    ],
+)
+def test_what_could_not_be_read_back_is_refused(
+    tmp_path: Path, properties: dict[str, str], how: dict[str, Any], error: type[LakefmtError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        make(tmp_path / "t", properties, **how)
+    assert not (tmp_path / "t/.hoodie/hoodie.properties").exists()
+
+
+@pytest.mark.parametrize("city", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_value_that_its_path_would_not_give_back_is_refused(tmp_path: Path, city: str) -> None:
+    table = make(tmp_path / "t", DROPPED)
+    table.insert(rows(4, 1))
+    lost = rows(1, 2).set_column(1, SCHEMA.field("city"), pa.array([city]))
+    with pytest.raises(InvalidKey, match="would come back as"):
+        table.upsert(lost)
+    assert_same_multiset(table.read(), rows(4, 1))
+    table.upsert(rows(1, 2))
+    check(table)
+
+
+def test_filters_and_increments_need_meta_columns(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", NO_META)
+    table.insert(rows(4, 1))
+    with pytest.raises(UnsupportedFeature, match="SIMPLE or GLOBAL_SIMPLE"):
+        table.upsert(rows(1, 2), options={"hoodie.index.type": "BLOOM"})
+    with pytest.raises(UnsupportedFeature, match="meta columns"):
+        table.incremental("000")
+    report = table.index.explain(["k0", "x"])
+    assert (report.index, report.found) == ("simple", 1)
