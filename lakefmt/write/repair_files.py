@@ -27,7 +27,7 @@ from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key_range
 from lakefmt.keys import DEFAULT_PARTITION, KeySpec, build_partition_paths, build_record_keys, with_sampled_key
 from lakefmt.schema import avro_to_arrow, reconcile
-from lakefmt.values import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY, PartitionPath
+from lakefmt.values import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write.assign import new_file, rewrite_file
 from lakefmt.write.files import STAT_KEY, adopt, prepare
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
@@ -106,9 +106,14 @@ class _Rewriting:
         store, settings = self._access.store, self._context.settings
         rows = _replaced(rows, FILE_NAME, pa.repeat(pa.scalar(assignment.file_name), rows.num_rows))
         rows = _replaced(rows, PARTITION_PATH, pa.repeat(pa.scalar(str(assignment.partition)), rows.num_rows))
-        keys = rows.column(RECORD_KEY)
-        low, high = key_range(keys)
-        footers = key_footers(KeySummary(low, high, self._filter(keys)), self._context.file_schema_text)
+        if self._context.config.populate_meta_fields:
+            keys = rows.column(RECORD_KEY)
+            summary = KeySummary(*key_range(keys), self._filter(keys))
+        else:
+            summary = KeySummary(None, None, None)
+            for name in META_COLUMNS:
+                rows = _replaced(rows, name, pa.nulls(rows.num_rows, pa.string()))
+        footers = key_footers(summary, self._context.file_schema_text)
         counted = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0) | counts
         footers[STAT_KEY] = json.dumps({"rows_in": 0, "rows": rows.num_rows, **counted})
         prepare(store, self._context, assignment)

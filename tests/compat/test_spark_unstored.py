@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.judges.compare import assert_same_multiset
@@ -35,7 +36,10 @@ def in_turn(root: Path, spark: SparkJudge, hudi_rs: HudiRsJudge, version: int, k
     mine = table.read()
     assert mine.num_rows == 17
     assert mine.schema.equals(SCHEMA), "types survive a commit of Spark's that leaves the columns out"
-    spark.assert_same_rows(root, mine, what="Spark's upsert")
+    # After a commit that leaves them out Spark shows dropped columns as text.
+    at = mine.schema.get_field_index("n")
+    as_text = mine.set_column(at, "n", mine.column("n").cast(pa.string())) if kind == "dropped-two" else mine
+    spark.assert_same_rows(root, as_text, what="Spark's upsert")
     again = table.upsert(rows(12, 4, 8))
     assert (again.num_inserts, again.num_updates) == (3, 9)
     table.delete("id = 'k0'")
