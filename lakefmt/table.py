@@ -37,7 +37,7 @@ from lakefmt.write.creation import run_creation
 from lakefmt.write.incoming import open_stream, read_all
 from lakefmt.write.request import OnCommit, WriteRequest, parse_call
 from lakefmt.write.session import WriteSession
-from lakefmt.write.undo import rollback_instant
+from lakefmt.write.undo_verbs import UndoingVerbs
 from lakefmt.write.upgrade import upgrade_table
 from lakefmt.write.upgrade_plan import UpgradePlan
 
@@ -146,7 +146,7 @@ def open_table(
     return Table(access)
 
 
-class Table(ReadingVerbs, CompactionVerbs):
+class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
     def __init__(self, access: TableAccess) -> None:
@@ -402,21 +402,6 @@ class Table(ReadingVerbs, CompactionVerbs):
             return ArchiveResult(plan_archive_of(self.access, options))
         with self._writing:
             return run_archive(self.access, options)
-
-    def rollback(self, instant: str, *, force: bool = False) -> CommitResult:
-        """Undo a pending instant, or the newest completed one.
-
-        Args:
-            instant: its requested time.
-            force: also when its writer may still be alive.
-
-        Raises:
-            InstantNotFound: the timeline has no such instant.
-            StateError: it is completed and not the newest.
-            WriterActive: its writer may be alive.
-        """
-        with self._writing:
-            return rollback_instant(self.access, instant, force=force)
 
     @property
     def index(self) -> IndexView:

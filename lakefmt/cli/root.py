@@ -12,7 +12,7 @@ import click
 
 from lakefmt import __version__
 from lakefmt.cli.commands.archive import archive
-from lakefmt.cli.commands.change import delete, rollback, write
+from lakefmt.cli.commands.change import delete, write
 from lakefmt.cli.commands.check import check
 from lakefmt.cli.commands.clean import clean
 from lakefmt.cli.commands.compact import compact
@@ -20,6 +20,7 @@ from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.demo import quickstart
 from lakefmt.cli.commands.look import files, stats, timeline
 from lakefmt.cli.commands.rows import incremental, read
+from lakefmt.cli.commands.undo import restore, rollback, savepoint
 from lakefmt.cli.commands.upgrade import upgrade
 from lakefmt.cli.options import wants_json
 from lakefmt.cli.units import printable
@@ -77,6 +78,6 @@ def main() -> None:
 
 
 _LOOKING = (read, incremental, timeline, files, stats, check)
-_CHANGING = (create, write, delete, rollback, clean, compact, archive, upgrade)
+_CHANGING = (create, write, delete, rollback, savepoint, restore, clean, compact, archive, upgrade)
 for _command in (*_LOOKING, *_CHANGING, quickstart):
     main.add_command(_command)

@@ -34,10 +34,10 @@ from lakefmt.timeline.consumers import consumed_until
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.lock import Lease
-from lakefmt.timeline.view import Timeline
+from lakefmt.timeline.savepoint import parse_savepoint, savepoints_of
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
-__all__ = ["CleanResult", "clean_rules", "plan_clean_of", "planned_groups", "run_clean"]
+__all__ = ["CleanResult", "clean_rules", "finish_clean", "plan_clean_of", "planned_groups", "run_clean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,36 +153,45 @@ def _complete(
 
 def _finish_pending(services: TableServices, config: TableConfig, lease: Lease) -> tuple[InstantTime, ...]:
     """Carry out the plans of cleans that somebody requested or died in; call under the lock."""
-    access, timeline_store = services.access, services.timeline(config)
     done = []
-    for pending in timeline_store.load().pending:
+    for pending in services.timeline(config).load().pending:
         if pending.action is not Action.CLEAN:
             continue
-        state = TableState(config, timeline_store.load())
-        requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
-        life = services.life_of(config, state.timeline, pending)
+        life = services.life_of(config, services.timeline(config).load(), pending)
         if pending.state is State.INFLIGHT and life.alive:
             raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
-        body = timeline_store.read_body(requested)
-        if not body:
-            # It died before its plan was written: nothing was deleted, so it never was.
-            timeline_store.remove_pending(pending.time, Action.CLEAN)
-            continue
-        record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
-        job = _without_reachable(access, state, parse_plan_record(access.store, record, requested.file_name))
-        timeline_store.start(pending.time, Action.CLEAN)
-        access.store.delete(job.paths)
-        _complete(services, config, pending.time, job, lease)
-        access.store.delete([heartbeat_name(pending.time)])
-        done.append(pending.time)
+        if finish_clean(services, config, pending, lease):
+            done.append(pending.time)
     return tuple(done)
 
 
+def finish_clean(services: TableServices, config: TableConfig, pending: Instant, lease: Lease) -> bool:
+    """Carry out the plan of one pending clean, whoever made it; False: it had none yet and was removed.
+
+    Call under the lock, and only when nobody is at work on it.
+    """
+    access, timeline_store = services.access, services.timeline(config)
+    state = TableState(config, timeline_store.load())
+    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
+    body = timeline_store.read_body(requested)
+    if not body:
+        # It died before its plan was written: nothing was deleted, so it never was.
+        timeline_store.remove_pending(pending.time, Action.CLEAN)
+        return False
+    record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
+    job = _without_reachable(access, state, parse_plan_record(access.store, record, requested.file_name))
+    timeline_store.start(pending.time, Action.CLEAN)
+    access.store.delete(job.paths)
+    _complete(services, config, pending.time, job, lease)
+    access.store.delete([heartbeat_name(pending.time)])
+    return True
+
+
 def _without_reachable(access: TableAccess, state: TableState, job: CleanJob) -> CleanJob:
-    """Take off what the newest snapshot consists of: a rollback may have made it reachable again."""
+    """Take off what the newest snapshot consists of and what savepoints keep: both may be younger than the plan."""
     bases, logs = access.listing(state.config).files(list(job.files))
     slices = build_slices(bases, logs, state.timeline, access.replaced(state))
-    kept = {path for piece in slices for path in piece.paths}
+    kept = {path for piece in slices for path in piece.paths} | _saved(access, state)
     files = {p: tuple(n for n in names if join_path(p, n) not in kept) for p, names in job.files.items()}
     return replace(job, files={p: names for p, names in files.items() if names})
 
@@ -206,19 +215,17 @@ def _plan(services: TableServices, state: TableState) -> CleanPlan:
 
 def _needs(services: TableServices, state: TableState) -> Needs:
     access = services.access
-    saved: set[str] = set()
-    for savepoint in _savepoints(state.timeline):
-        said: Mapping[str, Any] = decode_body(
-            BodyKind.SAVEPOINT_METADATA, access.read_body(state, savepoint), what=savepoint.file_name
-        )
-        for partition, part in said["partitionMetadata"].items():
-            saved |= {f"{partition}/{name}" if partition else name for name in part["savepointDataFile"]}
     planned = frozenset(planned_groups(services, state))
-    return Needs(frozenset(saved), planned, consumed_until(access.store, access.clock.now()))
+    return Needs(frozenset(_saved(access, state)), planned, consumed_until(access.store, access.clock.now()))
 
 
-def _savepoints(timeline: Timeline) -> list[Instant]:
-    return [i for i in timeline.completed if i.action is Action.SAVEPOINT]
+def _saved(access: TableAccess, state: TableState) -> set[str]:
+    """Return the files that savepoints name."""
+    saved: set[str] = set()
+    for instant in savepoints_of(state.timeline):
+        record = decode_body(BodyKind.SAVEPOINT_METADATA, access.read_body(state, instant), what=instant.file_name)
+        saved.update(parse_savepoint(instant.time, record, instant.file_name).files)
+    return saved
 
 
 def planned_groups(services: TableServices, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
@@ -278,7 +285,7 @@ def _last_floor(services: TableServices, state: TableState, rules: CleanRules) -
     policies = {part["policy"] for part in said["partitionMetadata"].values()}
     extra = said.get("extraMetadata") or {}
     seen = {time for time in str(extra.get(SAVEPOINTS_SEEN) or "").split(",") if time}
-    if policies - {rules.policy.value} or not seen <= {i.time for i in _savepoints(state.timeline)}:
+    if policies - {rules.policy.value} or not seen <= {i.time for i in savepoints_of(state.timeline)}:
         return None
     return str(extra.get(FLOOR) or "") or None
 
@@ -288,5 +295,5 @@ def _has_archive(access: TableAccess, config: TableConfig) -> bool:
 
 
 def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:
-    found = {SAVEPOINTS_SEEN: ",".join(i.time for i in _savepoints(state.timeline)), FLOOR: plan.floor or ""}
+    found = {SAVEPOINTS_SEEN: ",".join(i.time for i in savepoints_of(state.timeline)), FLOOR: plan.floor or ""}
     return {key: value for key, value in found.items() if value}

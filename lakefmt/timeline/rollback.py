@@ -9,43 +9,95 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from lakefmt.errors import CorruptFile, InvalidInputError, UnsafePath, UnsupportedFeature
-from lakefmt.formats.log_blocks import BlockKind, scan_blocks
+from lakefmt.errors import CorruptFile, InvalidInputError, StorageError, UnsafePath
+from lakefmt.formats.log_blocks import BlockKind, HeaderKey, scan_blocks
+from lakefmt.formats.log_data import encode_command_block
 from lakefmt.formats.names import parse_base_file, parse_log_file
-from lakefmt.storage.api import ObjectStore, check_name
+from lakefmt.storage.api import ObjectStore, PutOutcome, check_name
 from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.markers import list_marked, remove_markers
-from lakefmt.timeline.store import TimelineStore
+from lakefmt.timeline.store import TimelineStore, settle_put
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import InstantTime, check_instant_time
+from lakefmt.values import FileId, InstantTime, PartitionPath, check_instant_time
 
 __all__ = [
+    "KEEP_PLAN",
+    "LogContent",
+    "LogsOfInstant",
     "RollbackPlan",
+    "SharedLogs",
+    "carry_out",
+    "choose_logs",
     "find_logs_of_instant",
     "finish_rollback",
     "list_files_of_instant",
+    "metadata_record",
     "plan_rollback",
     "plan_rollback_of",
     "relative_path",
+    "remove_traces",
     "run_rollback",
+    "scan_logs",
 ]
 
 _HIDDEN = ".hoodie/"
 _MAX_LOG_BYTES = (1 << 31) - 1
 #: ``s3a://``, ``file:/`` and the like: engines spell one place differently.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)/*")
+#: The token of a log that holds nothing but a rollback's command, and how many versions are tried for one.
+_COMMAND_SUFFIX = "1-0-1"
+_VERSIONS_TRIED = 1000
+#: What falls back to its plan when it is undone: the same plan can be carried out again (as in Hudi).
+KEEP_PLAN = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLogs:
+    """Logs of one file slice of version 6 that hold blocks of the instant undone and of others.
+
+    They stay: a command block in a further log takes the instant's blocks back (spec 7.7).
+
+    Attributes:
+        partition: where they are.
+        file_id: their file group.
+        base: the base instant in their names.
+        sizes: path relative to the table → bytes.
+    """
+
+    partition: PartitionPath
+    file_id: FileId
+    base: InstantTime
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LogsOfInstant:
+    """The logs of version 6 that an instant wrote to: those of its own, and those that it shares."""
+
+    own: tuple[str, ...] = ()
+    shared: tuple[SharedLogs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What undoes an instant: the files to delete, by partition (names relative to the table)."""
+    """What undoes an instant: the files to delete, by partition (names relative to the table).
+
+    Attributes:
+        target: the instant.
+        action: what it does, or was to do.
+        files: what is deleted.
+        shared: logs of version 6 in which its blocks are taken back.
+    """
 
     target: InstantTime
     action: Action
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shared: tuple[SharedLogs, ...] = ()
 
     @property
     def num_files(self) -> int:
@@ -55,17 +107,19 @@ class RollbackPlan:
     def __str__(self) -> str:
         lines = [f"roll back {self.target} {self.action.value}: delete {self.num_files} files"]
         lines += [f"  {name}" for names in self.files.values() for name in names]
+        if self.shared:
+            lines.append(f"  and take its blocks back in {sum(len(logs.sizes) for logs in self.shared)} logs")
+            lines += [f"  {name} (stays)" for logs in self.shared for name in sorted(logs.sizes)]
         return "\n".join(lines)
 
 
-def plan_rollback(target: Instant, files: Iterable[str], logs: Iterable[str] = ()) -> RollbackPlan:
+def plan_rollback(target: Instant, files: Iterable[str], logs: LogsOfInstant | None = None) -> RollbackPlan:
     """Return the plan that undoes `target`, given the data files seen; files of other instants are left alone.
 
     Args:
         target: the instant.
         files: data files; those named by its time go.
-        logs: log files of version 6, named by another instant, that hold nothing but its blocks
-            (:func:`find_logs_of_instant`).
+        logs: log files of version 6, named by another instant, that hold its blocks (:func:`find_logs_of_instant`).
 
     Example:
         >>> t = Instant("20260101000000000", Action.COMMIT, State.INFLIGHT)
@@ -73,19 +127,22 @@ def plan_rollback(target: Instant, files: Iterable[str], logs: Iterable[str] = (
         roll back 20260101000000000 commit: delete 1 files
           p/f-0_1-0-0_20260101000000000.parquet
     """
+    logs = logs or LogsOfInstant()
     grouped: dict[str, list[str]] = {}
-    named = (name for name in files if _instant_of(name.rpartition("/")[2]) == target.time)
-    for name in sorted({*named, *logs}):
+    named = (name for name in files if _is_named_by(name.rpartition("/")[2], target))
+    for name in sorted({*named, *logs.own}):
         grouped.setdefault(name.rpartition("/")[0], []).append(name)
-    return RollbackPlan(target.time, target.action, {p: tuple(names) for p, names in grouped.items()})
+    files_by_partition = {p: tuple(names) for p, names in grouped.items()}
+    return RollbackPlan(target.time, target.action, files_by_partition, logs.shared)
 
 
-def _instant_of(file_name: str) -> InstantTime | None:
+def _is_named_by(file_name: str, target: Instant) -> bool:
     base = parse_base_file(file_name)
     if base is not None:
-        return base.instant
+        return base.instant == target.time
     log = parse_log_file(file_name)
-    return None if log is None else log.instant
+    # A log of version 6 that has a compaction's time in its name was written by somebody else on top of it.
+    return log is not None and log.instant == target.time and target.action is not Action.COMPACTION
 
 
 def list_files_of_instant(store: ObjectStore, time: InstantTime) -> list[str]:
@@ -97,27 +154,71 @@ def list_files_of_instant(store: ObjectStore, time: InstantTime) -> list[str]:
     return marked if marked is not None else [i.name for i in store.list() if not i.name.startswith(_HIDDEN)]
 
 
-def find_logs_of_instant(store: ObjectStore, time: InstantTime, names: Iterable[str]) -> list[str]:
-    """Return which of the files `names` are logs with blocks of an instant alone, whatever instant names them.
+@dataclass(frozen=True, slots=True)
+class LogContent:
+    """What the blocks of one log say: bytes of the file, their instants, the instants that its commands take back."""
+
+    size: int
+    times: frozenset[str | None]
+    targets: frozenset[str | None]
+
+
+def scan_logs(store: ObjectStore, names: Iterable[str]) -> dict[str, LogContent]:
+    """Return what the blocks of the logs among the files `names` say; other files and missing ones are left out."""
+    found: dict[str, LogContent] = {}
+    for name in sorted(set(names)):
+        log = parse_log_file(name.rpartition("/")[2])
+        if log is None or log.is_cdc or store.info(name) is None:
+            continue
+        data = store.read(name, _MAX_LOG_BYTES)
+        blocks = scan_blocks(partial(_part, data), len(data), name)
+        whole = [block for block in blocks if block.kind is not BlockKind.CORRUPT]
+        targets = frozenset(b.header.get(HeaderKey.TARGET_INSTANT_TIME) for b in whole) - {None}
+        found[name] = LogContent(len(data), frozenset(b.instant_time for b in whole), targets)
+    return found
+
+
+def _part(data: bytes, at: int, count: int) -> bytes:
+    return data[at : at + count]
+
+
+def choose_logs(content: Mapping[str, LogContent], time: InstantTime) -> LogsOfInstant:
+    """Return which logs an instant wrote to, whatever instant names them; what a command took back does not count. Pure.
 
     In version 6 a log is named by its slice, and on stores that can append several writes share one.
 
-    Raises:
-        UnsupportedFeature: a log holds blocks of the instant and of others: taking it away would undo those, too.
+    Example:
+        >>> mixed = LogContent(9, frozenset({"1", "2"}), frozenset())
+        >>> choose_logs({".f-0_20260101000000000.log.1_0-0-0": mixed}, "2").shared[0].file_id
+        'f-0'
     """
-    found = []
-    for name in sorted(set(names)):
+    found: list[str] = []
+    shared: dict[tuple[str, FileId, InstantTime], dict[str, int]] = {}
+    taken_back: set[tuple[str, FileId, InstantTime]] = set()
+    for name, said in content.items():
         log = parse_log_file(name.rpartition("/")[2])
-        if log is None or log.is_cdc or log.instant == time:
+        if log is None or log.instant == time:
             continue
-        times = _block_times(store, name)
-        if time in times and len(times) > 1:
-            raise UnsupportedFeature(
-                f"{name} holds blocks of {time} and of other writes: let the engine that wrote it roll {time} back"
-            )
-        if times == {time}:
+        group = (name.rpartition("/")[0], log.file_id, log.instant)
+        if time in said.targets:
+            taken_back.add(group)
+        if said.times == {time}:
             found.append(name)
-    return found
+        elif time in said.times:
+            shared.setdefault(group, {})[name] = said.size
+    rest = (SharedLogs(PartitionPath(p), f, i, s) for (p, f, i), s in shared.items() if (p, f, i) not in taken_back)
+    return LogsOfInstant(tuple(found), tuple(rest))
+
+
+def find_logs_of_instant(store: ObjectStore, time: InstantTime, names: Iterable[str]) -> LogsOfInstant:
+    """Return which of the files `names` are logs with blocks of an instant, whatever instant names them."""
+    named_otherwise = (n for n in names if _log_instant(n) != time)
+    return choose_logs(scan_logs(store, named_otherwise), time)
+
+
+def _log_instant(name: str) -> InstantTime | None:
+    log = parse_log_file(name.rpartition("/")[2])
+    return None if log is None else log.instant
 
 
 def plan_rollback_of(
@@ -138,17 +239,8 @@ def plan_rollback_of(
     """
     names = list_files_of_instant(store, target.time) if files is None else list(files)
     appends = layout == 1 and target.action is Action.DELTA_COMMIT
-    own = find_logs_of_instant(store, target.time, names if logs is None else logs) if appends else ()
+    own = find_logs_of_instant(store, target.time, names if logs is None else logs) if appends else None
     return plan_rollback(target, names, own)
-
-
-def _block_times(store: ObjectStore, name: str) -> set[str | None]:
-    """Return the instants of a log's blocks; nothing for a file that is not there or holds none."""
-    if store.info(name) is None:
-        return set()
-    data = store.read(name, _MAX_LOG_BYTES)
-    blocks = scan_blocks(lambda at, count: data[at : at + count], len(data), name)
-    return {block.instant_time for block in blocks if block.kind is not BlockKind.CORRUPT}
 
 
 def run_rollback(
@@ -191,14 +283,56 @@ def _finish(
     time: InstantTime,
     next_time: Callable[[], InstantTime],
 ) -> None:
-    store.delete(name for names in plan.files.values() for name in names)
+    commands = carry_out(store, plan, time)
     # The target leaves the timeline before the rollback completes: when we die in between, the pending rollback is
     # found and finished; the other way round a pending instant without files would be rolled back a second time.
-    timeline.remove_pending(plan.target, plan.action)
+    remove_traces(store, timeline, plan)
+    body = encode_body(BodyKind.ROLLBACK_METADATA, metadata_record(store, plan, time, commands))
+    timeline.complete(time, Action.ROLLBACK, next_time(), body)
+
+
+def carry_out(store: ObjectStore, plan: RollbackPlan, time: InstantTime) -> dict[str, int]:
+    """Delete the files of a plan and take back its blocks; twice is fine.
+
+    Args:
+        store: the table.
+        plan: what goes.
+        time: the instant that undoes it: a rollback or restore.
+
+    Returns:
+        The logs that hold the commands: path relative to the table → bytes.
+    """
+    store.delete(name for names in plan.files.values() for name in names)
+    return dict(_take_back(store, plan.target, logs, time) for logs in plan.shared)
+
+
+def _take_back(store: ObjectStore, target: InstantTime, logs: SharedLogs, time: InstantTime) -> tuple[str, int]:
+    """Put a command block behind the logs of a slice, once for each undoing instant."""
+    body = encode_command_block(time, target)
+    prefix = f"{logs.partition}/" if logs.partition else ""
+    there: dict[int, str] = {}
+    for item in store.list(logs.partition, recursive=False):
+        log = parse_log_file(item.name.rpartition("/")[2])
+        if log is not None and not log.is_cdc and (log.file_id, log.instant) == (logs.file_id, logs.base):
+            there[log.version] = item.name
+            if item.size == len(body) and store.read(item.name, len(body)) == body:
+                return item.name, item.size  # an attempt that died wrote it
+    first = max(there, default=0) + 1
+    for version in range(first, first + _VERSIONS_TRIED):
+        name = f"{prefix}.{logs.file_id}_{logs.base}.log.{version}_{_COMMAND_SUFFIX}"
+        if settle_put(store, name, body, durable=True) is PutOutcome.DONE:
+            return name, len(body)
+    raise StorageError(f"no free version was found for a log behind {max(there.values(), default=prefix)}")
+
+
+def remove_traces(store: ObjectStore, timeline: TimelineStore, plan: RollbackPlan) -> None:
+    """Take an instant whose files are gone off the timeline, with its markers and heartbeat; twice is fine."""
+    if plan.action in KEEP_PLAN:
+        timeline.fall_back(plan.target, plan.action)
+    else:
+        timeline.remove_pending(plan.target, plan.action)
     remove_markers(store, plan.target)
     store.delete([heartbeat_name(plan.target)])
-    body = encode_body(BodyKind.ROLLBACK_METADATA, _metadata_record(store, plan, time))
-    timeline.complete(time, Action.ROLLBACK, next_time(), body)
 
 
 def _plan_record(store: ObjectStore, plan: RollbackPlan) -> dict[str, object]:
@@ -212,6 +346,16 @@ def _plan_record(store: ObjectStore, plan: RollbackPlan) -> dict[str, object]:
         }
         for partition, names in plan.files.items()
     ]
+    requests += [
+        {
+            "partitionPath": logs.partition,
+            "fileId": logs.file_id,
+            "latestBaseInstant": logs.base,
+            "filesToBeDeleted": [],
+            "logBlocksToBeDeleted": {absolute_path(store, name): size for name, size in logs.sizes.items()},
+        }
+        for logs in plan.shared
+    ]
     return {
         "instantToRollback": {"commitTime": plan.target, "action": plan.action.value},
         "RollbackRequests": requests,
@@ -219,16 +363,33 @@ def _plan_record(store: ObjectStore, plan: RollbackPlan) -> dict[str, object]:
     }
 
 
-def _metadata_record(store: ObjectStore, plan: RollbackPlan, time: InstantTime) -> dict[str, object]:
+def metadata_record(
+    store: ObjectStore, plan: RollbackPlan, time: InstantTime, commands: Mapping[str, int]
+) -> dict[str, object]:
+    """Return what a completed rollback says (spec 10.9).
+
+    Args:
+        store: the table.
+        plan: what was carried out.
+        time: the instant that did it.
+        commands: the logs that hold commands, from :func:`carry_out`.
+    """
     partitions = {
         partition: {
             "partitionPath": partition,
-            "successDeleteFiles": [absolute_path(store, name) for name in names],
+            "successDeleteFiles": [absolute_path(store, name) for name in plan.files.get(partition, ())],
             "failedDeleteFiles": [],
-            "rollbackLogFiles": {},
-            "logFilesFromFailedCommit": {},
+            "rollbackLogFiles": {
+                absolute_path(store, n): size for n, size in commands.items() if n.rpartition("/")[0] == partition
+            },
+            "logFilesFromFailedCommit": {
+                absolute_path(store, name): size
+                for logs in plan.shared
+                if logs.partition == partition
+                for name, size in logs.sizes.items()
+            },
         }
-        for partition, names in plan.files.items()
+        for partition in dict.fromkeys((*plan.files, *(logs.partition for logs in plan.shared)))
     }
     return {
         "startRollbackTime": time,
@@ -247,16 +408,30 @@ def _parse_plan(store: ObjectStore, record: Mapping[str, object]) -> RollbackPla
     if not isinstance(target, Mapping) or not isinstance(requests, list):
         raise CorruptFile("a rollback plan names no instant to roll back")
     files: dict[str, tuple[str, ...]] = {}
+    shared: list[SharedLogs] = []
     for request in requests:
         names = [relative_path(store, str(path)) for path in request["filesToBeDeleted"]]
         partition = str(request["partitionPath"])
-        files[partition] = (*files.get(partition, ()), *names)
+        if names:
+            files[partition] = (*files.get(partition, ()), *names)
+        shared += _parse_shared(store, request)
     action = next((a for a in Action if a.value == target["action"]), Action.COMMIT)
     try:
         time = check_instant_time(str(target["commitTime"]))
     except InvalidInputError as error:
         raise CorruptFile(f"a rollback plan would undo {error}") from None
-    return RollbackPlan(time, action, files)
+    return RollbackPlan(time, action, files, tuple(shared))
+
+
+def _parse_shared(store: ObjectStore, request: Mapping[str, Any]) -> list[SharedLogs]:
+    """Return the logs of a request in which blocks are taken back, with what their names say of the slice."""
+    slices: dict[tuple[str, FileId, InstantTime], dict[str, int]] = {}
+    for path, size in (request.get("logBlocksToBeDeleted") or {}).items():
+        name = relative_path(store, str(path))
+        log = parse_log_file(name.rpartition("/")[2])
+        if log is not None:
+            slices.setdefault((name.rpartition("/")[0], log.file_id, log.instant), {})[name] = int(size)
+    return [SharedLogs(PartitionPath(p), f, i, sizes) for (p, f, i), sizes in slices.items()]
 
 
 def absolute_path(store: ObjectStore, name: str) -> str:

@@ -169,10 +169,15 @@ class TimelineStore:
         if self._store.info(f"{self._directory}/{name}") is None:
             raise InstantNotPending(f"instant {time} is no longer pending: another writer rolled it back")
 
-    def reopen(self, instant: Instant) -> None:
-        """Take a completed instant back to inflight (the first step of undoing it): it is invisible from here on."""
+    def reopen(self, instant: Instant, begun_as: Action | None = None) -> None:
+        """Take a completed instant back to inflight (the first step of undoing it): it is invisible from here on.
+
+        Args:
+            instant: the completed one.
+            begun_as: the action of its pending files where it is another (a compaction completes as a commit).
+        """
         check_transition(instant.action, State.COMPLETED, State.INFLIGHT)
-        self.start(instant.time, instant.action)
+        self.start(instant.time, begun_as or instant.action)
         self._store.delete([f"{self._directory}/{instant.file_name}"])
 
     def remove_pending(self, time: InstantTime, action: Action) -> None:
@@ -180,6 +185,11 @@ class TimelineStore:
         for state in (State.INFLIGHT, State.REQUESTED):
             name = instant_file_name(time, action, state, self._layout)
             self._store.delete([f"{self._directory}/{name}"])
+
+    def fall_back(self, time: InstantTime, action: Action) -> None:
+        """Take an inflight instant back to its plan; already there is fine."""
+        check_transition(action, State.INFLIGHT, State.REQUESTED)
+        self._store.delete([f"{self._directory}/{instant_file_name(time, action, State.INFLIGHT, self._layout)}"])
 
     def remove_files(self, files: Iterable[Instant]) -> None:
         """Remove timeline files: of deeds that the history has, or an inflight file on the way back; missing ones are fine."""

@@ -36,9 +36,18 @@ from lakefmt.timeline.view import Timeline
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType, WriteOperation, WriteStat
 from lakefmt.write.callbacks import SECRET_OPTIONS
 from lakefmt.write.request import WriteRequest
+from lakefmt.write.restore_run import finish_dead_restores
 from lakefmt.write.values import WriteContext, WriteStatus
 
-__all__ = ["LiveWrite", "abort_write", "begin_write", "commit_write", "rehearse_write", "undo_dead_writes"]
+__all__ = [
+    "LiveWrite",
+    "abort_write",
+    "begin_write",
+    "commit_write",
+    "open_for_writing",
+    "rehearse_write",
+    "undo_dead_writes",
+]
 
 _COMPACTIONS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 
@@ -70,7 +79,7 @@ def begin_write(
     """
     services = open_services(access, request.options)
     with services.lock.hold() as lease:
-        config = _open_for_writing(services)
+        config = open_for_writing(services)
         timeline = undo_dead_writes(services, config)
         state = TableState(config, timeline)
         schema = evolve(access.schema(state))
@@ -128,7 +137,13 @@ def _context(
     )
 
 
-def _open_for_writing(services: TableServices) -> TableConfig:
+def open_for_writing(services: TableServices) -> TableConfig:
+    """Return the properties of a table that may be written; drops its metadata table when the call asked for that.
+
+    Raises:
+        MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
+        UnsupportedFeature: the table has a feature that lakefmt does not write.
+    """
     store = services.access.store
     config = parse_table_config(recover_properties(store, durable=services.durable))
     if services.settings.values["hoodie.metadata.enable"] is True:
@@ -150,7 +165,8 @@ def undo_dead_writes(services: TableServices, config: TableConfig) -> Timeline:
     timeline_store = services.timeline(config)
     timeline = timeline_store.load()
     next_time = services.times_after(config, timeline)
-    changed = False
+    changed = finish_dead_restores(services, config, timeline)
+    timeline = timeline_store.load() if changed else timeline
     for pending in sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK):
         if pending.action is Action.COMPACTION and config.table_type is TableType.MERGE_ON_READ:
             continue  # logs go on top of it (spec 4.4)

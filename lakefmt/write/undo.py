@@ -1,17 +1,54 @@
-"""``table.rollback``: undo a pending instant, or the newest completed commit (effects)."""
+"""``table.rollback``: undo a pending instant, or the newest completed commit (effects).
+
+What an instant was going to do decides what undoing it means:
+
+* a write: its files go and it leaves the timeline;
+* a compaction or log compaction: its files go, its plan waits again; `withdraw` takes the plan away as well;
+* a clustering: its files and its plan go, as in Hudi; ``withdraw=False`` keeps the plan;
+* a clean that has begun may have deleted files already, so it is finished; one that only waits is withdrawn;
+* a rollback or restore that died is finished; a savepoint that is not complete goes.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from lakefmt.compaction.clean_run import finish_clean
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.services import open_services
+from lakefmt.filegroups.services import TableServices, open_services
 from lakefmt.filegroups.view import build_slices
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
-from lakefmt.timeline.rollback import RollbackPlan, plan_rollback_of, run_rollback
-from lakefmt.timeline.view import Timeline, build_timeline
-from lakefmt.values import CommitResult, InstantTime
+from lakefmt.timeline.bodies import BodyKind, decode_body
+from lakefmt.timeline.heartbeat import heartbeat_name
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakefmt.timeline.lock import Lease
+from lakefmt.timeline.machine import check_transition
+from lakefmt.timeline.rollback import (
+    KEEP_PLAN,
+    RollbackPlan,
+    carry_out,
+    finish_rollback,
+    plan_rollback_of,
+    run_rollback,
+)
+from lakefmt.timeline.savepoint import savepoints_of
+from lakefmt.timeline.view import build_timeline
+from lakefmt.values import CommitResult, InstantTime, WriteStat
+from lakefmt.write.conversation import open_for_writing
+from lakefmt.write.past import check_whole, state_without
+from lakefmt.write.restore_run import finish_restore
 
-__all__ = ["plan_undo", "rollback_instant"]
+__all__ = ["RollbackResult", "plan_undo", "rollback_instant"]
+
+_PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING})
+_FINISHED = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.SAVEPOINT})
+
+
+@dataclass(frozen=True)
+class RollbackResult(CommitResult):
+    """What a rollback did: ``instant`` is the rollback's own, or that of the service that was finished."""
+
+    plan: RollbackPlan | None = None
 
 
 def plan_undo(access: TableAccess, instant: str) -> RollbackPlan:
@@ -19,50 +56,50 @@ def plan_undo(access: TableAccess, instant: str) -> RollbackPlan:
 
     Raises:
         InstantNotFound: the timeline has no such instant.
-        StateError: it is completed and not the newest commit.
+        StateError: it is completed and not the newest commit, or what was before it is gone.
     """
     state = access.load()
     target = state.timeline.find(instant)
-    _check_may_go(state.timeline, target)
+    _check_may_go(access, state, target)
     return _plan(access, state, target)
 
 
-def _check_may_go(timeline: Timeline, target: Instant) -> None:
-    if target.action not in COMMIT_ACTIONS and target.is_completed:
-        raise StateError(f"{target} is a service that is done; only commits can be rolled back")
-    if target.is_completed and target != timeline.latest_commit:
-        raise StateError(f"{target} is not the newest commit: roll back newer ones first, or restore a savepoint")
-    if target.is_completed and any(i.action is Action.SAVEPOINT and i.time == target.time for i in timeline):
-        raise StateError(f"{target} is kept by a savepoint: delete the savepoint first")
-    if target.action is Action.COMPACTION:
-        raise UnsupportedFeature(f"{target}: Table.compact(abandon={target.time!r}) withdraws a pending compaction")
-    if target.action in (Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING, Action.SAVEPOINT):
-        raise UnsupportedFeature(f"{target}: a pending service is finished by the next write, not rolled back")
-
-
-def rollback_instant(access: TableAccess, instant: str, *, force: bool) -> CommitResult:
+def rollback_instant(access: TableAccess, instant: str, *, force: bool, withdraw: bool | None = None) -> RollbackResult:
     """Undo an instant; see ``Table.rollback``."""
     services = open_services(access)
     with services.lock.hold() as lease:
-        config = access.load_config()
-        timeline_store = services.timeline(config)
-        timeline = timeline_store.load()
-        target = timeline.find(instant)
-        _check_may_go(timeline, target)
+        config = open_for_writing(services)
+        state = TableState(config, services.timeline(config).load())
+        target = state.timeline.find(instant)
+        _check_may_go(access, state, target)
         if not target.is_completed and not force:
-            life = services.life_of(config, timeline, target)
-            if life.alive:
-                raise WriterActive(
-                    f"{target} belongs to a writer that may be alive ({life.reason}); force=True undoes it"
-                )
-        plan = _plan(access, TableState(config, timeline), target)
-        if target.is_completed:
-            _check_past_is_there(access, TableState(config, timeline), target)
+            _check_dead(services, state, target)
+        if target.action in _FINISHED:
+            return _end(services, state, target, lease)
+        plan = _plan(access, state, target)
         lease.check()
-        if target.is_completed:
-            timeline_store.reopen(target)
-        time = run_rollback(access.store, timeline_store, plan, services.times_after(config, timeline))
-    return CommitResult(InstantTime(time), action=Action.ROLLBACK.value)
+        if target.action in _PLANS or _is_clustering(services, state, target):
+            time = _undo_service(services, state, target, plan, withdraw)
+        else:
+            time = _undo(services, state, target, plan)
+    return RollbackResult(time, action=Action.ROLLBACK.value, plan=plan)
+
+
+# ------------------------------------------------------------------------------------------------------- what may go
+
+
+def _check_may_go(access: TableAccess, state: TableState, target: Instant) -> None:
+    if target.action is Action.INDEXING and not target.is_completed:
+        raise UnsupportedFeature(f"{target}: a pending indexing is finished or dropped by the engine that began it")
+    if not target.is_completed:
+        return
+    if target.action not in COMMIT_ACTIONS:
+        raise StateError(f"{target} is a service that is done; only commits can be rolled back")
+    if target != state.timeline.latest_commit:
+        raise StateError(f"{target} is not the newest commit: roll back newer ones first, or restore an older state")
+    if any(i.time == target.time for i in savepoints_of(state.timeline)):
+        raise StateError(f"{target} is kept by a savepoint: delete the savepoint first")
+    _check_past_is_there(access, state, target)
 
 
 def _check_past_is_there(access: TableAccess, state: TableState, target: Instant) -> None:
@@ -70,24 +107,126 @@ def _check_past_is_there(access: TableAccess, state: TableState, target: Instant
     left = TableState(state.config, build_timeline((i for i in state.timeline if i != target), state.timeline.layout))
     if target.time < (left.timeline.first_active or ""):
         raise StateError(f"{target} is the oldest commit of the active timeline: what was before it is archived")
-    for stat in access.commit_metadata(state, target).stats:
-        before = stat.prev_base_file or stat.prev_commit
-        if before in (None, "", "null", target.time):  # a log of version 8 or later names its own instant
-            continue
-        bases, logs = access.listing(state.config).files([stat.partition_path])
-        slices = build_slices(bases, logs, left.timeline, {})
-        if not any(piece.file_id == stat.file_id for piece in slices):
+    commit = access.commit_metadata(state, target)
+    groups = {(stat.partition_path, stat.file_id) for stat in commit.stats if _had_a_past(stat, target)}
+    groups |= {(partition, one) for partition, ids in commit.replaced_file_ids.items() for one in ids}
+    if groups:
+        bases, logs = access.listing(state.config).files(sorted({partition for partition, _ in groups}))
+        present = {(s.partition, s.file_id) for s in build_slices(bases, logs, left.timeline, {})}
+        lost = sorted(groups - present)
+        if lost:
             raise StateError(
-                f"{target} cannot be rolled back: the file slice of {stat.file_id} before it was cleaned away; "
+                f"{target} cannot be rolled back: the file slice of {lost[0][1]} before it was cleaned away; "
                 "write the rows you want instead"
             )
+    check_whole(access, state, state_without(access, state, [target]), f"{target} cannot be rolled back")
+
+
+def _had_a_past(stat: WriteStat, target: Instant) -> bool:
+    before = stat.prev_base_file or stat.prev_commit
+    # A log of version 8 or later names its own instant.
+    return before not in (None, "", "null", target.time)
+
+
+def _check_dead(services: TableServices, state: TableState, target: Instant) -> None:
+    """Refuse while the instant's writer may be alive; a plan that nobody carries out has none."""
+    beats = services.access.store.info(heartbeat_name(target.time)) is not None
+    if target.state is State.REQUESTED and not beats and target.action in (*_PLANS, Action.CLEAN):
+        return
+    life = services.life_of(state.config, state.timeline, target)
+    if life.alive:
+        raise WriterActive(f"{target} belongs to a writer that may be alive ({life.reason}); force=True undoes it")
+
+
+def _is_clustering(services: TableServices, state: TableState, target: Instant) -> bool:
+    """Tell whether a pending replacecommit is a clustering of version 6, by its plan."""
+    if target.action is not Action.REPLACE_COMMIT or target.is_completed:
+        return False
+    requested = next((f for f in state.timeline.files_of(target) if f.state is State.REQUESTED), None)
+    body = b"" if requested is None else services.timeline(state.config).read_body(requested)
+    if requested is None or not body:
+        return False
+    return decode_body(BodyKind.REQUESTED_REPLACE, body, what=requested.file_name).get("clusteringPlan") is not None
+
+
+# ------------------------------------------------------------------------------------------------------------ undoing
 
 
 def _plan(access: TableAccess, state: TableState, target: Instant) -> RollbackPlan:
     layout = state.timeline.layout
-    if not target.is_completed:
+    if target.action in _FINISHED:
+        return RollbackPlan(target.time, target.action)
+    if not target.is_completed and target.action not in _PLANS:
         return plan_rollback_of(access.store, target, layout)
-    # Its markers are gone: the listing tells, whatever other engines left; logs that other instants name are in its stats.
+    # Its markers are gone, or may be: the listing tells, whatever other engines left; logs that other instants name are
+    # in its stats.
     files = [o.name for o in access.store.list() if not o.name.startswith(".hoodie/")]
-    logs = [stat.path for stat in access.commit_metadata(state, target).stats if stat.log_files]
+    if not target.is_completed:
+        return plan_rollback_of(access.store, target, layout, files)
+    logs = {stat.path for stat in access.commit_metadata(state, target).stats if stat.log_files}
+    groups = {path.rpartition("/")[0] for path in logs}
+    # Commands that were put behind them are in other logs of the slice.
+    logs |= {name for name in files if ".log." in name and name.rpartition("/")[0] in groups}
     return plan_rollback_of(access.store, target, layout, files, logs)
+
+
+def _undo(services: TableServices, state: TableState, target: Instant, plan: RollbackPlan) -> InstantTime:
+    timeline_store = services.timeline(state.config)
+    if target.is_completed:
+        timeline_store.reopen(target)
+    return run_rollback(services.access.store, timeline_store, plan, services.times_after(state.config, state.timeline))
+
+
+def _undo_service(
+    services: TableServices, state: TableState, target: Instant, plan: RollbackPlan, withdraw: bool | None
+) -> InstantTime | None:
+    """Take back what a pending service wrote; its plan waits again, or goes.
+
+    A plan that stays needs no rollback on the timeline: files of a pending instant count nowhere, and whoever carries the
+    plan out removes what is left of them.
+    """
+    keeps = target.action in KEEP_PLAN if withdraw is None else not withdraw
+    store, timeline_store = services.access.store, services.timeline(state.config)
+    if keeps and target.state is State.REQUESTED:
+        raise StateError(f"{target} has written nothing yet; withdraw=True takes its plan off the timeline")
+    if not keeps and target.action is Action.COMPACTION:
+        _check_nothing_on_top(services, state, target)
+    if keeps and target.action not in KEEP_PLAN:
+        carry_out(store, plan, target.time)
+        check_transition(Action.CLUSTERING, State.INFLIGHT, State.REQUESTED)
+        timeline_store.remove_files(f for f in state.timeline.files_of(target) if f.state is State.INFLIGHT)
+        store.delete([heartbeat_name(target.time)])
+        return None
+    time = run_rollback(store, timeline_store, plan, services.times_after(state.config, state.timeline))
+    if not keeps:
+        timeline_store.remove_pending(target.time, target.action)
+    return time
+
+
+def _check_nothing_on_top(services: TableServices, state: TableState, target: Instant) -> None:
+    """Refuse to withdraw a compaction of version 6 on which logs lie: other engines find their slice by its plan."""
+    if state.timeline.layout > 1:
+        return
+    _, logs = services.access.listing(state.config).files(None)
+    above = [log.path for log in logs if log.instant == target.time]
+    if above:
+        raise StateError(f"{target} cannot be withdrawn: {above[0]} lies on top of it; carry the compaction out")
+
+
+def _end(services: TableServices, state: TableState, target: Instant, lease: Lease) -> RollbackResult:
+    """Bring a service that died to an end: forward where it may have deleted something, back where it has not."""
+    store, config = services.access.store, state.config
+    timeline_store = services.timeline(config)
+    plan = RollbackPlan(target.time, target.action)
+    if target.action is Action.SAVEPOINT or (target.action is Action.CLEAN and target.state is State.REQUESTED):
+        timeline_store.remove_pending(target.time, target.action)
+        store.delete([heartbeat_name(target.time)])
+        return RollbackResult(None, action=target.action.value, plan=plan)
+    if target.action is Action.CLEAN:
+        finish_clean(services, config, target, lease)
+    elif target.action is Action.ROLLBACK:
+        next_time = services.times_after(config, state.timeline)
+        finish_rollback(store, timeline_store, state.timeline, target, next_time)
+    else:
+        finish_restore(services, config, state.timeline, target, lease)
+    return RollbackResult(target.time, action=target.action.value, plan=plan)

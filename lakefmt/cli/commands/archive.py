@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from lakefmt.cli.asking import carry_out_plan, dry_run_option, yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
-from lakefmt.cli.progress import progress
 from lakefmt.cli.results import say_json
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ __all__ = ["archive"]
 @click.command(short_help="Move old instants into the history, where reads still find them.")
 @table_argument
 @click.option("--keep", type=click.IntRange(1), help="Completed commits that stay active; default: 20.")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
-@click.option("--plan", "only_plan", is_flag=True, help="Show what would be moved, and end.")
+@yes_option
+@dry_run_option
 @table_options
 def archive(
     table: str,
@@ -37,23 +36,24 @@ def archive(
 
     What a pending write, a savepoint, the last clean or a replacecommit with files left needs stays active.
     """
-    from lakefmt.errors import StateError
-
     asked: dict[str, object] = {}
     if keep is not None:
         asked = {"hoodie.keep.min.commits": keep, "hoodie.keep.max.commits": max(30, keep + 1)}
     opened = open_for(table, options, storage_options)
     plan = opened.archive(dry_run=True, options=asked).plan
-    if not as_json:
-        click.echo(str(plan))
-    if only_plan or not plan.instants:
-        if as_json:
-            say_json({"plan": _plan_as_json(plan), "done": False})
+    result = carry_out_plan(
+        "archive",
+        "archived",
+        plan,
+        lambda: opened.archive(options=asked),
+        as_json=as_json,
+        only_plan=only_plan,
+        yes=yes,
+        shown=lambda: {"plan": _plan_as_json(plan), "done": False},
+        is_empty=not plan.instants,
+    )
+    if result is None:
         return
-    if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
-        raise StateError("nothing was archived: it takes your yes, or --yes")
-    with progress("archive"):
-        result = opened.archive(options=asked)
     if as_json:
         say_json({"plan": _plan_as_json(result.plan), "done": True})
     else:

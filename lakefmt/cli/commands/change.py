@@ -1,9 +1,8 @@
-"""`lakefmt write`, `lakefmt delete` and `lakefmt rollback`: a table changes."""
+"""`lakefmt write` and `lakefmt delete`: a table changes."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,18 +10,15 @@ import click
 
 from lakefmt.cli.options import Pair, as_mapping, open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
-from lakefmt.cli.results import result_as_json, say_json, say_result
-from lakefmt.cli.units import printable
+from lakefmt.cli.results import say_result
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefmt.cli.inputs import Source
     from lakefmt.table import Table
-    from lakefmt.timeline.rollback import RollbackPlan
-    from lakefmt.values import CommitResult
 
-__all__ = ["delete", "rollback", "write"]
+__all__ = ["delete", "write"]
 
 _FORMAT = click.Choice(["parquet", "csv", "jsonl"])
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -230,59 +226,3 @@ def _keys_of_file(table: Table, source: Source) -> pa.Table:
     kinds = pa.schema([table.schema.field(name) for name in names])
     batches = list(open_batches([source], kinds))
     return pa.Table.from_batches(batches) if batches else kinds.empty_table()
-
-
-@click.command(short_help="Undo an instant.")
-@table_argument
-@click.argument("instant")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
-@click.option("--plan", "only_plan", is_flag=True, help="Show what would be done, and end.")
-@click.option("--force", is_flag=True, help="Also when the writer of a pending instant may still be alive.")
-@table_options
-def rollback(
-    table: str,
-    as_json: bool,
-    options: Mapping[str, str],
-    storage_options: Mapping[str, object],
-    instant: str,
-    yes: bool,
-    only_plan: bool,
-    force: bool,
-) -> None:
-    """Undo a pending INSTANT of TABLE, or its newest commit (`latest`): the plan is shown, then you are asked."""
-    from lakefmt.errors import StateError
-    from lakefmt.write.undo import plan_undo
-
-    opened = open_for(table, options, storage_options)
-    if instant == "latest":
-        instant = opened.snapshot().instant or instant
-    plan = plan_undo(opened.access, instant)
-    if not as_json:
-        _show_plan(plan)
-    if only_plan:
-        if as_json:
-            say_json({"plan": _plan_as_json(plan)})
-        return
-    if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
-        raise StateError("nothing was rolled back: it takes your yes, or --yes")
-    _say_rollback(plan, opened.rollback(instant, force=force), as_json)
-
-
-def _show_plan(plan: RollbackPlan) -> None:
-    title, *names = str(plan).split("\n")
-    click.echo("\n".join([title, *(f"  {printable(name)}" for name in names)]))
-
-
-def _say_rollback(plan: RollbackPlan, result: CommitResult, as_json: bool) -> None:
-    if as_json:
-        say_json({"plan": _plan_as_json(plan), "result": result_as_json(result)})
-    else:
-        click.echo(f"rolled back {plan.target}: {plan.num_files} files deleted, by rollback {result.instant}")
-
-
-def _plan_as_json(plan: RollbackPlan) -> dict[str, object]:
-    return {
-        "target": plan.target,
-        "action": plan.action.value,
-        "files": [name for names in plan.files.values() for name in names],
-    }

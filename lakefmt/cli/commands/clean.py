@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from lakefmt.cli.asking import carry_out_plan, dry_run_option, yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
-from lakefmt.cli.progress import progress
 from lakefmt.cli.results import say_json
-from lakefmt.cli.units import printable
 
 if TYPE_CHECKING:
     from lakefmt.compaction import CleanPlan
@@ -25,8 +23,8 @@ __all__ = ["clean"]
 @click.option("--retain-versions", type=click.IntRange(1), help="Keep so many file slices per file group.")
 @click.option("--retain-hours", type=click.IntRange(1), help="Keep the states of so many hours readable.")
 @click.option("--schedule", is_flag=True, help="Only put the plan on the timeline.")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
-@click.option("--plan", "only_plan", is_flag=True, help="Show what would be deleted, and end.")
+@yes_option
+@dry_run_option
 @table_options
 def clean(
     table: str,
@@ -44,22 +42,22 @@ def clean(
 
     The plan is shown first, then you are asked. Without --retain-… the table's settings decide (10 commits).
     """
-    from lakefmt.errors import StateError
-
     asked = _rules(retain_commits, retain_versions, retain_hours)
     opened = open_for(table, options, storage_options)
     plan = opened.clean(dry_run=True, options=asked).plan
-    if not as_json:
-        title, *files = str(plan).split("\n")
-        click.echo("\n".join([title, *(f"  {printable(name.strip())}" for name in files)]))
-    if only_plan or not plan.num_files:
-        if as_json:
-            say_json({"plan": _plan_as_json(plan), "instant": None})
+    result = carry_out_plan(
+        "clean",
+        "cleaned",
+        plan,
+        lambda: opened.clean(schedule=schedule, options=asked),
+        as_json=as_json,
+        only_plan=only_plan,
+        yes=yes,
+        shown=lambda: {"plan": _plan_as_json(plan), "instant": None},
+        is_empty=not plan.num_files,
+    )
+    if result is None:
         return
-    if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
-        raise StateError("nothing was cleaned: it takes your yes, or --yes")
-    with progress("clean"):
-        result = opened.clean(schedule=schedule, options=asked)
     if as_json:
         say_json({"plan": _plan_as_json(result.plan), "instant": result.instant, "deleted": result.files_deleted})
     elif schedule:

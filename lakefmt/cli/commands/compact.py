@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from lakefmt.cli.asking import carry_out_plan, dry_run_option, yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import say_json
-from lakefmt.cli.units import printable
 
 if TYPE_CHECKING:
     from lakefmt.compaction import CompactionPlan, CompactionResult
@@ -25,8 +24,8 @@ __all__ = ["compact"]
 @click.option("--run", metavar="INSTANT", help="Only carry out the plan that waits at INSTANT, whoever made it.")
 @click.option("--abandon", metavar="INSTANT", help="Only withdraw the plan that waits at INSTANT.")
 @click.option("--verify", is_flag=True, help="Compare every new file with its slice before anything becomes visible.")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
-@click.option("--plan", "only_plan", is_flag=True, help="Show what would be merged, and end.")
+@yes_option
+@dry_run_option
 @table_options
 def compact(
     table: str,
@@ -46,25 +45,28 @@ def compact(
     """
     if sum((schedule, run is not None, abandon is not None, only_plan)) > 1:
         raise click.UsageError("give one of --schedule, --run, --abandon and --plan")
-    from lakefmt.errors import StateError
-
     opened = open_for(table, options, storage_options)
     if abandon is not None:
         opened.compact(abandon=abandon)
         say_json({"abandoned": abandon}) if as_json else click.echo(f"compaction {abandon} is withdrawn")
         return
-    plan = None if run is not None else opened.compact(dry_run=True).plan
-    if plan is not None and not as_json:
-        click.echo("\n".join(printable(line) for line in str(plan).split("\n")))
-    if only_plan:
-        if as_json and plan is not None:
-            say_json({"plan": _plan_as_json(plan), "instant": None})
+    if run is not None:
+        with progress("compact"):
+            _say(opened.compact(run=run, verify=verify), schedule=False, as_json=as_json)
         return
-    if not (yes or run is not None or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
-        raise StateError("nothing was compacted: it takes your yes, or --yes")
-    with progress("compact"):
-        result = opened.compact(schedule=schedule, run=run, verify=verify)
-    _say(result, schedule=schedule, as_json=as_json)
+    plan = opened.compact(dry_run=True).plan
+    result = carry_out_plan(
+        "compact",
+        "compacted",
+        plan,
+        lambda: opened.compact(schedule=schedule, verify=verify),
+        as_json=as_json,
+        only_plan=only_plan,
+        yes=yes,
+        shown=lambda: {"plan": _plan_as_json(plan), "instant": None},
+    )
+    if result is not None:
+        _say(result, schedule=schedule, as_json=as_json)
 
 
 def _say(result: CompactionResult, *, schedule: bool, as_json: bool) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from lakefmt.cli.asking import carry_out_plan, dry_run_option, yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
-from lakefmt.cli.progress import progress
 from lakefmt.cli.results import say_json
-from lakefmt.cli.units import printable
 
 if TYPE_CHECKING:
     from lakefmt.write.upgrade_plan import UpgradePlan
@@ -22,8 +20,8 @@ __all__ = ["upgrade"]
 @click.command(short_help="Turn a table into one of a newer version.")
 @table_argument
 @click.option("--to", "version", type=click.Choice(["8", "9"]), required=True, help="The table version wanted.")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
-@click.option("--plan", "only_plan", is_flag=True, help="Show what would be done, and end.")
+@yes_option
+@dry_run_option
 @table_options
 def upgrade(
     table: str,
@@ -39,22 +37,23 @@ def upgrade(
     Programs that know only the old version cannot read the table afterwards. A metadata table is dropped with
     `--option hoodie.metadata.enable=false`.
     """
-    from lakefmt.errors import StateError
     from lakefmt.write.upgrade import upgrade_table
 
     access = open_for(table, options, storage_options).access
     plan = upgrade_table(access, version, dry_run=True)
-    if not as_json:
-        title, *deeds = str(plan).split("\n")
-        click.echo("\n".join([title, *(f"  {printable(deed)}" for deed in deeds)]))
-    if only_plan or plan.is_empty:
-        if as_json:
-            say_json({"plan": _plan_as_json(plan), "done": False})
+    done = carry_out_plan(
+        "upgrade",
+        "upgraded",
+        plan,
+        lambda: upgrade_table(access, version),
+        as_json=as_json,
+        only_plan=only_plan,
+        yes=yes,
+        shown=lambda: {"plan": _plan_as_json(plan), "done": False},
+        is_empty=plan.is_empty,
+    )
+    if done is None:
         return
-    if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
-        raise StateError("nothing was upgraded: it takes your yes, or --yes")
-    with progress("upgrade"):
-        done = upgrade_table(access, version)
     if as_json:
         say_json({"plan": _plan_as_json(done), "done": True})
     else:
