@@ -306,6 +306,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured("hoodie.archive.automatic", _bool, True, "archive after a commit when the timeline is too long"),
     _honoured("hoodie.keep.min.commits", int, 20, "completed commits that an archive step leaves active", minimum=1),
     _honoured("hoodie.keep.max.commits", int, 30, "completed commits beyond which an archive step is due", minimum=2),
+    _refused("hoodie.archive.beyond.savepoint", "commits behind a savepoint stay active: a restore needs them"),
     _refused("hoodie.datasource.hive_sync.enable", "no catalogue is kept in step"),
     _refused("hoodie.datasource.meta.sync.enable", "no catalogue is kept in step"),
     _refused("hoodie.meta.sync.client.tool.class", "no catalogue is kept in step"),

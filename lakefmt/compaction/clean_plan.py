@@ -18,7 +18,16 @@ from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant, format_instant_tim
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
-__all__ = ["CleanPlan", "CleanPolicy", "CleanRules", "Needs", "earliest_to_retain", "is_needed", "plan_clean"]
+__all__ = [
+    "CleanPlan",
+    "CleanPolicy",
+    "CleanRules",
+    "GroupKey",
+    "Needs",
+    "earliest_to_retain",
+    "is_needed",
+    "plan_clean",
+]
 
 GroupKey = tuple[PartitionPath, FileId]
 

@@ -13,7 +13,15 @@ from datetime import UTC
 from time import perf_counter
 from typing import Any
 
-from lakefmt.compaction.clean_plan import CleanPlan, CleanPolicy, CleanRules, Needs, earliest_to_retain, plan_clean
+from lakefmt.compaction.clean_plan import (
+    CleanPlan,
+    CleanPolicy,
+    CleanRules,
+    GroupKey,
+    Needs,
+    earliest_to_retain,
+    plan_clean,
+)
 from lakefmt.compaction.clean_records import (
     FLOOR,
     SAVEPOINTS_SEEN,
@@ -28,14 +36,15 @@ from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.services import TableServices, open_services, request_service
 from lakefmt.filegroups.view import all_slices, build_slices
+from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.table_config import TableConfig, check_writable
 from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body, encode_body
 from lakefmt.timeline.consumers import consumed_until
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.lock import Lease
-from lakefmt.timeline.savepoint import parse_savepoint, savepoints_of
-from lakefmt.values import FileId, InstantTime, PartitionPath
+from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
 
 __all__ = ["CleanResult", "clean_rules", "finish_clean", "plan_clean_of", "planned_groups", "run_clean"]
 
@@ -220,12 +229,33 @@ def _needs(services: TableServices, state: TableState) -> Needs:
 
 
 def _saved(access: TableAccess, state: TableState) -> set[str]:
-    """Return the files that savepoints name."""
+    """Return the files that savepoints name, and those that a restore to them will want besides."""
     saved: set[str] = set()
     for instant in savepoints_of(state.timeline):
         record = decode_body(BodyKind.SAVEPOINT_METADATA, access.read_body(state, instant), what=instant.file_name)
-        saved.update(parse_savepoint(instant.time, record, instant.file_name).files)
+        kept = parse_savepoint(instant.time, record, instant.file_name)
+        saved.update(kept.files)
+        if state.config.table_type is TableType.MERGE_ON_READ:
+            saved.update(_compacted_since(access, state, kept))
     return saved
+
+
+def _compacted_since(access: TableAccess, state: TableState, kept: Savepoint) -> Iterable[str]:
+    """Yield base files of compactions that were pending when a savepoint was made: a restore to it leaves them."""
+    bases: dict[GroupKey, str] = {}
+    for path in kept.files:
+        partition, _, name = path.rpartition("/")
+        base, log = parse_base_file(name), parse_log_file(name)
+        if log is not None:
+            bases.setdefault((PartitionPath(partition), log.file_id), "")
+        elif base is not None:
+            bases[PartitionPath(partition), base.file_id] = base.instant
+    for instant in state.timeline.commits:
+        if instant.action is not Action.COMMIT or instant.time > kept.instant:
+            continue
+        for stat in access.commit_metadata(state, instant).stats:
+            if bases.get((stat.partition_path, stat.file_id), instant.time) < instant.time:
+                yield stat.path
 
 
 def planned_groups(services: TableServices, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:

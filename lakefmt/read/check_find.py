@@ -139,7 +139,7 @@ def _stuck(facts: TableFacts) -> Iterator[Finding]:
         is_service = instant.action in _RESUMED or instant.time in facts.planned
         if (is_service and instant.state is State.REQUESTED) or _lives(facts, instant.time):
             continue
-        is_ours = not is_service and instant.action is not Action.RESTORE
+        is_ours = not is_service or instant.action is Action.SAVEPOINT
         steps: tuple[Step, ...] = (UndoWrites((instant.time,)),) if is_ours else ()
         yield Finding(
             Kind.STUCK_INSTANT,
@@ -162,7 +162,9 @@ def _way_out(instant: Instant, is_ours: bool) -> str:
         return "clean the table: the next clean finishes this one"
     if not is_ours:
         return "finish it with the engine that made it"
-    return "finish the rollback" if instant.action is Action.ROLLBACK else "roll it back"
+    if instant.action in (Action.ROLLBACK, Action.RESTORE):
+        return f"finish the {instant.action.value}"
+    return "roll it back"
 
 
 def _lives(facts: TableFacts, time: InstantTime) -> bool:

@@ -6,7 +6,7 @@ What an instant was going to do decides what undoing it means:
 * a compaction or log compaction: its files go, its plan waits again; `withdraw` takes the plan away as well;
 * a clustering: its files and its plan go, as in Hudi; ``withdraw=False`` keeps the plan;
 * a clean that has begun may have deleted files already, so it is finished; one that only waits is withdrawn;
-* a rollback or restore that died is finished; a savepoint that is not complete goes.
+* a rollback or restore that died is finished. (A savepoint that died has its commit's time: the next write removes it.)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from lakefmt.write.restore_run import finish_restore
 __all__ = ["RollbackResult", "plan_undo", "rollback_instant"]
 
 _PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING})
-_FINISHED = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.SAVEPOINT})
+_FINISHED = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _end(services: TableServices, state: TableState, target: Instant, lease: Lea
     store, config = services.access.store, state.config
     timeline_store = services.timeline(config)
     plan = RollbackPlan(target.time, target.action)
-    if target.action is Action.SAVEPOINT or (target.action is Action.CLEAN and target.state is State.REQUESTED):
+    if target.action is Action.CLEAN and target.state is State.REQUESTED:
         timeline_store.remove_pending(target.time, target.action)
         store.delete([heartbeat_name(target.time)])
         return RollbackResult(None, action=target.action.value, plan=plan)
