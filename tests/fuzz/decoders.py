@@ -8,6 +8,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 
@@ -36,14 +37,17 @@ from lakefmt.formats.properties import check_table_checksum, decode_properties
 from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table_config import parse_table_config
-from lakefmt.timeline.bodies import body_kind, decode_body, decode_commit_rows
+from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
 from lakefmt.timeline.commit import decode_commit
 from lakefmt.timeline.history import HistoryStore
 from lakefmt.timeline.history_logs import LogArchive
 from lakefmt.timeline.history_plan import decode_manifest, parse_manifest_name
-from lakefmt.timeline.instant import Action, State, parse_instant_file, parse_instant_time
+from lakefmt.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
 from lakefmt.timeline.markers import list_marked, marker_directory
 from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
+from lakefmt.timeline.restore_plan import RestorePlan, parse_restore_record, restore_record
+from lakefmt.timeline.rollback import choose_logs, scan_logs
+from lakefmt.timeline.savepoint import parse_savepoint, savepoint_record
 from lakefmt.timeline.view import timeline_from_names
 from lakefmt.values import InstantTime
 from tests.fuzz.seeds import (
@@ -167,6 +171,21 @@ def decode_markers(data: bytes) -> None:
     list_marked(store, time)
 
 
+def decode_savepoint(data: bytes) -> None:
+    time = InstantTime("20260101000000000")
+    str(parse_savepoint(time, decode_body(BodyKind.SAVEPOINT_METADATA, data, what="a savepoint"), "a savepoint"))
+
+
+def decode_restore(data: bytes) -> None:
+    parse_restore_record(decode_body(BodyKind.RESTORE_PLAN, data, what="a restore"), "a restore")
+
+
+def decode_logs_of_an_instant(data: bytes) -> None:
+    store = MemoryStore()
+    store.put(".f-0_20260101000000000.log.1_0-0-0", data)
+    choose_logs(scan_logs(store, [".f-0_20260101000000000.log.1_0-0-0"]), InstantTime("20260102000000000"))
+
+
 def decode_bloom_text(data: bytes, type_code: str | None) -> None:
     bloom = decode_bloom_filter(data, type_code)
     bloom.contains(_KEYS)
@@ -231,6 +250,11 @@ def decode_row_as(schema: bytes) -> None:
 # --------------------------------------------------------------------------------------------------------- the register
 
 _ZEROTH = "00000000-0000-0000-0000-000000000000-0_0-1-2_20260101000000000.parquet"
+_MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
+_RESTORE = RestorePlan(
+    InstantTime("20260101000000000"),
+    instants=(Instant(InstantTime("20260102000000000"), Action.COMMIT, State.COMPLETED),),
+)
 _PROPERTIES = whole(
     stored("v6_cow_archived_0150", ".hoodie/hoodie.properties"),
     stored("v8_cow_evolved_102", ".hoodie/hoodie.properties"),
@@ -372,6 +396,25 @@ DECODERS: tuple[Decoder, ...] = (
         ("timeline.markers.list_marked",),
         decode_markers,
         {"two": f"{marker_name(_ZEROTH, 'CREATE')}\n{marker_name('p/' + _ZEROTH, 'MERGE')}\n".encode()},
+        refuses=False,
+    ),
+    Decoder(
+        "savepoint",
+        ("timeline.savepoint.parse_savepoint",),
+        decode_savepoint,
+        {"ours": encode_body(BodyKind.SAVEPOINT_METADATA, savepoint_record("ann", "why", _MOMENT, {"p": (_ZEROTH,)}))},
+    ),
+    Decoder(
+        "restore",
+        ("timeline.restore_plan.parse_restore_record",),
+        decode_restore,
+        {"ours": encode_body(BodyKind.RESTORE_PLAN, restore_record(_RESTORE))},
+    ),
+    Decoder(
+        "logs of an instant",
+        ("timeline.rollback.scan_logs",),
+        decode_logs_of_an_instant,
+        whole(stored("v8_mor_archived_120", "log.1_1-901-1431")),
         refuses=False,
     ),
     *(
