@@ -28,7 +28,9 @@ def state_without(access: TableAccess, state: TableState, undone: Iterable[Insta
     return TableState(state.config, timeline_without(known.timeline, undone), known.history)
 
 
-def check_whole(access: TableAccess, now: TableState, then: TableState, what: str) -> list[FileSlice]:
+def check_whole(
+    access: TableAccess, now: TableState, then: TableState, what: str, *, waiting: bool = True
+) -> list[FileSlice]:
     """Return the file slices of a past state.
 
     Args:
@@ -36,6 +38,8 @@ def check_whole(access: TableAccess, now: TableState, then: TableState, what: st
         now: the table as it is: its cleans are asked.
         then: the past state, from :func:`state_without`.
         what: what cannot be done without it, for the error.
+        waiting: whether cleans count that only wait; False where the state becomes the newest at once, of which no
+            clean of ours takes anything.
 
     Raises:
         StateError: a clean has removed one of its files, or a pending one is going to.
@@ -45,7 +49,8 @@ def check_whole(access: TableAccess, now: TableState, then: TableState, what: st
     present = {base.path for base in bases} | {log.path for log in logs}
     doubtful: dict[str, Instant] = {}
     for partition, names in removed.items():
-        gone = {join_path(partition, name): clean for name, clean in names.items()}
+        counting = {n: c for n, c in names.items() if waiting or c.state is not State.REQUESTED}
+        gone = {join_path(partition, name): clean for name, clean in counting.items()}
         doubtful |= {path: clean for path, clean in gone.items() if path not in present or not clean.is_completed}
         missing = [ObjectInfo(path, 0) for path in gone if path not in present]
         past_bases, past_logs = parse_files(partition, missing)

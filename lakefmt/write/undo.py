@@ -119,7 +119,8 @@ def _check_past_is_there(access: TableAccess, state: TableState, target: Instant
                 f"{target} cannot be rolled back: the file slice of {lost[0][1]} before it was cleaned away; "
                 "write the rows you want instead"
             )
-    check_whole(access, state, state_without(access, state, [target]), f"{target} cannot be rolled back")
+    then = state_without(access, state, [target])
+    check_whole(access, state, then, f"{target} cannot be rolled back", waiting=False)
 
 
 def _had_a_past(stat: WriteStat, target: Instant) -> bool:

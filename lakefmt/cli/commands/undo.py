@@ -170,18 +170,19 @@ def delete(
     yes: bool,
     only_plan: bool,
 ) -> None:
-    """Delete the savepoint of commit INSTANT of TABLE: the next clean may take its files."""
+    """Delete the savepoint of commit INSTANT of TABLE (`latest`: the newest): the next clean may take its files."""
     from lakefmt.errors import InstantNotFound
 
     opened = open_for(table, options, storage_options)
-    found = next((one for one in opened.savepoints() if one.instant == instant), None)
+    there = opened.savepoints()
+    found = next((one for one in reversed(there) if instant in (one.instant, "latest")), None)
     if found is None:
         raise InstantNotFound(f"no savepoint keeps {instant}; `lakefmt savepoint list` shows those there are")
     carry_out_plan(
         "savepoint",
         "deleted",
         f"delete {found}",
-        lambda: opened.delete_savepoint(instant),
+        lambda: opened.delete_savepoint(found.instant),
         as_json=as_json,
         only_plan=only_plan,
         yes=yes,
@@ -192,7 +193,7 @@ def delete(
     if as_json:
         say_json({"savepoint": _savepoint_as_json(found), "done": True})
     else:
-        click.echo(f"{instant} is kept no longer")
+        click.echo(f"{found.instant} is kept no longer")
 
 
 def _savepoint_as_json(one: Savepoint) -> dict[str, object]:
