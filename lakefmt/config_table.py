@@ -180,8 +180,49 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.write.concurrency.mode",
         _text,
         "single_writer",
-        "one writer at a time; a second one is refused while the first is alive",
-        choices=("single_writer",),
+        "`single_writer`: one writer at a time, a second one is refused while the first is alive; "
+        "`optimistic_concurrency_control`: writers work side by side, and what cannot stand beside a commit that was "
+        "faster is done again; `non_blocking_concurrency_control` is refused: it needs a bucket index",
+        choices=("single_writer", "optimistic_concurrency_control", "non_blocking_concurrency_control"),
+    ),
+    _honoured(
+        "hoodie.clean.failed.writes.policy",
+        _text,
+        None,
+        "what a write does about those that died; `eager` and `lazy`: undoes them, `never`: leaves them to "
+        "`table.rollback`. Unset: `eager` with a single writer, else `lazy`; `eager` is refused beside other writers",
+        choices=("eager", "lazy", "never"),
+    ),
+    _alias("hoodie.cleaner.policy.failed.writes", "hoodie.clean.failed.writes.policy"),
+    _honoured(
+        "hoodie.write.num.retries.on.conflict.failures",
+        int,
+        None,
+        "how often a write that lost against another one is done again, from the look-up of its keys on, before "
+        "`CommitConflict` is raised; unset: 20 times beside other writers, never with a single one",
+        minimum=0,
+    ),
+    _honoured(
+        "hoodie.write.lock.conflict.resolution.strategy",
+        _text,
+        None,
+        "`SimpleConcurrentFileWritesConflictResolutionStrategy` or `PreferWriterConflictResolutionStrategy`, by Hudi's "
+        "class name: lakefmt's own rules keep what both promise; others are refused",
+    ),
+    _honoured(
+        "hoodie.write.concurrency.early.conflict.detection.enable",
+        _bool,
+        False,
+        "look before the files are written whether another writer is at the same file groups, or was",
+    ),
+    _inert("hoodie.write.concurrency.early.conflict.check.commit.conflict", "early detection always asks the timeline"),
+    _inert("hoodie.write.concurrency.early.conflict.detection.strategy", "there is one way: by direct markers"),
+    _honoured(
+        "lakefmt.write.services.background",
+        _bool,
+        False,
+        "threads of this process compact, clean or archive beside the writer: the failed writes policy is then `lazy`, "
+        "and `eager` is refused",
     ),
     _honoured("hoodie.write.lock.wait_time_ms", int, 60000, "longest wait for the table lock", minimum=0),
     _honoured("hoodie.client.heartbeat.interval_in_ms", int, 60000, "time between two signs of life", minimum=10),

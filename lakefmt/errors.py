@@ -39,7 +39,7 @@ command line. Messages say what happened, to which instant or file, and what to 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "AlreadyExistsError",
@@ -91,10 +91,45 @@ class ConflictError(LakefmtError):
     kind = "conflict"
 
 
+_SAID_OF_A_CONFLICT = ("rival", "writer", "file_groups", "partitions", "advice", "can_rebase")
+
+
 class CommitConflict(ConflictError):
-    """A commit that completed meanwhile changed the same file groups."""
+    """This write and what happened meanwhile cannot both stand; nothing of this write is visible.
+
+    Attributes:
+        rival: requested time of the other instant; None when it is not one instant that is in the way.
+        writer: who wrote it, as far as it said so.
+        file_groups: (partition, file id) of what both touched.
+        partitions: where they met, when not in file groups.
+        advice: the choice that would have avoided it.
+        can_rebase: True when the same write, begun again on the newest state, may succeed.
+    """
 
     kind = "commit_conflict"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rival: str | None = None,
+        writer: str | None = None,
+        file_groups: tuple[tuple[str, str], ...] = (),
+        partitions: tuple[str, ...] = (),
+        advice: str = "",
+        can_rebase: bool = True,
+    ) -> None:
+        super().__init__(message)
+        self.rival = rival
+        self.writer = writer
+        self.file_groups = file_groups
+        self.partitions = partitions
+        self.advice = advice
+        self.can_rebase = can_rebase
+
+    def __reduce__(self) -> tuple[object, ...]:
+        said = {name: getattr(self, name) for name in _SAID_OF_A_CONFLICT}
+        return (_rebuild_commit_conflict, (type(self), self.args[0], said))
 
 
 class WriterActive(ConflictError):
@@ -264,6 +299,10 @@ class InternalError(LakefmtError):
     """A law of lakefmt was broken; the operation stopped before anything became visible."""
 
     kind = "internal"
+
+
+def _rebuild_commit_conflict(cls: type[CommitConflict], message: str, said: dict[str, Any]) -> CommitConflict:
+    return cls(message, **said)
 
 
 def _rebuild_storage_error(cls: type[StorageError], message: str, transient: bool) -> StorageError:

@@ -32,10 +32,11 @@ from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.storage.opening import open_store
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.callbacks import observed
-from lakefmt.write.changes import doomed_keys, doomed_rows, key_columns, keys_to_delete, updated_rows
+from lakefmt.write.changes import DoomedKeys, doomed_keys, doomed_rows, key_columns, keys_to_delete, updated_rows
 from lakefmt.write.creation import run_creation
-from lakefmt.write.incoming import open_stream, read_all
+from lakefmt.write.incoming import open_stream
 from lakefmt.write.request import OnCommit, WriteRequest, parse_call
+from lakefmt.write.retry import GivenRows, StoredRows, retried
 from lakefmt.write.session import WriteSession
 from lakefmt.write.undo_verbs import UndoingVerbs
 from lakefmt.write.upgrade import upgrade_table
@@ -258,7 +259,9 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             paths = [PartitionPath(path) for path in partitions]
             if call.get("dry_run"):
                 return WriteSession.rehearse(self.access, request).plan_delete_partitions(paths)
-            result = WriteSession.begin(self.access, request).run_delete_partitions(paths)
+            result = retried(
+                self.access, request, lambda: WriteSession.begin(self.access, request).run_delete_partitions(paths)
+            )
         return self._finished(result, request, observer)
 
     def update(self, filter: Filter, values: Mapping[str, object], **call: Any) -> CommitResult:
@@ -278,10 +281,12 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             >>> t.update("v = 2", {"v": 3}).num_updates
             1
         """
-        with self._writing:
+
+        def changed() -> tuple[pa.Table, TableState]:
             state = self.access.load()
-            changed = updated_rows(self.access, state, Snapshot(self.access, state).read(filter=filter), values)
-            return self._write(WriteOperation.UPSERT, changed, call, based_on=state)
+            return updated_rows(self.access, state, Snapshot(self.access, state).read(filter=filter), values), state
+
+        return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
 
     def delete(self, what: object, *, partitions: Sequence[str] | None = None, **call: Any) -> CommitResult:
         """Remove rows, by key or by filter.
@@ -304,41 +309,43 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             1
         """
         request, observer = parse_call(WriteOperation.DELETE, call)
-        with self._writing:
+
+        def doomed() -> tuple[DoomedKeys, TableState | None]:
             state = self.access.load()
             if isinstance(what, str | pc.Expression):
                 found = Snapshot(self.access, state).read(key_columns(self.access, state), what)
-                doomed, based_on = doomed_rows(self.access, state, found, partitions), state
-            else:
-                doomed, based_on = doomed_keys(keys_to_delete(self.access, state, what), partitions), None
+                return doomed_rows(self.access, state, found, partitions), state
+            return doomed_keys(keys_to_delete(self.access, state, what), partitions), None
+
+        def attempt() -> CommitResult | None:
+            keys, based_on = doomed()
+            if not len(keys.keys) and not request.commit_metadata:
+                return None
+            return WriteSession.begin(self.access, request, None, based_on).run_delete(keys)
+
+        with self._writing:
             if call.get("dry_run"):
-                return WriteSession.rehearse(self.access, request).plan_delete(doomed)
-            result = None
-            if len(doomed.keys) or request.commit_metadata:
-                result = WriteSession.begin(self.access, request, None, based_on).run_delete(doomed)
+                return WriteSession.rehearse(self.access, request).plan_delete(doomed()[0])
+            result = retried(self.access, request, attempt)
         return self._finished(result, request, observer)
 
-    def _write(
-        self,
-        operation: WriteOperation,
-        data: object,
-        call: Mapping[str, Any],
-        based_on: TableState | None = None,
-        **asked: Any,
-    ) -> CommitResult:
+    def _write(self, operation: WriteOperation, data: object, call: Mapping[str, Any], **asked: Any) -> CommitResult:
         started = perf_counter()
         request, observer = parse_call(operation, call, **asked)
-        schema, tables = open_stream(data)
         dry = bool(call.get("dry_run"))
-        whole = None if request.streams and not dry else read_all(schema, tables)
-        incoming = schema if schema.names else None
-        if dry and whole is not None:
-            return WriteSession.rehearse(self.access, request, incoming).plan(whole)
+        given = data if isinstance(data, StoredRows) else GivenRows(data, whole=dry or not request.streams)
+        if dry:
+            schema, rows, _ = given.take()
+            return WriteSession.rehearse(self.access, request, schema).plan(rows)
+
+        def attempt() -> CommitResult | None:
+            schema, rows, based_on = given.take()
+            if isinstance(rows, pa.Table) and not rows.num_rows and not request.keeps_empty:
+                return None
+            return WriteSession.begin(self.access, request, schema, based_on).run(rows)
+
         with self._writing:
-            result = None
-            if whole is None or whole.num_rows or request.keeps_empty:
-                session = WriteSession.begin(self.access, request, incoming, based_on)
-                result = session.run(tables if whole is None else whole)
+            result = retried(self.access, request, attempt, can_repeat=given.can_repeat)
         return self._finished(result, request, observer, perf_counter() - started)
 
     def _finished(

@@ -34,11 +34,12 @@ from lakefmt.config import Settings
 from lakefmt.errors import WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import join_path
+from lakefmt.filegroups.plans import groups_of_plan
 from lakefmt.filegroups.services import TableServices, open_services, request_service
 from lakefmt.filegroups.view import all_slices, build_slices
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.table_config import TableConfig, check_writable
-from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body, encode_body
+from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from lakefmt.timeline.consumers import consumed_until
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
@@ -261,21 +262,7 @@ def _compacted_since(access: TableAccess, state: TableState, kept: Savepoint) ->
 def planned_groups(services: TableServices, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
     """Yield the file groups that pending compactions, log compactions and clusterings will read."""
     for pending in state.timeline.pending:
-        if pending.action not in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.REPLACE_COMMIT):
-            continue
-        requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
-        body = b"" if requested is None else services.timeline(state.config).read_body(requested)
-        kind = body_kind(pending.action, State.REQUESTED)
-        if requested is None or kind is None or not body:
-            continue
-        for piece in _planned_slices(decode_body(kind, body, what=requested.file_name)):
-            yield PartitionPath(piece["partitionPath"] or ""), FileId(piece["fileId"] or "")
-
-
-def _planned_slices(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the slices that a compaction's or clustering's plan reads."""
-    groups = (plan.get("clusteringPlan") or {}).get("inputGroups") or []
-    return [*(plan.get("operations") or []), *(piece for group in groups for piece in group.get("slices") or [])]
+        yield from groups_of_plan(services.access, state, pending)
 
 
 def _changed_partitions(

@@ -1,7 +1,8 @@
 """The commit conversation: begin (claim, requested, inflight), commit (check, completed), abort (effects).
 
 One place, one lock. What is decided is pure and lives below: transitions, conflicts, rollback plans. Here the effects
-are put in order, so that dying between any two of them leaves the state before or the state after:
+are put in order, so that dying between any two of them leaves the state before or the state after. What others left or are
+at is looked at in ``settling`` (before) and ``rivals`` (after):
 
 1. claim the instant time by its heartbeat, 2. requested, 3. inflight, … files with markers …, 4. completed: the only
 moment at which anything becomes visible, 5. markers and heartbeat go; what is left of them after a death here is swept
@@ -10,33 +11,34 @@ by the next writer.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakefmt.errors import CommitConflict, InternalError, StateError, UnsupportedFeature, WriterActive
+from lakefmt.errors import InternalError, StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import TableServices, claim_instant, drop_metadata_table, open_services
 from lakefmt.filegroups.unstored import stored_schema
 from lakefmt.schema import arrow_to_avro
-from lakefmt.storage.leftovers import remove_abandoned
+from lakefmt.storage.process_lock import SupportsProcessLocks
 from lakefmt.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
-from lakefmt.timeline.conflict import find_conflict
-from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
-from lakefmt.timeline.heartbeat import Heartbeat
-from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.heartbeat import Heartbeat, make_stamp
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.properties_store import recover_properties
-from lakefmt.timeline.rollback import finish_rollback, plan_rollback_of, run_rollback
+from lakefmt.timeline.rollback import plan_rollback_of, run_rollback
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType, WriteOperation, WriteStat
+from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType
 from lakefmt.write.callbacks import SECRET_OPTIONS
+from lakefmt.write.concurrency import Concurrency, check_concurrency
 from lakefmt.write.request import WriteRequest
-from lakefmt.write.restore_run import finish_dead_restores
+from lakefmt.write.rivals import WRITER, Footprint, settle_with_rivals
+from lakefmt.write.settling import remove_marked_files, undo_dead_writes
 from lakefmt.write.values import WriteContext, WriteStatus
 
 __all__ = [
@@ -44,21 +46,44 @@ __all__ = [
     "abort_write",
     "begin_write",
     "commit_write",
+    "concurrency_of",
     "open_for_writing",
     "rehearse_write",
     "undo_dead_writes",
 ]
 
-_COMPACTIONS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
-
 
 @dataclass(frozen=True, slots=True)
 class LiveWrite:
-    """A write that this process began: its context, and the heartbeat that says it lives."""
+    """A write that this process began: its context, and the heartbeat that says it lives.
+
+    Attributes:
+        state: the table when it began.
+        rules: how it behaves beside other writers.
+        based_on: the older state that its rows were read from, when they were.
+    """
 
     context: WriteContext
     heartbeat: Heartbeat
     state: TableState
+    rules: Concurrency
+    based_on: TableState | None = None
+
+
+def concurrency_of(services: TableServices) -> Concurrency:
+    """Return how a writer behaves beside others.
+
+    Raises:
+        InvalidInputError: its settings could lose rows.
+        UnsupportedFeature: a mode or strategy that lakefmt cannot keep.
+    """
+    store = services.access.store
+    reaches_all = (
+        isinstance(store, SupportsProcessLocks)
+        or store.url.startswith("memory://")
+        or services.settings.text("hoodie.write.lock.provider") is not None
+    )
+    return check_concurrency(services.settings, lock_reaches_all=reaches_all)
 
 
 def begin_write(
@@ -74,13 +99,15 @@ def begin_write(
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
         UnsupportedFeature: the table has a feature that lakefmt does not write.
-        WriterActive: another writer's instant is pending and alive.
+        WriterActive: another writer's instant is pending and alive, and this one wants to be alone.
+        InvalidInputError: the settings could lose rows.
         LockUnavailable: the table lock could not be had in time.
     """
     services = open_services(access, request.options)
+    rules = concurrency_of(services)
     with services.lock.hold() as lease:
         config = open_for_writing(services)
-        timeline = undo_dead_writes(services, config)
+        timeline = undo_dead_writes(services, config, rules)
         state = TableState(config, timeline)
         schema = evolve(access.schema(state))
         action = _action(request, config)
@@ -91,7 +118,7 @@ def begin_write(
         except BaseException:
             heartbeat.abandon()  # dead from here on: the next writer undoes what there is
             raise
-    return LiveWrite(_context(services, request, config, schema, instant), heartbeat, state)
+    return LiveWrite(_context(services, request, config, schema, instant), heartbeat, state, rules)
 
 
 def rehearse_write(
@@ -110,7 +137,8 @@ def rehearse_write(
     schema = evolve(access.schema(state))
     instant = services.times_after(state.config, state.timeline)()
     context = _context(services, request, state.config, schema, instant)
-    return LiveWrite(context, Heartbeat(access.store, instant, services.owner, 60.0, access.pacing), state)
+    heartbeat = Heartbeat(access.store, instant, services.owner, 60.0, access.pacing)
+    return LiveWrite(context, heartbeat, state, concurrency_of(services))
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
@@ -150,64 +178,18 @@ def open_for_writing(services: TableServices) -> TableConfig:
         raise UnsupportedFeature("hoodie.metadata.enable=true: lakefmt does not keep a metadata table yet")
     if config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False:
         check_writable(replace(config, metadata_partitions=()))  # a refusal changes nothing, so it comes first
+        _check_nobody_keeps_it(services, config)
         config = drop_metadata_table(services)
     check_writable(config)
     return config
 
 
-def undo_dead_writes(services: TableServices, config: TableConfig) -> Timeline:
-    """Roll back the pending instants of dead writers and sweep what completed ones left; call under the lock.
-
-    Raises:
-        WriterActive: a pending instant's writer may be alive.
-    """
-    store = services.access.store
-    timeline_store = services.timeline(config)
-    timeline = timeline_store.load()
-    next_time = services.times_after(config, timeline)
-    changed = finish_dead_restores(services, config, timeline)
-    timeline = timeline_store.load() if changed else timeline
-    for pending in sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK):
-        if pending.action is Action.COMPACTION and config.table_type is TableType.MERGE_ON_READ:
-            continue  # logs go on top of it (spec 4.4)
-        if pending.action in (Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION):
-            raise UnsupportedFeature(
-                f"{pending} is pending: lakefmt cannot write beside it yet; run or withdraw it with the engine that made it"
-            )
-        if pending.action in (Action.SAVEPOINT, Action.INDEXING, Action.CLEAN):
-            continue  # a clean takes nothing that the newest state needs; the next clean finishes it
-        life = services.life_of(config, timeline, pending)
-        if life.alive:
-            raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
-        changed = True
-        if pending.action is Action.ROLLBACK:
-            finish_rollback(store, timeline_store, timeline, pending, next_time)
-        else:
-            plan = plan_rollback_of(store, pending, timeline.layout)
-            run_rollback(store, timeline_store, plan, next_time)
-    if changed:
-        timeline = timeline_store.load()
-    if _sweep(services, timeline) or changed:
-        remove_abandoned(store)
-    return timeline
-
-
-def _sweep(services: TableServices, timeline: Timeline) -> bool:
-    """Remove claims and markers whose instant is completed, or died before it was requested; tell whether any was."""
-    store = services.access.store
-    pending = {i.time for i in timeline.pending}
-    found = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
-    for item in list(store.list(HEARTBEATS, recursive=False)):
-        time = InstantTime(item.name.rpartition("/")[2])
-        if time not in pending:
-            found = True
-            store.delete([item.name])
-    for directory in store.list_directories(".hoodie/.temp"):
-        time = InstantTime(directory.rpartition("/")[2])
-        if time.isdigit() and time not in pending:
-            found = True
-            remove_markers(store, time)
-    return found
+def _check_nobody_keeps_it(services: TableServices, config: TableConfig) -> None:
+    """Raise when a live writer is about to write to the metadata table that would be dropped."""
+    timeline = services.timeline(config).load()
+    for pending in timeline.pending:
+        if pending.action in COMMIT_ACTIONS and services.life_of(config, timeline, pending).alive:
+            raise WriterActive(f"{pending} is at work and may keep the metadata table: drop it when nobody writes")
 
 
 def _requested_body(action: Action) -> bytes:
@@ -222,6 +204,7 @@ def commit_write(
     live: LiveWrite,
     statuses: Sequence[WriteStatus],
     replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None,
+    footprint: Footprint | None = None,
 ) -> CommitResult:
     """Make a write visible, or refuse and leave everything as it was before.
 
@@ -230,9 +213,10 @@ def commit_write(
         live: the write.
         statuses: what the workers wrote; of one file only one is counted.
         replaced: file groups that readers no longer see, by partition (replacecommits only).
+        footprint: what the files do not tell and other writers may mind.
 
     Raises:
-        CommitConflict: a commit that completed meanwhile touched the same file groups.
+        CommitConflict: it cannot stand beside what happened meanwhile.
         InstantNotPending: another writer declared this one dead and rolled it back.
         LeaseLost: the table lock was lost; nothing was completed.
     """
@@ -243,7 +227,7 @@ def commit_write(
         operation=context.operation,
         stats=tuple(s.stat for s in stats),
         replaced_file_ids=replaced or {},
-        extra_metadata={**context.commit_metadata, "schema": context.schema_text},
+        extra_metadata={**context.commit_metadata, **_signature(live), "schema": context.schema_text},
         compacted=False,
     )
     with services.lock.hold() as lease:
@@ -252,12 +236,21 @@ def commit_write(
         timeline_store = services.timeline(config)
         timeline_store.check_pending(context.instant, action)
         timeline = timeline_store.load()
-        _check_conflicts(services, live, metadata, TableState(config, timeline))
+        begun, now = live.based_on or live.state, TableState(config, timeline)
+        metadata = settle_with_rivals(services, context, begun, metadata, footprint or Footprint(), now)
         _remove_strays(services, context, metadata)
         completed = _complete(services, config, timeline, context, metadata, lease)
     remove_markers(services.access.store, context.instant)
     live.heartbeat.stop()
     return _result(context, completed, stats)
+
+
+def _signature(live: LiveWrite) -> dict[str, str]:
+    """Return who writes, for those who lose against it; a single writer needs no name."""
+    if not live.rules.beside:
+        return {}
+    stamp = json.loads(make_stamp(live.context.owner))
+    return {WRITER: f"{stamp['owner']} on {stamp['host']}, process {stamp['pid']}"}
 
 
 def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[WriteStatus]:
@@ -269,38 +262,6 @@ def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[Wr
         if known.stat != status.stat:
             raise InternalError(f"two attempts at {status.stat.path} tell different things; nothing is committed")
     return list(by_path.values())
-
-
-def _check_conflicts(services: TableServices, live: LiveWrite, metadata: CommitMetadata, now: TableState) -> None:
-    seen = {(i.time, i.action) for i in live.state.timeline.commits}
-    access = services.access
-    rivals = [(i, access.commit_metadata(now, i)) for i in now.timeline.commits if (i.time, i.action) not in seen]
-    unique = live.context.operation in (WriteOperation.UPSERT, WriteOperation.DELETE)
-    compactions = [(i, commit) for i, commit in rivals if commit.operation in _COMPACTIONS]
-    conflict = find_conflict(metadata, [r for r in rivals if r not in compactions], keys_are_unique=unique)
-    for rival in compactions:
-        # It adds no keys, and a log on top of what it makes stands (spec 4.4).
-        others = replace(metadata, stats=tuple(s for s in metadata.stats if not _stands_on(s, rival[0], now)))
-        conflict = conflict or find_conflict(others, [rival], keys_are_unique=False)
-    if conflict is not None:
-        raise CommitConflict(f"instant {live.context.instant} cannot be committed: {conflict}. Write it again")
-    if now.timeline.layout == 1 and any(s.log_files for s in metadata.stats):
-        planned = _compaction_times(now.timeline) - _compaction_times(live.state.timeline)
-        if planned:
-            raise CommitConflict(
-                f"instant {live.context.instant} cannot be committed: the compaction {min(planned)} was planned meanwhile "
-                "and would leave its logs behind. Write it again"
-            )
-
-
-def _compaction_times(timeline: Timeline) -> set[InstantTime]:
-    return {i.time for i in timeline.pending if i.action is Action.COMPACTION}
-
-
-def _stands_on(stat: WriteStat, compaction: Instant, now: TableState) -> bool:
-    """Return whether a log counts on top of what a compaction made that completed while it was written."""
-    # In version 6 its name says so; later the order of completion does.
-    return bool(stat.log_files) and (now.timeline.layout > 1 or stat.prev_commit == compaction.time)
 
 
 def _remove_strays(services: TableServices, context: WriteContext, metadata: CommitMetadata) -> None:
@@ -360,6 +321,8 @@ def abort_write(services: TableServices, context: WriteContext, heartbeat: Heart
                 continue
             plan = plan_rollback_of(access.store, instant, timeline.layout, files)
             run_rollback(access.store, timeline_store, plan, services.times_after(config, timeline))
+        if not pending:
+            remove_marked_files(access, TableState(config, timeline), context.instant)
     remove_markers(access.store, context.instant)
     if heartbeat is not None:
         heartbeat.stop()

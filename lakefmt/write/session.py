@@ -39,6 +39,7 @@ from lakefmt.write.pipeline import (
     write_all,
 )
 from lakefmt.write.request import WriteRequest
+from lakefmt.write.rivals import Footprint, check_early, clustered_groups
 from lakefmt.write.values import FileAssignment, WriteContext, WritePlan, WriteStatus
 
 __all__ = ["WriteSession", "find_session"]
@@ -66,6 +67,10 @@ class WriteSession:
         self._settings = live.context.settings
         self._services = services_of(access, self._settings, live.context.owner)
         self._started = perf_counter()
+        self._keys: list[tuple[pa.StringArray, pa.DictionaryArray | None]] = []
+        self._keys_in: set[PartitionPath] | None = set()
+        self._read: set[tuple[PartitionPath, FileId]] = set()
+        self._covers: Sequence[PartitionPath] | None = ()
 
     @property
     def context(self) -> WriteContext:
@@ -94,12 +99,15 @@ class WriteSession:
             based_on: the state that the rows were read from, when they were.
 
         Raises:
-            CommitConflict: somebody committed since the rows were read; the write would undo that.
+            CommitConflict: somebody committed since the rows were read; the write would undo that. Beside other writers
+                only those commits matter that changed what this write changes, and the commit asks for them.
         """
-        session = cls(access, request, begin_write(access, request, _evolution(request, incoming)))
+        live = begin_write(access, request, _evolution(request, incoming))
+        alone = not live.rules.beside
+        session = cls(access, request, live if alone else replace(live, based_on=based_on))
         with _guard:
             _sessions[session.context.owner] = session
-        if based_on is not None and based_on.timeline.commits != session.state.timeline.commits:
+        if alone and based_on is not None and based_on.timeline.commits != session.state.timeline.commits:
             session.abort()
             raise CommitConflict("another commit completed after the rows to change were read; do it again")
         return session
@@ -155,16 +163,21 @@ class WriteSession:
     def run_delete(self, doomed: DoomedKeys) -> CommitResult | None:
         """Remove keys and commit; None when none of them was there."""
         with self.undone_on_error():
+            if doomed.homes is None:
+                self._keys.append((doomed.keys, None))
+                self._keys_in = None if doomed.partitions is None else set(doomed.partitions)
             assigned = assign_deletes(self.access, self.context, self.state, doomed, self.index())
             if not assigned and not self._request.commit_metadata:
                 self.abort()
                 return None
+            self._look_early(assigned)
             batch = KeyedBatch(pa.table({}), doomed.keys, _nowhere(len(doomed.keys)))
             return self.commit(write_all(self.access.store, self.context, batch, assigned))
 
     def run_delete_partitions(self, partitions: Sequence[PartitionPath]) -> CommitResult | None:
         """Hide every file group of the partitions and commit; None when there was none."""
         with self.undone_on_error():
+            self._covers = partitions
             replaced = self._groups_in(partitions)
             if not replaced and not self._request.commit_metadata:
                 self.abort()
@@ -203,7 +216,10 @@ class WriteSession:
         """Give every row of `data` its file."""
         schema, tables = open_stream(data)
         batch = self.key(read_all(schema, tables))
-        return [(a.assignment, [route(batch, a)]) for a in self._assign_batch(batch)]
+        self._mind(batch)
+        assigned = self._assign_batch(batch)
+        self._look_early(assigned)
+        return [(a.assignment, [route(batch, a)]) for a in assigned]
 
     def key(self, table: pa.Table) -> KeyedBatch:
         """Return rows in the table's schema, keyed, and combined where the operation asks for it."""
@@ -242,9 +258,29 @@ class WriteSession:
         return choose_index(self.access, self._settings, self.state.config)
 
     def _write_batch(self, batch: KeyedBatch) -> list[WriteStatus]:
+        self._mind(batch)
         if self._request.drop_duplicates:
             batch = self._without_stored(batch)
-        return write_all(self.access.store, self.context, batch, self._assign_batch(batch))
+        assigned = self._assign_batch(batch)
+        self._look_early(assigned)
+        return write_all(self.access.store, self.context, batch, assigned)
+
+    def _mind(self, batch: KeyedBatch) -> None:
+        """Remember the keys that must not come in beside this write: what it promises is one row for each."""
+        if self._request.operation in _APPENDS and not self._request.drop_duplicates:
+            return
+        self._keys.append((record_keys(batch), batch.partitions))
+        if self._keys_in is None or self.index().is_global:
+            self._keys_in = None
+        else:
+            self._keys_in.update(map(PartitionPath, batch.partitions.dictionary.to_pylist()))  # partitions, not rows
+
+    def _look_early(self, assigned: Sequence[Assigned]) -> None:
+        """Raise when a rival is at the file groups that are to be changed, or a clustering takes them in."""
+        opened = {(a.assignment.partition, a.assignment.file_id) for a in assigned if _opens(a.assignment)}
+        groups = {(a.assignment.partition, a.assignment.file_id) for a in assigned} - opened
+        begun = self._live.based_on or self.state
+        check_early(self._services, self.context, begun, groups, look=self._live.rules.early)
 
     def _without_stored(self, batch: KeyedBatch) -> KeyedBatch:
         """Leave out rows whose key is stored already."""
@@ -253,6 +289,7 @@ class WriteSession:
         slices = self.access.slices(self.state, None if index.is_global else [PartitionPath(p) for p in listed])
         wanted = IndexKeys(record_keys(batch), batch.partitions)
         located = find_stored(self.access, self.state, index, wanted, slices, alive=True)
+        self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
         fresh = np.ones(batch.num_rows, dtype=bool)
         fresh[located.rows] = False
         return batch.take(pa.array(np.flatnonzero(fresh)))
@@ -266,7 +303,9 @@ class WriteSession:
         return assign(self.access, self.context, self.state, batch, index, sizing)
 
     def _sizing(self, sample: pa.Table) -> FileSizing:
-        return file_sizing(self.access, self.state, self._settings, sample)
+        sizing = file_sizing(self.access, self.state, self._settings, sample)
+        # New rows keep out of files that a pending clustering is about to replace.
+        return replace(sizing, small_bytes=0) if clustered_groups(self.access, self.state) else sizing
 
     def _stream(self, tables: Iterable[pa.Table]) -> tuple[list[WriteStatus], int]:
         spec = self.access.key_spec(self.state.config)
@@ -280,8 +319,16 @@ class WriteSession:
     ) -> CommitResult:
         """Make the write visible."""
         touched = sorted({s.stat.partition_path for s in statuses})
+        if self._request.operation in _OVERWRITES:
+            self._covers = None if self._request.operation is WriteOperation.INSERT_OVERWRITE_TABLE else touched
         hidden = self._overwritten(touched) if replaced is None else replaced
-        result = commit_write(self._services, self._live, statuses, hidden)
+        footprint = Footprint(
+            tuple(self._keys),
+            None if self._keys_in is None else frozenset(self._keys_in),
+            frozenset(self._read),
+            None if self._covers is None else frozenset(self._covers),
+        )
+        result = commit_write(self._services, self._live, statuses, hidden, footprint)
         self._end()
         return replace(result, seconds=perf_counter() - self._started, warnings=self._settings.notes)
 
@@ -318,6 +365,11 @@ def _evolution(request: WriteRequest, incoming: pa.Schema | None) -> Callable[[p
         return evolve(schema, incoming, mode, partial=request.partial)
 
     return evolved
+
+
+def _opens(assignment: FileAssignment) -> bool:
+    """Return whether an assignment opens a file group."""
+    return assignment.base is None and (assignment.log is None or not assignment.log.older)
 
 
 def _nowhere(count: int) -> pa.DictionaryArray:

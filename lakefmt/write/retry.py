@@ -1,0 +1,124 @@
+"""Doing a write again that lost against another one: new instant, new look-up, the same rows (effects).
+
+A write that conflicts has undone its own files by then; what is left is to wait a moment, longer each time and never as
+long as the others, and to begin anew on the newest state. Rows that came as a stream are gone: such a write fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from lakefmt.errors import CommitConflict, LakefmtError, SnapshotExpired
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.services import open_services
+from lakefmt.storage.pacing import Pacing
+from lakefmt.write.conversation import concurrency_of
+from lakefmt.write.incoming import open_stream, read_all
+from lakefmt.write.request import WriteRequest
+
+__all__ = ["GivenRows", "StoredRows", "backoff_seconds", "retried"]
+
+T = TypeVar("T")
+
+_FIRST_SECONDS: Final = 0.02
+_MOST_SECONDS: Final = 2.0
+
+
+class GivenRows:
+    """Rows of a call, for one attempt after the other.
+
+    Args:
+        data: anything that holds Arrow data.
+        whole: read them all at once and keep them; False: as they come.
+    """
+
+    def __init__(self, data: object, *, whole: bool) -> None:
+        self._data = data
+        schema, self._tables = open_stream(data)
+        self._schema = schema if schema.names else None
+        self._whole = read_all(schema, self._tables) if whole else None
+        self._taken = False
+
+    @property
+    def can_repeat(self) -> bool:
+        """True when the rows can be taken twice."""
+        # What has a length is no stream: tables, frames, lists of batches.
+        return self._whole is not None or (isinstance(self._data, Sized) and not isinstance(self._data, Iterator))
+
+    def take(self) -> tuple[pa.Schema | None, pa.Table | Iterable[pa.Table], TableState | None]:
+        """Return the schema, the rows or a stream of them, and no state that they were read from."""
+        if self._whole is not None:
+            return self._schema, self._whole, None
+        tables = open_stream(self._data)[1] if self._taken else self._tables
+        self._taken = True
+        return self._schema, tables, None
+
+
+class StoredRows:
+    """Rows that are made of stored ones, and read again for every attempt.
+
+    Args:
+        read: returns the rows and the state that they were read from.
+    """
+
+    can_repeat = True
+
+    def __init__(self, read: Callable[[], tuple[pa.Table, TableState]]) -> None:
+        self._read = read
+
+    def take(self) -> tuple[pa.Schema | None, pa.Table, TableState | None]:
+        """Return the schema, the rows and the state that they were read from."""
+        rows, state = self._read()
+        return rows.schema, rows, state
+
+
+def retried(access: TableAccess, request: WriteRequest, attempt: Callable[[], T], *, can_repeat: bool = True) -> T:
+    """Return what an attempt gives, after as many as the settings allow.
+
+    Args:
+        access: the table.
+        request: what is asked for.
+        attempt: begins and commits; it leaves nothing behind when it raises.
+        can_repeat: its rows can be read again.
+
+    Raises:
+        CommitConflict: the last attempt's, or one that another attempt would not avoid.
+        SnapshotExpired: files that it read were cleaned away under the last attempt.
+    """
+    failures = 0
+    while True:
+        try:
+            return attempt()
+        except (CommitConflict, SnapshotExpired) as error:
+            rules = concurrency_of(open_services(access, request.options))
+            may_help = not isinstance(error, CommitConflict) or error.can_rebase
+            if not may_help or rules.retries == 0 or (isinstance(error, SnapshotExpired) and not rules.beside):
+                raise
+            if not can_repeat:
+                raise _told(
+                    error, "the rows came as a stream, which cannot be read twice: give a table to have it done"
+                ) from None
+            if failures == rules.retries:
+                raise _told(error, f"{failures + 1} attempts were made, as often as the settings allow") from None
+            failures += 1
+            access.pacing.sleep(backoff_seconds(failures, access.pacing))
+
+
+def backoff_seconds(failures: int, pacing: Pacing) -> float:
+    """Return how long to wait after so many failures: up to twice as long each time, at most two seconds.
+
+    Example:
+        >>> from lakefmt.storage.pacing import SystemPacing
+        >>> 0 <= backoff_seconds(1, SystemPacing()) <= 0.02, backoff_seconds(99, SystemPacing()) <= 2
+        (True, True)
+    """
+    return min(_MOST_SECONDS, _FIRST_SECONDS * float(2 ** min(failures - 1, 20))) * pacing.fraction()
+
+
+def _told(error: LakefmtError, more: str) -> LakefmtError:
+    """Return the error with a sentence more."""
+    error.args = (f"{error}. {more[0].upper()}{more[1:]}", *error.args[1:])
+    return error

@@ -1,0 +1,136 @@
+"""Before a write: undoing what dead writers left, beside those that live (effects; under the table lock).
+
+Dead is who cannot finish any more (:mod:`lakefmt.timeline.heartbeat`), never who is slow. Whoever lives keeps its files,
+its markers and its claim.
+"""
+
+from __future__ import annotations
+
+from lakefmt.errors import UnsupportedFeature, WriterActive
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.plans import is_clustering
+from lakefmt.filegroups.services import TableServices
+from lakefmt.storage.leftovers import remove_abandoned
+from lakefmt.table_config import TableConfig
+from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
+from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.markers import list_marked, remove_markers
+from lakefmt.timeline.rollback import finish_rollback, plan_rollback_of, run_rollback
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import InstantTime, TableType
+from lakefmt.write.concurrency import Concurrency, FailedWrites
+from lakefmt.write.restore_run import finish_dead_restores
+from lakefmt.write.rivals import undone_by
+
+__all__ = ["ALONE", "remove_marked_files", "undo_dead_writes"]
+
+#: How services behave that need the table to themselves (upgrades, repairs).
+ALONE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
+
+_PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION})
+
+
+def undo_dead_writes(services: TableServices, config: TableConfig, rules: Concurrency = ALONE) -> Timeline:
+    """Roll back the pending instants of dead writers and sweep what completed ones left; call under the lock.
+
+    Args:
+        services: the table.
+        config: its properties.
+        rules: how the caller behaves beside other writers.
+
+    Raises:
+        WriterActive: a pending instant's writer may be alive, and the caller wants to be alone, or a restore is at work.
+        UnsupportedFeature: a service is pending beside which lakefmt cannot write alone.
+    """
+    store, timeline_store = services.access.store, services.timeline(config)
+    timeline = timeline_store.load()
+    next_time = services.times_after(config, timeline)
+    changed = finish_dead_restores(services, config, timeline)
+    timeline = timeline_store.load() if changed else timeline
+    state = TableState(config, timeline)
+    at_work: set[InstantTime | None] = set()  # what others are rolling back
+    for pending in sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK):
+        if _may_wait(services, state, pending, rules):
+            continue
+        life = services.life_of(config, timeline, pending)
+        if life.alive and not (rules.beside and pending.action is not Action.RESTORE):
+            raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
+        if life.alive:
+            if pending.action is Action.ROLLBACK:
+                alone = Timeline(timeline.layout, (pending,), timeline.files, names=timeline.names)
+                at_work |= undone_by(services.access, TableState(config, alone))
+            continue
+        if rules.failed_writes is FailedWrites.NEVER or at_work & {pending.time, None}:
+            continue
+        changed = True
+        if pending.action is Action.ROLLBACK:
+            finish_rollback(store, timeline_store, timeline, pending, next_time)
+        else:
+            plan = plan_rollback_of(store, pending, timeline.layout)
+            run_rollback(store, timeline_store, plan, next_time)
+    if changed:
+        timeline = timeline_store.load()
+    if _sweep(services, TableState(config, timeline), rules) or changed:
+        remove_abandoned(store)
+    return timeline
+
+
+def _may_wait(services: TableServices, state: TableState, pending: Instant, rules: Concurrency) -> bool:
+    """Return whether a pending instant is nothing that a write has to end.
+
+    Raises:
+        UnsupportedFeature: it is a service beside which lakefmt cannot write alone.
+    """
+    if pending.action is Action.COMPACTION and state.config.table_type is TableType.MERGE_ON_READ:
+        return True  # logs go on top of it (spec 4.4)
+    if rules.beside and (pending.action in _PLANS or is_clustering(services.access, state, pending)):
+        return True  # whose file groups it takes in is asked before files are written, and before the commit
+    if pending.action in _PLANS:
+        raise UnsupportedFeature(
+            f"{pending} is pending: lakefmt cannot write beside it yet; run or withdraw it with the engine that made it"
+        )
+    # A clean takes nothing that the newest state needs; the next clean finishes it.
+    return pending.action in (Action.SAVEPOINT, Action.INDEXING, Action.CLEAN)
+
+
+def _sweep(services: TableServices, state: TableState, rules: Concurrency) -> bool:
+    """Remove claims and markers whose instant is completed, or died before it was requested; tell whether any was."""
+    store = services.access.store
+    pending = {i.time for i in state.timeline.pending}
+    found = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
+    for item in list(store.list(HEARTBEATS, recursive=False)):
+        time = InstantTime(item.name.rpartition("/")[2])
+        if time not in pending and (not rules.beside or _is_over(services, state, time)):
+            found = True
+            store.delete([item.name])
+    for directory in store.list_directories(".hoodie/.temp"):
+        time = InstantTime(directory.rpartition("/")[2])
+        if time.isdigit() and time not in pending:
+            found = True
+            remove_marked_files(services.access, state, time)
+            remove_markers(store, time)
+    return found
+
+
+def _is_over(services: TableServices, state: TableState, time: InstantTime) -> bool:
+    """Return whether nobody needs the claim on an instant that is not pending: it completed, or its author died."""
+    if any(i.time == time for i in state.timeline.completed):
+        return True
+    # Other engines make the claim first and the requested file after it, not always under the lock.
+    claimed = Instant(time, Action.COMMIT, State.REQUESTED)
+    return not services.life_of(state.config, state.timeline, claimed).alive
+
+
+def remove_marked_files(access: TableAccess, state: TableState, time: InstantTime) -> None:
+    """Delete what a write left after it had been rolled back: it took itself for alive and wrote on.
+
+    Such files would count as committed once every commit of their age is archived (spec 3.9).
+    """
+    if any(i.time == time for i in state.timeline):
+        return
+    files = list_marked(access.store, time)
+    if not files or any(i.time == time for i in access.with_history(state).timeline.archived):
+        return
+    action = Action.COMMIT if state.config.table_type is TableType.COPY_ON_WRITE else Action.DELTA_COMMIT
+    plan = plan_rollback_of(access.store, Instant(time, action, State.INFLIGHT), state.timeline.layout, files)
+    access.store.delete(name for names in plan.files.values() for name in names)
