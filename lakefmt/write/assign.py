@@ -119,7 +119,9 @@ def log_file(piece: FileSlice, instant: InstantTime, sequence: int, rows: int, l
         base_instant = logs.compacting.get((piece.partition, piece.file_id), piece.instant)
         version = max((log.version for log in piece.logs if log.instant == base_instant), default=0) + 1
     time = base_instant if logs.layout == 1 else instant
-    name = f".{piece.file_id}_{time}.log.{version}_{sequence}-0-0"
+    # Logs of layout 1 are named by their slice: the last part of the token keeps two writers' logs apart.
+    attempt = int(instant[-9:]) if logs.layout == 1 else 0
+    name = f".{piece.file_id}_{time}.log.{version}_{sequence}-0-{attempt}"
     target = LogTarget(base_instant, version, tuple(log.name for log in piece.logs))
     return FileAssignment(piece.partition, piece.file_id, name, piece.base, True, rows, sequence, log=target)
 
