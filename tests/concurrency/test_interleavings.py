@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,14 +14,13 @@ from turns import MANY, Writer, take_turns
 import lakefmt
 from lakefmt.errors import SchemaMismatch
 from lakefmt.filegroups.access import TableAccess
-from lakefmt.storage import LocalStore, ObjectStore
+from lakefmt.storage import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.model import ModelTable, Row
 from lakefmt.values import TableType
 from tests.judges.compare import assert_same_multiset
-from tests.judges.hudi_rs import HudiRsJudge
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 NUMBERS = itertools.count()
@@ -47,9 +45,7 @@ class Verb:
 
 
 def given(make: Callable[[int], list[Row]], face: str, model: str, **how: Any) -> Verb:
-    return Verb(
-        lambda t, n: getattr(t, face)(arrow(make(n)), **how), lambda m, n: getattr(m, model)([*make(n)])
-    )
+    return Verb(lambda t, n: getattr(t, face)(arrow(make(n)), **how), lambda m, n: getattr(m, model)([*make(n)]))
 
 
 VERBS: dict[str, Verb] = {
@@ -140,7 +136,9 @@ def test_every_pair_of_verbs(first: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [{"table_type": "mor"}, {"table_type": "mor", "table_version": 6}, {"table_version": 6}])
+@pytest.mark.parametrize(
+    "how", [{"table_type": "mor"}, {"table_type": "mor", "table_version": 6}, {"table_version": 6}]
+)
 def test_every_pair_of_verbs_on_other_tables(how: dict[str, Any]) -> None:
     for number, pair in enumerate(PAIRS):
         play(memory(), pair, SCRIPTS[number % 2], **how)

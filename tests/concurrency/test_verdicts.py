@@ -258,7 +258,7 @@ def test_settings_that_could_lose_rows_are_refused() -> None:
     ):
         with pytest.raises(InvalidInputError, match="lazy"):
             check_concurrency(resolve_settings(dangerous), lock_reaches_all=True)
-    with pytest.raises(InvalidInputError, match="lock.provider"):
+    with pytest.raises(InvalidInputError, match=r"lock\.provider"):
         check_concurrency(resolve_settings({MODE: OCC}), lock_reaches_all=False)
     with pytest.raises(UnsupportedFeature, match="bucket"):
         check_concurrency(resolve_settings({MODE: "NON_BLOCKING_CONCURRENCY_CONTROL"}), lock_reaches_all=True)
@@ -285,9 +285,9 @@ def test_strategies_by_name() -> None:
     for name in ("SimpleConcurrentFileWrites", "PreferWriter"):
         named = resolve_settings({MODE: OCC, key: f"{place}{name}ConflictResolutionStrategy"})
         assert check_concurrency(named, lock_reaches_all=True).beside
+    bucket = resolve_settings({key: f"{place}BucketIndexConcurrentFileWritesConflictResolutionStrategy"})
     with pytest.raises(UnsupportedFeature, match="bucket"):
-        name = f"{place}BucketIndexConcurrentFileWritesConflictResolutionStrategy"
-        check_concurrency(resolve_settings({key: name}), lock_reaches_all=True)
+        check_concurrency(bucket, lock_reaches_all=True)
     with pytest.raises(UnknownSetting):
         check_concurrency(resolve_settings({key: "Mine"}), lock_reaches_all=True)
 
