@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lakefmt.errors import ObjectNotFound
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.timeline.bodies import body_kind, decode_body
 from lakefmt.timeline.instant import Action, Instant, State
@@ -19,6 +20,8 @@ PLANNING = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERIN
 def groups_of_plan(access: TableAccess, state: TableState, pending: Instant) -> frozenset[tuple[PartitionPath, FileId]]:
     """Return the file groups that a pending compaction, log compaction or clustering will read; none without a plan.
 
+    A plan that is gone by now was withdrawn.
+
     Raises:
         CorruptFile: the plan is damaged.
     """
@@ -26,7 +29,10 @@ def groups_of_plan(access: TableAccess, state: TableState, pending: Instant) -> 
     kind = body_kind(pending.action, State.REQUESTED)
     if pending.action not in PLANNING or requested is None or kind is None:
         return frozenset()
-    body = access.timeline_store(state.config).read_body(requested)
+    try:
+        body = access.timeline_store(state.config).read_body(requested)
+    except ObjectNotFound:
+        return frozenset()
     plan: Mapping[str, Any] = decode_body(kind, body, what=requested.file_name) if body else {}
     groups = (plan.get("clusteringPlan") or {}).get("inputGroups") or []
     slices = [*(plan.get("operations") or []), *(piece for group in groups for piece in group.get("slices") or [])]

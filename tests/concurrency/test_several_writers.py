@@ -93,6 +93,28 @@ def test_three_writers_of_one_key_and_keys_of_their_own(script: str, kind: str, 
     check_no_orphans(table)
 
 
+def test_five_writers_of_one_file_group_all_come_through() -> None:
+    table = make()
+    writers = take_turns(
+        table.access.store, [lambda t, n=n: t.upsert(rows(f"w{n}", "a", ts=9)) for n in range(5)], "ABCDE"
+    )
+    assert [w.error for w in writers] == [None] * 5
+    assert max(len(w.gate.waits) for w in writers) <= 4, "of those that meet one completes each time"
+    assert set(content(table)) == {"a", "b", "o", "w0", "w1", "w2", "w3", "w4"}
+
+
+def test_logs_of_two_writers_in_one_slice_of_version_6_have_names_of_their_own() -> None:
+    table = make(table_type="mor", table_version=6)
+    contexts = [lowlevel.begin_write(table) for _ in range(2)]
+    work = [lowlevel.assign(context, rows("a", ts=2 + n)) for n, context in enumerate(contexts)]
+    (first, second) = ([lowlevel.write_files(c, a, b) for a, b in w] for c, w in zip(contexts, work, strict=True))
+    lowlevel.commit(contexts[1], second)
+    with pytest.raises(CommitConflict, match="same file groups"):
+        lowlevel.commit(contexts[0], first)
+    lowlevel.abort(contexts[0])
+    assert content(table) == {"a": 3, "b": 1, "o": 1}
+
+
 def test_writers_of_different_partitions_never_wait_for_each_other() -> None:
     table = make()
     writers = take_turns(

@@ -99,7 +99,7 @@ def take_turns(
     """Let writers run by a script such as ``"ABAB"``, then to their ends in turn; what they raised is theirs."""
     writers = [Writer(store, call, {**MANY, **(options or {})}) for call in calls]
     for letter in script:
-        writers["ABC".index(letter)].step()
+        writers["ABCDE".index(letter)].step()
     while not all(writer.done for writer in writers):
         for writer in writers:
             writer.step()
