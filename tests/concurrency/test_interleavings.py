@@ -1,8 +1,13 @@
-"""Every pair of verbs, interleaved: what is there afterwards is what they do one after the other, as they completed."""
+"""Every pair of verbs, interleaved: what is there afterwards is what they do one after the other, as they completed.
+
+In CI each pair has one of two scripts, and other kinds of tables a third of the pairs each; ``LAKEFMT_HYPOTHESIS=thorough``
+asks everything.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from turns import MANY, Writer, take_turns
 
 import lakefmt
 from lakefmt.errors import SchemaMismatch
@@ -21,6 +25,7 @@ from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.model import ModelTable, Row
 from lakefmt.values import TableType
+from tests.concurrency.turns import MANY, Writer, take_turns
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -119,6 +124,7 @@ def check(table: Table, writers: Sequence[Writer], verbs: Sequence[str], story: 
 
 PAIRS = list(itertools.combinations_with_replacement(VERBS, 2))
 SCRIPTS = ("ABAB", "ABBA")
+THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 
 
 def play(store: ObjectStore, verbs: Sequence[str], script: str, **how: Any) -> tuple[Table, list[Writer]]:
@@ -131,9 +137,9 @@ def play(store: ObjectStore, verbs: Sequence[str], script: str, **how: Any) -> t
 
 @pytest.mark.parametrize("first", list(VERBS))
 def test_every_pair_of_verbs(first: str) -> None:
-    for one, other in PAIRS:
+    for number, (one, other) in enumerate(PAIRS):
         if one == first:
-            for script in SCRIPTS:
+            for script in SCRIPTS if THOROUGH else (SCRIPTS[number % 2],):
                 play(memory(), (one, other), script)
 
 

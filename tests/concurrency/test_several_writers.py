@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from turns import MANY, Gate, Writer, take_turns
 
 import lakefmt
 import lakefmt.write.conversation as conversation
@@ -34,6 +33,7 @@ from lakefmt.testing.wrapping import Step, WrapperStore
 from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.instant import Action
 from lakefmt.write.session import find_session
+from tests.concurrency.turns import MANY, Gate, Writer, take_turns
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 NUMBERS = itertools.count()
