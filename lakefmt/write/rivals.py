@@ -90,7 +90,8 @@ def settle_with_rivals(
     theirs = [(rival, access.commit_metadata(now, rival)) for rival in rivals]
     found = [judge(mine, rival, changes_of(commit), layout=layout) for rival, commit in theirs]
     found += _plans(access, mine, context.instant, begun, now)
-    finding = _certain(access, footprint, [each for each in found if each is not None])
+    certain = [each for each in found if each is not None]
+    finding = _certain(access, footprint, certain, filters=now.config.populate_meta_fields)
     if finding is not None:
         raise _conflict(services, context, finding, now)
     return _with_schema(services, context, begun, metadata, theirs, now)
@@ -134,20 +135,22 @@ def _plans(
             yield judge_plan(mine, pending, planned, newly=newly, layout=now.timeline.layout)
 
 
-def _certain(access: TableAccess, footprint: Footprint, found: Sequence[Finding]) -> Finding | None:
+def _certain(access: TableAccess, footprint: Footprint, found: Sequence[Finding], *, filters: bool) -> Finding | None:
     """Return the worst finding that holds once keys are compared."""
     for finding in sorted(found, key=lambda f: f.verdict is not Verdict.ABORT):
         if not finding.doubtful:
             return finding
     doubtful = [(finding, stat) for finding in found for stat in finding.doubtful]
-    hit = _file_with_key(access, footprint, [(finding.rival, stat) for finding, stat in doubtful])
+    hit = _file_with_key(access, footprint, [(finding.rival, stat) for finding, stat in doubtful], filters=filters)
     if hit is None:
         return None
     finding, stat = doubtful[hit]
     return replace(finding, partitions=(stat.partition_path,))
 
 
-def _file_with_key(access: TableAccess, footprint: Footprint, files: Sequence[tuple[Instant, WriteStat]]) -> int | None:
+def _file_with_key(
+    access: TableAccess, footprint: Footprint, files: Sequence[tuple[Instant, WriteStat]], *, filters: bool
+) -> int | None:
     """Return the number of a file that holds one of the write's keys; None: there is none."""
     slices = []
     for number, (rival, stat) in enumerate(files):
@@ -158,6 +161,8 @@ def _file_with_key(access: TableAccess, footprint: Footprint, files: Sequence[tu
             stat.partition_path, stat.file_name, stat.file_id, name.write_token, rival.time, stat.file_size_in_bytes
         )
         slices.append(FileSlice(stat.partition_path, stat.file_id, rival.time, base))
+    if not filters and files:
+        return 0  # files without meta columns: their keys are not stored, and not worth making for this
     index = open_index("bloom", is_global=footprint.keys_in is None)
     reader = key_files(access)
     for keys, homes in footprint.keys:

@@ -126,10 +126,12 @@ def test_writers_of_different_partitions_never_wait_for_each_other() -> None:
     assert table.read().num_rows == 5
 
 
-def test_disjoint_keys_in_one_partition_are_compared_and_stand() -> None:
-    table = make(options=APART)
+@pytest.mark.parametrize("stored", ["true", "false"])
+def test_disjoint_keys_in_one_partition_are_compared_and_stand(stored: str) -> None:
+    table = make(options=APART, properties={"hoodie.populate.meta.fields": stored})
     writers = take_turns(table.access.store, [lambda t, n=n: t.upsert(rows(f"n{n}")) for n in range(2)], "ABBA", APART)
-    assert [w.gate.waits for w in writers] == [[], []]
+    if stored == "true":
+        assert [w.gate.waits for w in writers] == [[], []]
     again = take_turns(table.access.store, [lambda t: t.upsert(rows("x")) for _ in range(2)], "ABBA", APART)
     assert sorted(len(w.gate.waits) for w in again) == [0, 1], "one of them found the other's key and came again"
     assert set(content(table)) == {"a", "b", "o", "n0", "n1", "x"}
@@ -507,7 +509,7 @@ def test_sabotage_without_the_check_rows_are_lost(monkeypatch: pytest.MonkeyPatc
 def test_sabotage_without_the_comparison_of_keys_a_key_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     import lakefmt.write.rivals as rivals
 
-    monkeypatch.setattr(rivals, "_file_with_key", lambda *given: None)
+    monkeypatch.setattr(rivals, "_file_with_key", lambda *given, **how: None)
     table = make(options=APART)
     take_turns(table.access.store, [lambda t: t.upsert(rows("x")) for _ in range(2)], "ABAB", APART)
     assert table.read()["id"].to_pylist().count("x") == 2
