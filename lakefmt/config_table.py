@@ -95,8 +95,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,
-        "memory in bytes for the rows of a stream: half of it is filled before they are spread over partitions; with "
-        '`sort="global"` runs and ranges are an eighth of it',
+        "memory in bytes for the rows of a stream: so many are gathered, then spread over partitions, a third of them at "
+        'a time; with `sort="global"` runs and ranges are an eighth of it',
         minimum=1024,
     ),
     _honoured(
@@ -136,7 +136,9 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         True,
         "write a key filter into every base file; without one a Spark writer with the bloom index fails",
     ),
-    _honoured("hoodie.index.bloom.num_entries", int, 0, "planned keys per filter; 0: sized to the file", minimum=0),
+    _honoured(
+        "hoodie.index.bloom.num_entries", int, 0, "planned keys per filter; 0: the file's and an eighth more", minimum=0
+    ),
     _honoured("hoodie.index.bloom.fpp", float, 1e-9, "false positives per probe of a filter", minimum=0),
     _honoured(
         "hoodie.bloom.index.filter.dynamic.max.entries",

@@ -12,7 +12,7 @@ from benchmarks.peers.base import Peer
 
 
 class LakefmtPeer(Peer):
-    """Options: ``durability`` (none, fsync; default none), ``filling`` (small files are filled; default True)."""
+    """Options: ``durability`` (none, fsync; default none); ``filling`` of small files and ``archiving`` (default True)."""
 
     packages: ClassVar[tuple[str, ...]] = ("lakefmt", "pyarrow")
 
@@ -20,6 +20,8 @@ class LakefmtPeer(Peer):
         settings: dict[str, Any] = {"lakefmt.durability": self.options.get("durability", "none")}
         if not self.options.get("filling", True):
             settings["hoodie.parquet.small.file.limit"] = 0
+        if not self.options.get("archiving", True):
+            settings["hoodie.archive.automatic"] = False
         return settings
 
     def create(self, schema: pa.Schema) -> None:

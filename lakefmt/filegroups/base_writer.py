@@ -23,6 +23,8 @@ __all__ = ["ROW_GROUP_BYTES", "grown_filter", "named_rows", "new_filter", "repea
 ROW_GROUP_BYTES = 32 << 20
 
 _MIN_FILTER_KEYS = 1000
+#: A filter has room for one key in so many more.
+_ROOM = 8
 _CONSTANT_ROWS = 8192
 
 
@@ -103,8 +105,12 @@ def repeated(text: str, count: int) -> pa.ChunkedArray:
 
 
 def new_filter(settings: Settings, num_keys: int) -> BloomFilter:
-    """Return an empty key filter for a file of `num_keys` keys."""
-    planned = settings.integer("hoodie.index.bloom.num_entries") or max(_MIN_FILTER_KEYS, num_keys)
+    """Return an empty key filter for a file of `num_keys` keys.
+
+    Unless its size is set it has room for an eighth more: the next upserts then add their few new keys to it, and do not
+    hash all the others again. That takes an eighth more bits, one byte per key, and as often fewer false answers.
+    """
+    planned = settings.integer("hoodie.index.bloom.num_entries") or max(_MIN_FILTER_KEYS, num_keys + num_keys // _ROOM)
     most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
     return BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
 

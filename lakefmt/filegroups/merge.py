@@ -226,13 +226,14 @@ def _replace_rows(
     if not len(rows):
         return base
     columns = []
+    places = _places(rows, base.num_rows)
     for field in base.schema:
         column = base.column(field.name)
         stays = kept.get(field.name)
         if names is not None and field.name not in names:
             columns.append(column)
         elif stays is None or not stays.any():
-            columns.append(_replaced(column, rows, replacements.column(field.name)))
+            columns.append(_replaced(column, rows, replacements.column(field.name), places))
         elif stays.all():
             columns.append(column)
         else:
@@ -241,13 +242,19 @@ def _replace_rows(
     return pa.table(columns, schema=base.schema)
 
 
-def _replaced(column: pa.ChunkedArray, rows: Rows, values: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+def _places(rows: Rows, count: int) -> pa.BooleanArray:
+    selected = np.zeros(count, dtype=bool)
+    selected[rows] = True
+    return pa.array(selected)
+
+
+def _replaced(
+    column: pa.ChunkedArray, rows: Rows, values: pa.ChunkedArray, places: pa.BooleanArray | None = None
+) -> pa.ChunkedArray | pa.Array:
     new = values.combine_chunks()
     if pa.types.is_nested(column.type):
         # replace_with_mask knows no nested types: gather from both instead.
         order = np.arange(len(column))
         order[rows] = len(column) + np.arange(len(rows))
         return pa.chunked_array([*column.chunks, new], column.type).take(pa.array(order))
-    selected = np.zeros(len(column), dtype=bool)
-    selected[rows] = True
-    return pc.replace_with_mask(column.combine_chunks(), pa.array(selected), new)
+    return pc.replace_with_mask(column.combine_chunks(), _places(rows, len(column)) if places is None else places, new)

@@ -119,7 +119,29 @@ class BaseFileReader:
     def rows(self, file: BaseFile, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a file's rows, all columns or those named that it has."""
         with self._open(file) as parquet:
-            names = parquet.schema_arrow.names
-            needed = columns if self._unstored is None else self._unstored.needed(columns)
-            found = parquet.read(columns=None if needed is None else [name for name in needed if name in names])
+            return self._read(parquet, file, columns, use_threads=True)
+
+    def rows_and_filter(
+        self, file: BaseFile, columns: Sequence[str], *, use_threads: bool
+    ) -> tuple[pa.Table, BloomFilter | None]:
+        """Return a file's rows, those of the named columns that it has, and its key filter, which may be changed.
+
+        The file is opened once: to read a footer with a filter takes as long as to decode two of its columns.
+
+        Args:
+            file: the file.
+            columns: names.
+            use_threads: decode columns side by side.
+        """
+        with self._open(file) as parquet:
+            found = self._read(parquet, file, columns, use_threads=use_threads)
+            return found, decode_footer(parquet.metadata).bloom_filter()
+
+    def _read(
+        self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None, *, use_threads: bool
+    ) -> pa.Table:
+        names = parquet.schema_arrow.names
+        needed = columns if self._unstored is None else self._unstored.needed(columns)
+        wanted = None if needed is None else [name for name in needed if name in names]
+        found = parquet.read(columns=wanted, use_threads=use_threads)
         return found if self._unstored is None else self._unstored.complete(found, file.partition, columns)

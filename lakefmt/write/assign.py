@@ -29,6 +29,7 @@ __all__ = [
     "log_file",
     "new_file",
     "rewrite_file",
+    "stable_order",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -220,10 +221,25 @@ def group_rows(numbers: npt.NDArray[np.int64], rows: Rows) -> Iterator[tuple[int
         >>> [(n, r.tolist()) for n, r in group_rows(np.array([2, 1, 2]), np.array([10, 11, 12]))]
         [(1, [11]), (2, [10, 12])]
     """
-    order = np.argsort(numbers, kind="stable")
-    present, starts = np.unique(numbers[order], return_index=True)
+    if not len(numbers):
+        return
+    order = stable_order(numbers)
+    ordered = numbers[order]
+    starts = np.append(0, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
     pieces = np.split(rows[order], starts)[1:]
-    yield from zip(map(int, present), pieces, strict=True)
+    yield from zip(ordered[starts].tolist(), pieces, strict=True)
+
+
+def stable_order(numbers: npt.NDArray[np.signedinteger]) -> Rows:
+    """Return the order that sorts numbers from 0 on; equal ones stay as they are.
+
+    Example:
+        >>> stable_order(np.array([2, 1, 2])).tolist()
+        [1, 0, 2]
+    """
+    # Numpy sorts 16-bit numbers by radix, six times faster than wide ones.
+    narrow = numbers.astype(np.uint16) if int(numbers.max(initial=0)) <= 0xFFFF else numbers
+    return np.argsort(narrow, kind="stable")
 
 
 def _by_partition(partitions: pa.DictionaryArray, rows: Rows) -> Iterator[tuple[PartitionPath, Rows]]:

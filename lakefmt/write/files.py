@@ -49,14 +49,30 @@ __all__ = ["MOVED_AWAY", "FileInProgress", "write_assigned"]
 
 #: A column of routed rows, never stored: the key has moved to another partition and leaves this file.
 MOVED_AWAY = "_lakefmt_moved_away"
+#: A filter takes its bits eight times over while it is made. Of so many keys that is 20 MB: what the rows took then goes
+#: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
+_MANY_KEYS = 500_000
 #: Footer entry by which a second attempt learns what the first one counted.
 STAT_KEY = "lakefmt.write_stat"
 
 
 def write_assigned(
-    store: ObjectStore, context: WriteContext, assignment: FileAssignment, batches: Iterable[pa.Table]
+    store: ObjectStore,
+    context: WriteContext,
+    assignment: FileAssignment,
+    batches: Iterable[pa.Table],
+    *,
+    alone: bool = False,
 ) -> WriteStatus:
     """Write the assigned file from routed rows (each with its record key column), or adopt the one that is there.
+
+    Args:
+        store: the table.
+        context: the write.
+        assignment: the file.
+        batches: its rows.
+        alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
+            files share the threads: each one's memory is then used again for the next.
 
     Raises:
         InternalError: more or fewer rows came than were assigned.
@@ -74,7 +90,7 @@ def write_assigned(
             for batch in batches:
                 file.append(batch)
         else:
-            file.rewrite(pa.concat_tables(batches))
+            file.rewrite(pa.concat_tables(batches), use_threads=alone)
         return file.finish()
 
 
@@ -206,14 +222,18 @@ class FileInProgress:
             rows = self._unstored.stored(rows, self._assignment.partition, self._file_schema)
         self._writer.write(rows)
 
-    def rewrite(self, rows: pa.Table) -> None:
+    def rewrite(self, rows: pa.Table, *, use_threads: bool = False) -> None:
         """Write the assigned base file's rows with the routed rows merged in."""
         base_file = self._assignment.base
         if base_file is None:
             raise InternalError("there is no base file to rewrite")
         reader = BaseFileReader(self._store, self._unstored)
         self._rows_in += rows.num_rows
-        merged = self._merge(reconcile(reader.rows(base_file), self._schema), rows)
+        # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
+        kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
+        stored, old_filter = reader.rows_and_filter(base_file, kept.names, use_threads=use_threads)
+        merged = self._merge(reconcile(stored, kept), rows)
+        del stored  # what is merged has values of its own
         self._counts = {
             "inserts": merged.inserted,
             "updates": merged.updated,
@@ -224,10 +244,10 @@ class FileInProgress:
         if self._has_keys:
             keys = merged.table.column(RECORD_KEY)
             self._keys.add(keys)
-            self._bloom = grown_filter(reader.bloom_filter(base_file), len(keys), merged.inserted_keys)
+            self._bloom = grown_filter(old_filter, len(keys), merged.inserted_keys)
         name = repeated(self._assignment.file_name, merged.table.num_rows)
-        at = merged.table.schema.get_field_index(FILE_NAME)
-        self._store_rows(merged.table.set_column(at, self._schema.field(FILE_NAME), name))
+        at = self._schema.get_field_index(FILE_NAME)
+        self._store_rows(merged.table.add_column(at, self._schema.field(at), name))
 
     def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
         rule = merge_rule(self._context.config)
@@ -235,7 +255,7 @@ class FileInProgress:
         complete = self._meta.complete(rows, self._schema)
         if not self._assignment.match_keys:
             kept = complete.filter(pa.array(~deletes)) if deletes.any() else complete
-            joined = pa.concat_tables([base, kept])
+            joined = pa.concat_tables([base, kept.select(base.column_names)])
             ignored = int(deletes.sum())
             return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
         if self._context.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
@@ -252,8 +272,6 @@ class FileInProgress:
             StorageError: the store does not say whether the file is there.
         """
         self._check_counts()
-        # A filter takes its bits eight times over while it is made: what the rows took goes back to the system first.
-        pa.default_memory_pool().release_unused()
         footers = key_footers(KeySummary(*self._keys.range, self._filter()), self._context.file_schema_text)
         footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
         self._writer.close(footers)
@@ -272,6 +290,8 @@ class FileInProgress:
             return None
         if self._bloom is not None:
             return self._bloom
+        if len(self._keys) > _MANY_KEYS:
+            pa.default_memory_pool().release_unused()
         bloom = new_filter(self._settings, len(self._keys))
         for keys in self._keys.pieces():
             bloom.add(keys)

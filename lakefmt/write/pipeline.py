@@ -6,10 +6,11 @@ Each room takes a value and leaves a value; the two last ones have effects. ``ta
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from itertools import pairwise
 from threading import Lock
 from typing import TypeVar
 
@@ -21,7 +22,6 @@ import pyarrow.compute as pc
 from lakefmt.config import Settings
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.keys import KeySpec
@@ -29,7 +29,16 @@ from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.api import ObjectStore
 from lakefmt.table_config import merge_rule
 from lakefmt.values import RECORD_KEY, IdSource, PartitionPath, TableType, WriteOperation
-from lakefmt.write.assign import Assigned, FileSizing, Routes, assign_rows, change_file, group_rows, new_file
+from lakefmt.write.assign import (
+    Assigned,
+    FileSizing,
+    Routes,
+    assign_rows,
+    change_file,
+    group_rows,
+    new_file,
+    stable_order,
+)
 from lakefmt.write.changes import DoomedKeys
 from lakefmt.write.files import MOVED_AWAY, FileInProgress, prepare, write_assigned
 from lakefmt.write.incoming import KeyedBatch, key_batch, record_keys
@@ -53,13 +62,14 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _FIRST_GUESS_OF_COMPRESSION = 0.4
-#: Spreads a window over partitions without cutting.
-_ONE_FILE = FileSizing(1 << 62, 0, 1.0)
 _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
-_MIN_COPY_BYTES = 4 << 20
 #: Keys of open files take at most this part of the window's bytes; more of them wait on the disk.
 _KEY_PARTS = 8
+#: Rows that are put in the order of their partitions together: a column of them stays in the processor's caches.
+_CHUNK_ROWS = 1 << 16
+#: A window's partitions are written in so many groups, one after the other: each group's rows are held twice meanwhile.
+_GROUPS = 3
 
 
 def file_sizing(access: TableAccess, state: TableState, settings: Settings, sample: pa.Table | None) -> FileSizing:
@@ -223,6 +233,10 @@ def _pick(batch: KeyedBatch, rows: Rows) -> pa.Table:
         numbers = pa.array(rows)
         table = batch.table.take(numbers)
         keys = None if batch.keys is None else batch.keys.take(numbers)
+    return _with_keys(table, keys)
+
+
+def _with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:
     if keys is None:
         return table
     # A delete by key carries no columns, and a table without columns has no rows to add to.
@@ -235,7 +249,7 @@ def write_all(
     """Write every assigned file; threads run where Arrow lets them."""
 
     def write(one: Assigned) -> WriteStatus:
-        return write_assigned(store, context, one.assignment, [route(batch, one)])
+        return write_assigned(store, context, one.assignment, [route(batch, one)], alone=len(assigned) == 1)
 
     pa.default_memory_pool().release_unused()  # what the look-up took
     return _side_by_side(_threads(context), write, assigned)
@@ -297,6 +311,50 @@ def stream_files(
     return statuses, rows_in
 
 
+class _Spread:
+    """A window's rows, with their keys, by partition; a partition's stay in order.
+
+    Chunk by chunk: each is put in the order of its partitions while it is in the processor's caches, and cut. Rows taken
+    from the whole window, partition by partition, cost four times as much.
+    """
+
+    def __init__(self, batch: KeyedBatch, threads: int) -> None:
+        table = _with_keys(batch.table, batch.keys)
+        if table.num_columns and table.column(0).num_chunks * _CHUNK_ROWS > 4 * table.num_rows > 4 * _CHUNK_ROWS:
+            table = table.combine_chunks()
+        self._threads = threads
+        self._chunks = table.to_batches(max_chunksize=_CHUNK_ROWS)
+        self._names = [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
+        codes = batch.partitions.indices.to_numpy(zero_copy_only=False)
+        self._counts = np.bincount(codes, minlength=len(self._names))
+        ends = np.cumsum([len(chunk) for chunk in self._chunks])
+        self._orders = _side_by_side(threads, self._order, np.split(codes, ends[:-1]))
+
+    def _order(self, codes: npt.NDArray[np.int32]) -> tuple[Rows | None, list[int]]:
+        """Return the order of a chunk's rows, None when they are in order, and where each partition begins in it."""
+        order = stable_order(codes) if (codes[1:] < codes[:-1]).any() else None
+        ordered = codes if order is None else codes[order]
+        return order, np.searchsorted(ordered, np.arange(len(self._names) + 1)).tolist()
+
+    def groups(self) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
+        """Yield the partitions that have rows, some at a time: no more than those are held twice."""
+        shares = np.cumsum(self._counts)[:-1] * _GROUPS // max(1, int(self._counts.sum()))
+        ends = (np.flatnonzero(np.diff(shares)) + 1).tolist()
+        for low, high in pairwise([0, *ends, len(self._names)]):
+            cuts = _side_by_side(self._threads, partial(self._cut, low, high), range(len(self._chunks)))
+            found = ([piece for piece in mine if len(piece)] for mine in zip(*cuts, strict=True))
+            del cuts
+            group = zip(self._names[low:high], found, strict=False)
+            yield [(name, pa.Table.from_batches(pieces)) for name, pieces in group if pieces]
+
+    def _cut(self, low: int, high: int, number: int) -> list[pa.RecordBatch]:
+        """Return a chunk's rows of each of the partitions from `low` to `high`."""
+        chunk, (order, starts) = self._chunks[number], self._orders[number]
+        first, end = starts[low], starts[high]
+        mine = chunk.slice(first, end - first) if order is None else chunk.take(pa.array(order[first:end]))
+        return [mine.slice(at - first, to - at) for at, to in pairwise(starts[low : high + 1])]
+
+
 class _PartitionWriter:
     """New files of a bulk insert, one open per partition; full ones are finished and followed by the next."""
 
@@ -318,41 +376,33 @@ class _PartitionWriter:
             batch: the rows.
             in_order: sort them by partition and key first.
         """
-        order = pc.sort_indices(_sort_key(batch)).to_numpy().astype(np.int64) if in_order else None
-        places = batch.partitions if order is None else batch.partitions.take(pa.array(order))
-        parts = assign_rows(places, Routes(None), [], _ONE_FILE, self._context.instant, lambda: "window")
-        for part in parts:
-            if part.assignment.partition not in self._open:
-                self._open[part.assignment.partition] = self._start(part.assignment.partition)
-        step = self._rows_at_once(batch, len(parts))
-
-        def append(part: Assigned) -> list[WriteStatus]:
-            rows = part.rows if order is None else order[part.rows]
-            return self._append(batch, part.assignment.partition, rows, step)
-
-        done = [status for finished in _side_by_side(self._threads, append, parts) for status in finished]
+        if in_order:
+            batch = batch.take(pc.sort_indices(_sort_key(batch)))
+        done: list[WriteStatus] = []
+        for group in _Spread(batch, self._threads).groups():
+            for partition, _ in group:
+                if partition not in self._open:
+                    self._open[partition] = self._start(partition)
+            for finished in _side_by_side(self._threads, lambda part: self._append(*part), group):
+                done += finished
+            del group
+            pa.default_memory_pool().release_unused()
         self._spill_keys()
         return done
 
-    def _rows_at_once(self, batch: KeyedBatch, parts: int) -> int:
-        """Return how many rows a thread copies at a time: all threads together hold at most half a window twice."""
-        share = self._window_bytes // (2 * max(1, min(self._threads, parts)))
-        held = min(ROW_GROUP_BYTES, max(_MIN_COPY_BYTES, share))
-        return max(1, int(batch.num_rows * held / max(1, batch.table.nbytes)))
-
-    def _append(self, batch: KeyedBatch, partition: PartitionPath, rows: Rows, step: int) -> list[WriteStatus]:
+    def _append(self, partition: PartitionPath, rows: pa.Table) -> list[WriteStatus]:
         finished = []
-        while len(rows):
+        while rows.num_rows:
+            if partition not in self._open:
+                self._open[partition] = self._start(partition)
             file = self._open[partition]
-            room = max(1, self._sizing.room(file.size_bytes)) if file.num_rows else self._sizing.rows_per_file
-            file.append(_pick(batch, rows[: min(room, step)]))
-            rows = rows[min(room, step) :]
-            if file.size_bytes >= self._sizing.max_bytes or (len(rows) and room <= step):
+            room = self._sizing.room(file.size_bytes) if file.num_rows else self._sizing.rows_per_file
+            if room:
+                file.append(rows.slice(0, room))
+                rows = rows.slice(room)
+            if file.size_bytes >= self._sizing.max_bytes or rows.num_rows:
                 finished.append(file.finish())
-                if len(rows):
-                    self._open[partition] = self._start(partition)
-                else:
-                    del self._open[partition]
+                del self._open[partition]
         return finished
 
     def _spill_keys(self) -> None:

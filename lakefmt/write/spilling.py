@@ -79,8 +79,8 @@ class FileKeys:
         low, high = key_range(keys)
         if low is None or high is None:
             return
-        # Concatenating one array copies just its own rows.
-        self._held += [pa.concat_arrays([chunk]) for chunk in keys.chunks] if copy else keys.chunks
+        # Concatenating copies just the arrays' own rows, and makes one of many.
+        self._held += [pa.concat_arrays(keys.chunks)] if copy else keys.chunks
         self._count += len(keys)
         ordered = sorted([*self._bounds, low, high], key=java_order_key)
         self._bounds = [ordered[0], ordered[-1]]
