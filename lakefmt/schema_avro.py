@@ -66,6 +66,9 @@ _NULL: Final[tuple[Json, ...]] = ("null", {"type": "null"})
 
 # ---------------------------------------------------------------------------------------------------- Arrow to Avro
 
+_KEPT_TEXTS: Final = 64
+_texts: dict[tuple[bytes, str, bool], str] = {}
+
 
 def arrow_to_avro(schema: pa.Schema, table_name: str, with_meta: bool = False) -> str:
     """Return the Avro JSON text of `schema`, named as Hudi names it (spec 5.5).
@@ -79,9 +82,17 @@ def arrow_to_avro(schema: pa.Schema, table_name: str, with_meta: bool = False) -
         >>> arrow_to_avro(pa.schema([("id", pa.int64())]), "a-b")[:62]
         '{"type":"record","name":"a__b_record","namespace":"hoodie.a__b'
     """
-    safe = avro_name(table_name)
-    fields = list(with_meta_columns(schema) if with_meta else schema)
-    return _dumps(_Writer().record(fields, f"{safe}_record", f"hoodie.{safe}", ""))
+    # A commit asks twice, and the schema rarely changes; its bytes hold the metadata that equality leaves out.
+    key = (schema.serialize().to_pybytes(), table_name, with_meta)
+    text = _texts.get(key)
+    if text is None:
+        safe = avro_name(table_name)
+        fields = list(with_meta_columns(schema) if with_meta else schema)
+        text = _dumps(_Writer().record(fields, f"{safe}_record", f"hoodie.{safe}", ""))
+        if len(_texts) >= _KEPT_TEXTS:
+            _texts.clear()
+        _texts[key] = text
+    return text
 
 
 def avro_name(text: str) -> str:

@@ -76,13 +76,17 @@ class TableAccess:
         self.reader = BaseFileReader(self.store)
         self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
         self._history_stores: dict[str, HistoryStore] = {}
+        self._config: TableConfig | None = None
         self._instant_clock: InstantClock | None = None
         self._schemas: dict[str, pa.Schema] = {}
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
 
     def load_config(self) -> TableConfig:
         """Read the properties as they are now."""
-        return parse_table_config(load_properties(self.store))
+        properties = load_properties(self.store)
+        if self._config is None or self._config.properties != properties:
+            self._config = parse_table_config(properties)
+        return self._config
 
     def load(self) -> TableState:
         """Read the properties and the timeline as they are now.
