@@ -227,7 +227,7 @@ def group_rows(numbers: npt.NDArray[np.int64], rows: Rows) -> Iterator[tuple[int
     ordered = numbers[order]
     starts = np.append(0, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
     pieces = np.split(rows[order], starts)[1:]
-    yield from zip(ordered[starts].tolist(), pieces, strict=True)
+    yield from zip(map(int, ordered[starts]), pieces, strict=True)
 
 
 def stable_order(numbers: npt.NDArray[np.signedinteger]) -> Rows:

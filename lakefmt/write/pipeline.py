@@ -334,12 +334,12 @@ class _Spread:
         """Return the order of a chunk's rows, None when they are in order, and where each partition begins in it."""
         order = stable_order(codes) if (codes[1:] < codes[:-1]).any() else None
         ordered = codes if order is None else codes[order]
-        return order, np.searchsorted(ordered, np.arange(len(self._names) + 1)).tolist()
+        return order, list(map(int, np.searchsorted(ordered, np.arange(len(self._names) + 1))))
 
     def groups(self) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
         """Yield the partitions that have rows, some at a time: no more than those are held twice."""
         shares = np.cumsum(self._counts)[:-1] * _GROUPS // max(1, int(self._counts.sum()))
-        ends = (np.flatnonzero(np.diff(shares)) + 1).tolist()
+        ends = map(int, np.flatnonzero(np.diff(shares)) + 1)
         for low, high in pairwise([0, *ends, len(self._names)]):
             cuts = _side_by_side(self._threads, partial(self._cut, low, high), range(len(self._chunks)))
             found = ([piece for piece in mine if len(piece)] for mine in zip(*cuts, strict=True))
