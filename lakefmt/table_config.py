@@ -217,9 +217,9 @@ def check_writable(config: TableConfig) -> None:
             "would be invisible to Spark. Write with options={'hoodie.metadata.enable': 'false'} to drop it first, "
             "as Hudi itself does; its next write with defaults rebuilds it"
         )
-    rule = merge_rule(config)
+    merge_rule(config)
     if config.table_type is TableType.MERGE_ON_READ:
-        _check_logs_writable(config, rule)
+        _check_logs_writable(config)
     _check_unstored(config)
     if _flag(properties, "hoodie.table.cdc.enabled", False):
         raise UnsupportedFeature("hoodie.table.cdc.enabled=true: change data capture files are not written yet")
@@ -236,12 +236,7 @@ def _check_unstored(config: TableConfig) -> None:
         )
 
 
-def _check_logs_writable(config: TableConfig, rule: MergeRule) -> None:
+def _check_logs_writable(config: TableConfig) -> None:
     log_format = config.properties.get("hoodie.table.log.file.format") or "HOODIE_LOG"
     if log_format.upper() != "HOODIE_LOG":
         raise UnsupportedFeature(f"logs of format {log_format} are not written, only HOODIE_LOG")
-    if config.merge_mode is MergeMode.CUSTOM or rule.partial is not None:
-        raise UnsupportedFeature(
-            "a merge-on-read table that merges by a payload class of its own, or completes rows from stored ones, is "
-            "read, not written: write it with Spark"
-        )

@@ -67,7 +67,7 @@ class Partial:
     Attributes:
         mode: which values of the winner give way.
         text: the value that stands for an unavailable one; None: nothing does.
-        in_batch: rows of one batch complete each other.
+        in_batch: rows of one batch complete each other; those of logs do so anyway.
         from_late: a row that loses completes the winner, too.
     """
 
@@ -96,6 +96,7 @@ class MergeRule:
         partial: how the winner is completed; None: it stays as it is.
         delete: what marks a delete; None: only ``_hoodie_is_deleted`` does.
         deletes_win: a row that marks itself deleted removes the stored one, whatever their order.
+        blocks_win: so does what a log's delete block says; a payload class sees no ordering value of it.
 
     Example:
         >>> MergeRule.plain(MergeMode.EVENT_TIME_ORDERING, ("ts",)).stored.fields
@@ -107,12 +108,23 @@ class MergeRule:
     partial: Partial | None = None
     delete: DeleteMark | None = None
     deletes_win: bool = False
+    blocks_win: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it says more than a merge mode: rows on their way to logs are whole then."""
+        return self.partial is not None or self.deletes_win or self.stored != self.batch
 
     @classmethod
     def plain(cls, mode: MergeMode, ordering: tuple[str, ...]) -> MergeRule:
         """Return the rule of a merge mode alone."""
         order = Order(ordering if mode is MergeMode.EVENT_TIME_ORDERING else ())
         return cls(order, order)
+
+    def for_logs(self) -> MergeRule:
+        """Return the rule by which rows of logs meet each other: as they meet a stored one."""
+        partial = None if self.partial is None else replace(self.partial, in_batch=True)
+        return replace(self, batch=self.stored, partial=partial)
 
     def without_order(self) -> MergeRule:
         """Return the rule for rows that say no event time: the later one wins."""
@@ -188,15 +200,19 @@ def _payload_rules(ordering: tuple[str, ...], delete: DeleteMark | None) -> dict
         ),
         _MODEL + "AWSDmsAvroPayload": MergeRule(Order(), order, delete=DeleteMark("Op", "D", any_case=True)),
         _MODEL + "PartialUpdateAvroPayload": MergeRule(
-            order, order, Partial(PartialMode.IGNORE_NULLS), deletes_win=True
+            order, order, Partial(PartialMode.IGNORE_NULLS), deletes_win=True, blocks_win=True
         ),
         _MODEL + "debezium.MySqlDebeziumAvroPayload": MergeRule(
-            Order(("_event_seq",), numbered=True, required=True), Order(ordering, numbered=True), delete=changed
+            Order(("_event_seq",), numbered=True, required=True),
+            Order(ordering, numbered=True),
+            delete=changed,
+            blocks_win=True,
         ),
         _MODEL + "debezium.PostgresDebeziumAvroPayload": MergeRule(
             Order(("_event_lsn",), required=True),
             order,
             Partial(PartialMode.FILL_UNAVAILABLE, _DEBEZIUM_UNAVAILABLE, in_batch=False, from_late=False),
             delete=changed,
+            blocks_win=True,
         ),
     }

@@ -45,7 +45,9 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     """
     if not logs.table.num_rows:
         return base
-    rule = replace(rule, batch=rule.stored)
+    rule = rule.for_logs()
+    if rule.deletes_win:
+        logs = replace(logs, always=logs.always | logs.deletes)
     encoded = logs.table.column(RECORD_KEY).combine_chunks().dictionary_encode()
     codes: Rows = encoded.indices.to_numpy().astype(np.int64)
     if logs.always.any():

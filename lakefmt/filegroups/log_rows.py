@@ -147,7 +147,8 @@ def _delete_rows(records: DeleteRecords, schema: pa.Schema, rule: MergeRule) -> 
     columns = [made[f.name].cast(f.type) if f.name in made else pa.nulls(count, f.type) for f in schema]
     first = next(iter(ordering.values()), None)
     # Without an ordering value, or with the int 0 that stands for none, whatever is stored goes (spec 7.6).
-    always = np.ones(count, dtype=bool) if first is None else pc.is_null(first).to_numpy(zero_copy_only=False)
+    unordered = first is None or rule.blocks_win
+    always = np.ones(count, dtype=bool) if unordered else pc.is_null(first).to_numpy(zero_copy_only=False)
     table = pa.table(columns, schema=_nullable(schema))
     return _plain(table, np.ones(count, dtype=bool), always, None)
 

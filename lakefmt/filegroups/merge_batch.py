@@ -122,6 +122,6 @@ class _Fold:
         if not weak.any():
             return column.take(pa.array(self.winners))
         has: Mask = ~weak[self._order] & self._counts
-        leader, other = self._latest(has & self._leads), self._first(has & ~self._leads)
+        leader, other = self._latest(has & self._leads), self._first(has & ~self._leads & partial.from_late)
         at = np.where(leader >= 0, leader, np.where(other < len(weak), other, self._last))
         return column.take(pa.array(self._order[at][self._by_winner]))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES, grown_filter, new_filter, repeated
 from lakefmt.filegroups.merge import Incoming, Mask, Merged, merge_into_base
-from lakefmt.filegroups.merge_values import has_order, marked_deletes, to_mask
+from lakefmt.filegroups.merge_values import has_order, marked_deletes, ordering_columns, refuse_nulls, to_mask
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.unstored import unstored_of
@@ -121,12 +121,15 @@ def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) 
         )
     rule, schema = merge_rule(context.config), avro_to_arrow(context.file_schema_text)
     deletes = _deletes(context, rows)
+    if rule.stored.required and has_order(rule.stored, rows.column_names):
+        refuse_nulls(ordering_columns(rows, rule.stored), rule.stored)  # nobody could merge what is in a log
     # A delete by key marks nothing, whatever its rows say.
     by_key = context.operation is WriteOperation.DELETE
     marked = np.zeros(rows.num_rows, dtype=bool) if by_key else marked_deletes(rows, rule)
     complete = _MetaColumns(context.instant, assignment).complete(rows, schema)
-    # Version 6 knows no partial rows: what they lack was brought from the stored rows.
-    brought = schema.names if context.config.version.layout == 1 else (*META_COLUMNS, *rows.column_names)
+    # Version 6 knows no partial rows, a rule of the table's own neither: what they lack was brought from stored rows.
+    whole = context.config.version.layout == 1 or rule.is_own
+    brought = schema.names if whole else (*META_COLUMNS, *rows.column_names)
     return split_deletes(complete, deletes, marked, rule, frozenset(brought))
 
 

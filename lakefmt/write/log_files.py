@@ -60,6 +60,7 @@ def split_deletes(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule, 
 
     A row that marks itself deleted and has no ordering value that a delete block could say (none, or the int 0, which
     there stands for "whatever is stored") stays a row with its mark: readers take it for a delete with its own order.
+    So does every one where the rule compares rows and a delete block would win over all of them.
 
     Args:
         rows: rows with every column of the table, meta columns first.
@@ -76,6 +77,8 @@ def split_deletes(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule, 
         if pt.is_integer(column.type) and column.type.bit_width <= 32:
             silent = pc.or_(silent, pc.fill_null(pc.equal(column, 0), True))
         weak = deletes & marked & silent.to_numpy()
+    if rule.blocks_win and not rule.deletes_win:
+        weak = deletes & marked
     as_records = deletes & ~weak
     names = [field.name for field in rows.schema if field.name in brought]
     data = rows.filter(pa.array(~as_records)).select(names)

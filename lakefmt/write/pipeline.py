@@ -122,7 +122,7 @@ def assign(
         # On top of a delete in a log a partial row would find what was there before it.
         partial_rows = not set(avro_to_arrow(context.schema_text).names).issubset(batch.table.column_names)
         wanted = IndexKeys(record_keys(batch), batch.partitions)
-        alive = partial_rows or context.operation is WriteOperation.DELETE
+        alive = partial_rows or context.operation is WriteOperation.DELETE or _completes_by_arrival(state)
         located = find_stored(access, state, index, wanted, slices, alive=alive)
         routes = Routes(located)
         if context.operation is WriteOperation.DELETE:
@@ -146,6 +146,12 @@ def assign(
     return _bring(access, context, state, assigned, slices, batch.keys, batch.table.column_names)
 
 
+def _completes_by_arrival(state: TableState) -> bool:
+    """Tell whether a row on top of a delete in a log would be completed from what was there before the delete."""
+    rule = merge_rule(state.config)
+    return rule.partial is not None and not rule.stored.fields
+
+
 def _bring(
     access: TableAccess,
     context: WriteContext,
@@ -158,13 +164,14 @@ def _bring(
     """Let rows for logs bring what they lack from the stored rows.
 
     A delete by key, and a partial row without an event time, take that of the stored row, so that they win over it and
-    lose against what is newer. In version 6, which knows no partial rows, they bring every column.
+    lose against what is newer. In version 6, which knows no partial rows, they bring every column; so they do where the
+    table completes rows by a rule of its own, which knows whole rows only.
     """
-    schema = avro_to_arrow(context.schema_text)
-    order = {name.split(".", 1)[0] for name in merge_rule(state.config).stored.fields}
+    schema, rule = avro_to_arrow(context.schema_text), merge_rule(state.config)
+    order = {name.split(".", 1)[0] for name in rule.stored.fields}
     if context.operation is WriteOperation.DELETE:
         lacking = [field for field in schema if field.name in order]
-    elif state.timeline.layout == 1:
+    elif state.timeline.layout == 1 or rule.is_own:
         lacking = [field for field in schema if field.name not in names]
     else:
         lacking = [field for field in schema if field.name in order and field.name not in names]

@@ -37,12 +37,24 @@ COLUMNS = pa.schema(
 
 
 def make_table(
-    root: Path, version: int, ordering: str | Sequence[str], properties: Mapping[str, str], schema: pa.Schema = COLUMNS
+    root: Path,
+    version: int,
+    ordering: str | Sequence[str],
+    properties: Mapping[str, str],
+    schema: pa.Schema = COLUMNS,
+    table_type: str = "cow",
 ) -> lakefmt.Table:
     """Make an empty table whose properties say what create_table would not."""
-    options = {"lakefmt.durability": "none"}
+    # New keys go to files of their own, so that what is in a file stays there and changes go to its logs.
+    options = {"lakefmt.durability": "none", "hoodie.parquet.small.file.limit": 0 if table_type == "mor" else 104857600}
     lakefmt.create_table(
-        str(root), schema=schema, record_key="id", ordering=ordering, table_version=version, options=options
+        str(root),
+        schema=schema,
+        record_key="id",
+        ordering=ordering,
+        table_type=table_type,
+        table_version=version,
+        options=options,
     )
     path = root / ".hoodie" / "hoodie.properties"
     path.write_bytes(encode_properties({**decode_properties(path.read_bytes()), **properties}, ["made by a test"]))

@@ -19,7 +19,6 @@ TABLES = real_tables()
 REFUSED = {
     "v9_cow_cdc_120": "change data capture",
     "v9_mor_custom_payload_120": "a payload class that is not known",
-    "v9_mor_ignore_defaults_120": "a partial update mode on logs",
 }
 #: One key is stored twice in one partition: an upsert reaches both places, so both get the winner's image.
 TWICE = {

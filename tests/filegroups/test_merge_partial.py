@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError
+from lakefmt.filegroups.log_merge import merge_logs
+from lakefmt.filegroups.log_rows import LogRows
 from lakefmt.filegroups.merge import Incoming, merge_into_base
 from lakefmt.filegroups.merge_batch import combine_rows
 from lakefmt.filegroups.merge_values import gives_way, marked_deletes, ordering_columns
@@ -111,7 +113,8 @@ def _combined(rule: MergeRule, batch: Sequence[Row]) -> dict[str, Row]:
             continue
         place, old = found[key]
         # The winner keeps its own place, even where an ordering value of it gave way.
-        found[key] = max(mine, place), _two(rule, old, new, mine >= place, fills=fills, late=True)
+        late = rule.partial is not None and rule.partial.from_late
+        found[key] = max(mine, place), _two(rule, old, new, mine >= place, fills=fills, late=late)
     return {key: record for key, (_, record) in found.items()}
 
 
@@ -167,6 +170,30 @@ def test_a_stored_row_merges_as_hudi_does(stored: list[Row], batch: list[Row]) -
         expected, (updated, deleted, late) = _merged(rule, stored, incoming)
         assert merged.table.to_pylist() == expected, rule
         assert (merged.updated, merged.deleted, merged.late) == (updated, deleted, late)
+
+
+@settings(max_examples=25)
+@given(st.lists(row, max_size=8), st.lists(row, min_size=1, max_size=16))
+def test_logs_fold_and_meet_the_base_file_as_hudi_says(stored: list[Row], rows: list[Row]) -> None:
+    stored = list({r[RECORD_KEY]: r for r in stored}.values())
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    base = pa.Table.from_pylist(stored, schema=SCHEMA)
+    for rule in (rule for rule in RULES if not rule.deletes_win):
+        deletes = marked_deletes(table, rule)
+        logs = LogRows(table, deletes, np.zeros(len(rows), dtype=bool), np.zeros(len(rows), np.int64), (None,))
+        expected, _ = _merged(rule, stored, _combined(rule.for_logs(), rows))
+        assert sorted(merge_logs(base, logs, rule).to_pylist(), key=repr) == sorted(expected, key=repr), rule
+
+
+def test_a_delete_that_wins_wipes_a_log() -> None:
+    rule = MergeRule(Order(("ts",)), partial=Partial(PartialMode.IGNORE_NULLS), deletes_win=True)
+    base = pa.table({RECORD_KEY: ["a", "b"], "ts": [5, 5], "v": [1, 1]})
+    rows = pa.table({RECORD_KEY: ["a", "b", "b"], "ts": [1, 1, 6], "v": pa.array([None, 2, None], pa.int64())})
+    deletes = np.array([True, True, False])
+    logs = LogRows(rows, deletes, np.zeros(3, dtype=bool), np.zeros(3, np.int64), (None,))
+    assert merge_logs(base, logs, rule).to_pylist() == [{RECORD_KEY: "b", "ts": 6, "v": 1}], (
+        "b is completed, as Hudi does"
+    )
 
 
 def test_the_order_of_arrival_matters_and_is_followed() -> None:

@@ -516,7 +516,6 @@ def test_a_compaction_that_is_planned_meanwhile_conflicts_in_version_6_only() ->
     [
         {"hoodie.table.log.file.format": "HFILE_LOG"},
         {"hoodie.record.merge.mode": "CUSTOM"},
-        {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS", "hoodie.table.version": "9"},
     ],
 )
 def test_what_logs_are_not_written_for(properties: dict[str, str]) -> None:
