@@ -13,10 +13,20 @@ if TYPE_CHECKING:
     from lakefmt.read.snapshot import Snapshot
     from lakefmt.table import Table, create_table, open_table
     from lakefmt.values import CommitResult
+    from lakefmt.values_mergers import register_merger
 
 __version__ = "0.1.0"
 
-__all__ = ["CommitResult", "LakefmtError", "Snapshot", "Table", "create_table", "errors", "open_table"]
+__all__ = [
+    "CommitResult",
+    "LakefmtError",
+    "Snapshot",
+    "Table",
+    "create_table",
+    "errors",
+    "open_table",
+    "register_merger",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -36,6 +46,10 @@ def __getattr__(name: str) -> object:
         from lakefmt import values
 
         found = values.CommitResult
+    elif name == "register_merger":
+        from lakefmt import values_mergers
+
+        found = values_mergers.register_merger
     else:
         raise AttributeError(f"module 'lakefmt' has no attribute {name!r}")
     globals()[name] = found

@@ -90,6 +90,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "a commit returns; `none`: they reach the page cache",
         choices=("fsync", "none"),
     ),
+    _honoured(
+        "lakefmt.merge.function",
+        _text,
+        None,
+        "the function by which the table merges records, as `module:function` or a registered name; it is imported because "
+        "the caller says so, never because the table does",
+    ),
     _honoured("lakefmt.write.threads", int, 0, "threads that write files; 0: as many as cores, at most 8", minimum=0),
     _honoured(
         "lakefmt.write.window.bytes",

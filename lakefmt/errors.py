@@ -19,10 +19,12 @@
     │   ├── SchemaMismatch
     │   ├── InvalidKey
     │   ├── InvalidFilter
+    │   ├── MergerFailed           a merge function raised, or gave an answer that cannot be written
     │   └── UnknownSetting
     ├── UnsupportedError         this lakefmt cannot do that to this table; nothing was changed
     │   ├── UnsupportedVersion     upgrade lakefmt, or the table
     │   ├── UnsupportedFeature     change the table's settings, or use another engine
+    │   ├── MergerMissing          hand in the function by which the table merges
     │   └── MetadataTablePresent   drop the metadata table first, on request
     ├── StateError               change the order of the calls
     │   ├── IllegalTransition
@@ -57,6 +59,8 @@ __all__ = [
     "LakefmtError",
     "LeaseLost",
     "LockUnavailable",
+    "MergerFailed",
+    "MergerMissing",
     "MetadataTablePresent",
     "NotFoundError",
     "ObjectNotFound",
@@ -216,6 +220,12 @@ class InvalidFilter(InvalidInputError):
     kind = "invalid_filter"
 
 
+class MergerFailed(InvalidInputError):
+    """A merge function raised, or answered with rows that cannot stand for those it was given; nothing is visible."""
+
+    kind = "merger_failed"
+
+
 class UnknownSetting(InvalidInputError):
     """No setting has that name, or the value is not one it takes."""
 
@@ -238,6 +248,12 @@ class UnsupportedFeature(UnsupportedError):
     """The table uses a feature that lakefmt cannot keep."""
 
     kind = "unsupported_feature"
+
+
+class MergerMissing(UnsupportedError):
+    """The table merges by a function that this process does not have."""
+
+    kind = "merger_missing"
 
 
 class MetadataTablePresent(UnsupportedError):

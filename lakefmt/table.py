@@ -23,14 +23,16 @@ from lakefmt.compaction import (
     run_services,
 )
 from lakefmt.config import resolve_settings
-from lakefmt.errors import InvalidInputError, TableExists
+from lakefmt.errors import InvalidInputError, MergerMissing, TableExists
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.index import IndexView
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.storage.opening import open_store
+from lakefmt.table_config import check_merger
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
+from lakefmt.values_mergers import FUNCTION, MergeFunction, merger_name
 from lakefmt.write.callbacks import observed
 from lakefmt.write.changes import DoomedKeys, doomed_keys, doomed_rows, key_columns, keys_to_delete, updated_rows
 from lakefmt.write.creation import run_creation
@@ -59,7 +61,7 @@ def create_table(
     table_type: str = "cow",
     table_version: int = 8,
     index: str = "bloom",
-    merge: str | None = None,
+    merge: str | MergeFunction | None = None,
     name: str | None = None,
     database: str | None = None,
     options: Mapping[str, object] | None = None,
@@ -78,7 +80,8 @@ def create_table(
         table_type: ``"cow"`` or ``"mor"``.
         table_version: 6, 8 or 9.
         index: how keys are found: ``"bloom"`` or ``"simple"``.
-        merge: ``"event_time"`` or ``"commit_time"``; default from `ordering`.
+        merge: ``"event_time"`` or ``"commit_time"``, default from `ordering`; or a function ``(older, newer) -> merged``
+            over Arrow tables, or its name (docs/merging.md).
         name: default: the last part of the path.
         database: kept in the properties.
         options: settings of the handle that is returned.
@@ -100,7 +103,7 @@ def create_table(
     if (schema is None) == (data is None):
         raise InvalidInputError("give either schema= or data=")
     settings = resolve_settings(options or {})
-    access = TableAccess(open_store(path, storage_options), dict(options or {}))
+    access = TableAccess(open_store(path, storage_options), _with_merger(options, merge))
     try:
         run_creation(
             access,
@@ -124,7 +127,11 @@ def create_table(
 
 
 def open_table(
-    path: str, *, options: Mapping[str, object] | None = None, storage_options: Mapping[str, object] | None = None
+    path: str,
+    *,
+    options: Mapping[str, object] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    merge: str | MergeFunction | None = None,
 ) -> Table:
     """Open a table that exists, whoever made it.
 
@@ -132,9 +139,11 @@ def open_table(
         path: a local path or any fsspec URL.
         options: settings of this handle; those of a call go before them.
         storage_options: credentials and settings of the store.
+        merge: the function by which the table merges records, or its name; needed for tables made with one.
 
     Raises:
         TableNotFound: there is none.
+        InvalidInputError: the table merges by something else.
         UnsupportedVersion: it is of a version that lakefmt does not know.
 
     Example:
@@ -142,9 +151,23 @@ def open_table(
         >>> open_table("memory://doc-open").schema.names
         ['id']
     """
-    access = TableAccess(open_store(path, storage_options), dict(options or {}))
-    resolve_settings(options or {}, None, access.load().config.properties)
+    access = TableAccess(open_store(path, storage_options), _with_merger(options, merge))
+    config = access.load().config
+    resolve_settings(options or {}, None, config.properties)
+    check_merger(config, access.options)
     return Table(access)
+
+
+def _with_merger(options: Mapping[str, object] | None, merge: str | MergeFunction | None) -> dict[str, object]:
+    """Return a handle's options, in which a function is named, so that workers find it by its name."""
+    if merge is None or merge in ("event_time", "commit_time"):
+        return dict(options or {})
+    try:
+        return {**(options or {}), FUNCTION: merger_name(merge)}
+    except MergerMissing as error:
+        raise InvalidInputError(
+            f"unknown merge {merge!r}: neither 'event_time' nor 'commit_time', and {error}"
+        ) from None
 
 
 class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):

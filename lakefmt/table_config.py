@@ -7,18 +7,27 @@ promises it could not keep. They run on the properties as they are *now*: anothe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import Final
 
-from lakefmt.errors import CorruptFile, MetadataTablePresent, UnsafePath, UnsupportedFeature, UnsupportedVersion
+from lakefmt.errors import (
+    CorruptFile,
+    InvalidInputError,
+    MetadataTablePresent,
+    UnsafePath,
+    UnsupportedFeature,
+    UnsupportedVersion,
+)
 from lakefmt.values import MergeMode, TableType, TableVersion
-from lakefmt.values_merge import PAYLOAD_MODES, MergeRule, plan_merge_rule
+from lakefmt.values_merge import PAYLOAD_MODES, PAYLOAD_STRATEGY, MergeRule, plan_merge_rule
+from lakefmt.values_mergers import FUNCTION, find_merger, strategy_id
 
 __all__ = [
     "PAYLOADS",
     "STRATEGY_IDS",
     "TableConfig",
+    "check_merger",
     "check_readable",
     "check_writable",
     "merge_rule",
@@ -173,6 +182,7 @@ def merge_rule(config: TableConfig) -> MergeRule:
 
     Raises:
         UnsupportedFeature: by a rule that lakefmt does not know.
+        MergerMissing: by a function that this process does not have.
 
     Example:
         >>> config = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
@@ -181,7 +191,25 @@ def merge_rule(config: TableConfig) -> MergeRule:
         >>> merge_rule(config).partial.mode.value, merge_rule(config).stored.fields
         ('IGNORE_NULLS', ('ts',))
     """
+    strategy = config.properties.get("hoodie.record.merge.strategy.id") or PAYLOAD_STRATEGY
+    if config.merge_mode is MergeMode.CUSTOM and strategy != PAYLOAD_STRATEGY:
+        keys = (*config.record_key_fields, *config.partition_fields)
+        fixed = tuple(dict.fromkeys(name.split(":", 1)[0].split(".", 1)[0] for name in keys))
+        return MergeRule(custom=replace(find_merger(strategy), fixed=fixed))
     return plan_merge_rule(config.properties, config.merge_mode, config.ordering_fields)
+
+
+def check_merger(config: TableConfig, options: Mapping[str, object]) -> None:
+    """Raise when a caller's options name another function than the one by which the table merges.
+
+    Raises:
+        InvalidInputError: they do.
+    """
+    name = options.get(FUNCTION)
+    stated = config.properties.get("hoodie.record.merge.strategy.id", "")
+    if name and stated != strategy_id(str(name)):
+        how = f"by merger {stated}" if config.merge_mode is MergeMode.CUSTOM else f"by {config.merge_mode.value}"
+        raise InvalidInputError(f"{FUNCTION}={name} is merger {strategy_id(str(name))}; the table merges {how}")
 
 
 def check_readable(config: TableConfig) -> None:

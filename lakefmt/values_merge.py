@@ -14,14 +14,25 @@ from typing import Final
 
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.values import MergeMode
+from lakefmt.values_mergers import CustomMerge
 
-__all__ = ["PAYLOAD_MODES", "DeleteMark", "MergeRule", "Order", "Partial", "PartialMode", "plan_merge_rule"]
+__all__ = [
+    "PAYLOAD_MODES",
+    "PAYLOAD_STRATEGY",
+    "DeleteMark",
+    "MergeRule",
+    "Order",
+    "Partial",
+    "PartialMode",
+    "plan_merge_rule",
+]
 
 _MERGE_PROPERTY: Final = "hoodie.record.merge.property."
 _UNAVAILABLE: Final = "hoodie.write.partial.update.unavailable.value"
 _DELETE_FIELD: Final = "hoodie.payload.delete.field"
 _DELETE_MARKER: Final = "hoodie.payload.delete.marker"
-_PAYLOAD_STRATEGY: Final = "00000000-0000-0000-0000-000000000000"
+#: The strategy id that leaves merging to a payload class.
+PAYLOAD_STRATEGY: Final = "00000000-0000-0000-0000-000000000000"
 _DEBEZIUM_UNAVAILABLE: Final = "__debezium_unavailable_value"
 _MODEL: Final = "org.apache.hudi.common.model."
 
@@ -96,6 +107,7 @@ class MergeRule:
         partial: how the winner is completed; None: it stays as it is.
         delete: what marks a delete; None: only ``_hoodie_is_deleted`` does.
         deletes_win: a row that marks itself deleted removes the stored one, whatever their order.
+        custom: a function makes one of two rows, in the order of arrival; the rest counts for nothing then.
         blocks_win: so does what a log's delete block says; a payload class sees no ordering value of it.
 
     Example:
@@ -109,11 +121,17 @@ class MergeRule:
     delete: DeleteMark | None = None
     deletes_win: bool = False
     blocks_win: bool = False
+    custom: CustomMerge | None = None
+
+    @property
+    def needs_stored(self) -> bool:
+        """Whether the result of a merge is made from both rows, not one of them."""
+        return self.partial is not None or self.custom is not None
 
     @property
     def is_own(self) -> bool:
         """Whether it says more than a merge mode: rows on their way to logs are whole then."""
-        return self.partial is not None or self.deletes_win or self.stored != self.batch
+        return self.needs_stored or self.deletes_win or self.stored != self.batch
 
     @classmethod
     def plain(cls, mode: MergeMode, ordering: tuple[str, ...]) -> MergeRule:
@@ -178,12 +196,11 @@ def _delete_mark(properties: Mapping[str, str]) -> DeleteMark | None:
 def _payload_rule(properties: Mapping[str, str], ordering: tuple[str, ...], delete: DeleteMark | None) -> MergeRule:
     """Return the rule of a payload class, the way versions 6 and 8 know it."""
     payload = properties.get("hoodie.compaction.payload.class", "")
-    strategy = properties.get("hoodie.record.merge.strategy.id") or _PAYLOAD_STRATEGY
     rules = _payload_rules(ordering, delete)
-    if payload not in rules or strategy != _PAYLOAD_STRATEGY:
-        named = payload if strategy == _PAYLOAD_STRATEGY and payload else f"merger {strategy}"
+    if payload not in rules:
         raise UnsupportedFeature(
-            f"the table merges records by {named}, which lakefmt does not know: it is read, not written; write with Spark"
+            f"the table merges records by {payload or 'a merger that it does not name'}, which lakefmt does not know: it is "
+            "read, not written; write with Spark"
         )
     return rules[payload]
 

@@ -32,6 +32,7 @@ from lakefmt.timeline.properties_store import load_properties
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import Clock, IdSource, InstantTime, PartitionPath, RandomIds, SystemClock, WriteOperation
+from lakefmt.values_mergers import adopt_merger
 
 __all__ = ["NOTES", "TableAccess", "TableState"]
 
@@ -83,6 +84,7 @@ class TableAccess:
 
     def load_config(self) -> TableConfig:
         """Read the properties as they are now."""
+        adopt_merger(self.options)
         properties = load_properties(self.store)
         if self._config is None or self._config.properties != properties:
             self._config = parse_table_config(properties)

@@ -13,12 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.log_rows import LogRows
 from lakefmt.filegroups.merge import Incoming, merge_into_base
 from lakefmt.filegroups.merge_batch import combine_rows, order_ranks
+from lakefmt.filegroups.merge_custom import fold_rows
 from lakefmt.filegroups.merge_values import has_order, ordering_columns, to_mask
 from lakefmt.values import IS_DELETED, RECORD_KEY
 from lakefmt.values_merge import MergeRule
+from lakefmt.values_mergers import CustomMerge
 
 __all__ = ["merge_logs"]
 
@@ -50,6 +53,8 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
         logs = replace(logs, always=logs.always | logs.deletes)
     encoded = logs.table.column(RECORD_KEY).combine_chunks().dictionary_encode()
     codes: Rows = encoded.indices.to_numpy().astype(np.int64)
+    if rule.custom is not None:
+        return _merge_called(base, logs, codes, encoded.dictionary, rule.custom)
     if logs.always.any():
         alive, gone = _wipe(codes, logs.always, len(encoded.dictionary))
         removed = encoded.dictionary.filter(pa.array(gone))
@@ -93,6 +98,23 @@ def _with_delete_marks(logs: LogRows) -> pa.Table:
     if IS_DELETED in logs.table.column_names:
         return logs.table.set_column(logs.table.schema.get_field_index(IS_DELETED), IS_DELETED, marks)
     return logs.table.append_column(IS_DELETED, marks)
+
+
+def _merge_called(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array, custom: CustomMerge) -> pa.Table:
+    """Fold rows by the table's own function, from the base file's row on: nothing has to be associative."""
+    if logs.is_partial:
+        raise UnsupportedFeature(
+            "logs with some of the columns only, which merge functions are not given: compact them"
+        )
+    found = pc.index_in(base.column(RECORD_KEY), value_set=keys).combine_chunks()
+    stored = np.full(len(keys), -1, np.int64)
+    stored[found.drop_null().to_numpy()] = np.flatnonzero(to_mask(pc.is_valid(found)))
+    here = np.flatnonzero(stored >= 0)
+    first = base.take(pa.array(stored[here])).cast(logs.table.schema)
+    chain = pa.concat_tables([first, logs.table.select(base.column_names)])
+    deletes = np.concatenate([np.zeros(len(here), dtype=bool), logs.deletes])
+    folded = fold_rows(custom, chain, np.concatenate([here, codes]), deletes)
+    return merge_into_base(base, Incoming(folded.table, folded.deletes), rule=MergeRule()).table
 
 
 # ------------------------------------------------------------------------------------------------------ partial updates

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.filegroups.merge_custom import call_merger
 from lakefmt.filegroups.merge_values import (
     Mask,
     Rows,
@@ -25,6 +26,7 @@ from lakefmt.filegroups.merge_values import (
 )
 from lakefmt.values import META_COLUMNS, RECORD_KEY, MergeMode
 from lakefmt.values_merge import MergeRule, Partial
+from lakefmt.values_mergers import CustomMerge
 
 __all__ = ["Incoming", "Mask", "Merged", "choose_survivors", "incoming_wins", "merge_into_base"]
 
@@ -136,6 +138,7 @@ def merge_into_base(
 
     Raises:
         InvalidInputError: an ordering value is not what the rule needs.
+        MergerFailed: the table's own function did not do its part.
     """
     rule = MergeRule.plain(mode, tuple(ordering)) if rule is None else rule
     keys = incoming.table.column(RECORD_KEY).combine_chunks()
@@ -150,7 +153,12 @@ def merge_into_base(
     fresh = np.flatnonzero(~known & ~incoming.deletes)
     inserts = incoming.table.take(pa.array(fresh)) if len(fresh) else incoming.table.slice(0, 0)
     removed = stored[wins & removes]
-    table, updated = _overlay(base, incoming, _Pairs(stored, match), wins, rule.partial)
+    if rule.custom is not None:
+        met = _Pairs(stored, match).where(~removes)
+        table, gone = _overlay_called(base, incoming, met, rule.custom)
+        updated, removed = len(met.stored) - len(gone), np.union1d(removed, gone)
+    else:
+        table, updated = _overlay(base, incoming, _Pairs(stored, match), wins, rule.partial)
     if len(removed):
         keep = np.ones(table.num_rows, dtype=bool)
         keep[removed] = False
@@ -209,6 +217,20 @@ def _overlay(
     rows = {name: mask[changed] for name, mask in kept.items()}
     table = _replace_rows(table, lost.stored[changed], mine.filter(pa.array(changed)), incoming.columns, rows)
     return table, len(won.stored) + int(changed.sum())
+
+
+def _overlay_called(base: pa.Table, incoming: Incoming, pairs: _Pairs, custom: CustomMerge) -> tuple[pa.Table, Rows]:
+    """Return the base with what the table's function makes of the rows that meet, and the rows that it deletes."""
+    if not len(pairs.stored):
+        return base, pairs.stored
+    older = base.take(pa.array(pairs.stored))
+    newer = incoming.table.take(pa.array(pairs.incoming)).select(base.column_names)
+    if incoming.columns is not None:
+        brought = incoming.columns
+        whole = [(newer if f.name in brought else older).column(f.name) for f in base.schema]
+        newer = pa.table(whole, schema=base.schema)
+    merged, deletes = call_merger(custom, older, newer)
+    return _replace_rows(base, pairs.stored, merged, None, {}), pairs.stored[deletes]
 
 
 def _data_fields(base: pa.Table) -> list[pa.Field]:

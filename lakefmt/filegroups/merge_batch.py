@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.filegroups.merge import choose_survivors
+from lakefmt.filegroups.merge_custom import fold_rows
 from lakefmt.filegroups.merge_values import Mask, Rows, gives_way, has_order, marked_deletes, ordering_columns
 from lakefmt.values import MergeMode
 from lakefmt.values_merge import MergeRule, Partial
@@ -29,10 +30,12 @@ class Combined:
     Attributes:
         table: the rows.
         winners: for each the number of the row that won, ascending.
+        deletes: which of them a function of the table's own has deleted; None: it was not asked.
     """
 
     table: pa.Table
     winners: Rows
+    deletes: Mask | None = None
 
 
 def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | None:
@@ -45,6 +48,7 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
 
     Raises:
         InvalidInputError: an ordering value is not what the rule needs.
+        MergerFailed: the table's own function did not do its part.
 
     Example:
         >>> from lakefmt.values_merge import PartialMode
@@ -54,6 +58,11 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
     """
     if len(np.unique(codes)) == len(codes):
         return None
+    if rule.custom is not None:
+        numbers = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+        folded = fold_rows(rule.custom, table, numbers, marked_deletes(table, rule))
+        by_arrival = np.argsort(folded.last)
+        return Combined(folded.table.take(pa.array(by_arrival)), folded.last[by_arrival], folded.deletes[by_arrival])
     compared = has_order(rule.batch, table.column_names)
     ordering = ordering_columns(table, rule.batch) if compared else []
     if rule.partial is None or not rule.partial.in_batch:

@@ -22,7 +22,7 @@ from lakefmt.read.filters import filter_columns
 from lakefmt.read.scan import Query
 from lakefmt.schema import reconcile
 from lakefmt.table_config import merge_rule
-from lakefmt.values import IS_DELETED, RECORD_KEY, InstantTime
+from lakefmt.values import IS_DELETED, META_COLUMNS, RECORD_KEY, InstantTime
 from lakefmt.values_merge import MergeRule
 
 __all__ = ["merged_tables", "needed_columns"]
@@ -65,12 +65,19 @@ def merged_tables(
 
 def needed_columns(query: Query, rule: MergeRule) -> list[str]:
     """Return the columns to read, in the table's order: asked for, filtered by, or needed to merge. Pure."""
+    if rule.custom is not None:
+        data = {name for name in query.schema.names if name not in META_COLUMNS}
+        wanted = {RECORD_KEY, *data, *query.columns} | _filtered(query)
+        return [name for name in query.schema.names if name in wanted]
     wanted = {RECORD_KEY, IS_DELETED, *query.columns, *(field.split(".", 1)[0] for field in rule.stored.fields)}
     if rule.delete is not None:
         wanted.add(rule.delete.field)
-    if query.expression is not None:
-        wanted |= filter_columns(query.expression, query.schema)
+    wanted |= _filtered(query)
     return [name for name in query.schema.names if name in wanted]
+
+
+def _filtered(query: Query) -> set[str]:
+    return set() if query.expression is None else set(filter_columns(query.expression, query.schema))
 
 
 def _merged(

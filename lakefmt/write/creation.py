@@ -19,6 +19,7 @@ from lakefmt.storage.local import LocalStore
 from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable, parse_table_config
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.values import MergeMode, TableType, TableVersion
+from lakefmt.values_mergers import MergeFunction, merger_name, strategy_id
 
 __all__ = ["plan_properties", "run_creation"]
 
@@ -44,7 +45,7 @@ def plan_properties(
     spec: KeySpec,
     *,
     ordering: Sequence[str],
-    merge: MergeMode,
+    merge: MergeMode | str,
     table_type: TableType,
     version: TableVersion,
     database: str | None,
@@ -55,6 +56,7 @@ def plan_properties(
     Raises:
         SchemaMismatch: a key, partition or ordering column is not in the schema.
         InvalidInputError: the merge mode and the ordering fields contradict each other.
+        UnsupportedFeature: a merger of one's own, in a version that cannot say so.
     """
     _check_columns(schema, spec, ordering)
     if merge is MergeMode.EVENT_TIME_ORDERING and not ordering:
@@ -67,7 +69,11 @@ def plan_properties(
         "hoodie.table.version": str(version.value),
         "hoodie.timeline.layout.version": str(version.layout),
         **_COMMON,
-        **_version_properties(version, merge, ordering),
+        **(
+            _version_properties(version, merge, ordering)
+            if isinstance(merge, MergeMode)
+            else _of_own(version, merge, ordering)
+        ),
         **key_properties(spec, version),
         "hoodie.table.create.schema": arrow_to_avro(schema, name),
     }
@@ -146,6 +152,18 @@ def _version_properties(version: TableVersion, merge: MergeMode, ordering: Seque
     }
 
 
+def _of_own(version: TableVersion, name: str, ordering: Sequence[str]) -> dict[str, str]:
+    """Return the properties by which a table says that it merges by the function of a name."""
+    if version is TableVersion.SIX:
+        raise UnsupportedFeature("a merger of one's own needs table_version 8 or 9: version 6 has no word for it")
+    found = _version_properties(version, MergeMode.COMMIT_TIME_ORDERING, ordering)
+    found.pop("hoodie.compaction.payload.class", None)
+    return found | {
+        "hoodie.record.merge.mode": MergeMode.CUSTOM.value,
+        "hoodie.record.merge.strategy.id": strategy_id(name),
+    }
+
+
 def _check_columns(schema: pa.Schema, spec: KeySpec, ordering: Sequence[str]) -> None:
     named = [
         *(("record_key", f) for f in spec.record_key_fields),
@@ -167,7 +185,7 @@ def run_creation(
     table_type: str,
     table_version: int,
     index: str,
-    merge: str | None,
+    merge: str | MergeFunction | None,
     name: str,
     database: str | None,
     properties: Mapping[str, str],
@@ -193,12 +211,13 @@ def run_creation(
         properties=properties,
         schema=stored,
     )
+    mode = _merge_mode(merge, fields)
     planned = plan_properties(
         name,
         stored,
         spec,
         ordering=fields,
-        merge=_merge_mode(merge, fields),
+        merge=mode,
         table_type=kind,
         version=TableVersion.parse(table_version),
         database=database,
@@ -212,7 +231,8 @@ def run_creation(
     )
     if index.lower() == "bloom" and not config.populate_meta_fields:
         index = "simple"  # the default of a table whose files have no filters
-    store.put_if_absent(NOTES, json.dumps({"index": index}).encode())
+    notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
+    store.put_if_absent(NOTES, json.dumps(notes).encode())
     create_properties(store, planned, access.clock.now(), durable=durable)
 
 
@@ -251,10 +271,11 @@ def _stated(properties: Mapping[str, str], key: str) -> bool:
     return properties.get(key, "true").lower() == "true"
 
 
-def _merge_mode(merge: str | None, ordering: Sequence[str]) -> MergeMode:
+def _merge_mode(merge: str | MergeFunction | None, ordering: Sequence[str]) -> MergeMode | str:
+    """Return the merge mode asked for, or the name of a merger of one's own."""
     if merge is None:
         return MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
     names = {"event_time": MergeMode.EVENT_TIME_ORDERING, "commit_time": MergeMode.COMMIT_TIME_ORDERING}
-    if merge not in names:
-        raise InvalidInputError(f"unknown merge {merge!r}: expected 'event_time' or 'commit_time'")
-    return names[merge]
+    if isinstance(merge, str) and merge in names:
+        return names[merge]
+    return merger_name(merge)

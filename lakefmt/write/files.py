@@ -43,12 +43,10 @@ from lakefmt.values import (
 )
 from lakefmt.write.log_files import LogRowsOut, adopt_log, split_deletes, write_log
 from lakefmt.write.spilling import FileKeys
-from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
+from lakefmt.write.values import MOVED_AWAY, FileAssignment, WriteContext, WriteStatus
 
 __all__ = ["MOVED_AWAY", "FileInProgress", "write_assigned"]
 
-#: A column of routed rows, never stored: the key has moved to another partition and leaves this file.
-MOVED_AWAY = "_lakefmt_moved_away"
 #: A filter takes its bits eight times over while it is made. Of so many keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000

@@ -17,6 +17,7 @@ from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
 from lakefmt.values import META_COLUMNS
 from lakefmt.values_merge import MergeRule
+from lakefmt.write.values import MOVED_AWAY
 
 __all__ = ["KeyedBatch", "SupportsArrow", "combine", "key_batch", "open_stream", "read_all", "record_keys"]
 
@@ -154,20 +155,27 @@ def key_batch(spec: KeySpec, table: pa.Table, schema: pa.Schema, *, allow_null_e
     return KeyedBatch(conformed, flat, partitions)
 
 
-def combine(batch: KeyedBatch, rule: MergeRule, *, across_partitions: bool) -> KeyedBatch:
+def combine(batch: KeyedBatch, rule: MergeRule, *, across_partitions: bool, whole: bool = True) -> KeyedBatch:
     """Leave one record per key (per key and partition unless `across_partitions`): the table's rule makes it.
 
     Raises:
         InvalidKey: the table's keys are generated.
-        InvalidInputError: an ordering value is not what the rule needs.
+        InvalidInputError: an ordering value is not what the rule needs, or rows of one key lack columns that the table's
+            own function would be given.
     """
     keys = record_keys(batch)
     codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
     if not across_partitions:
         places = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         codes = codes * max(1, len(batch.partitions.dictionary)) + places
+    if rule.custom is not None and not whole and len(np.unique(codes)) < len(codes):
+        raise InvalidInputError(
+            f"the partial rows have a key several times, and merger {rule.custom.name} takes whole rows only: bring each once"
+        )
     combined = combine_rows(batch.table, codes, rule)
     if combined is None:
         return batch
-    winners = pa.array(combined.winners)
-    return KeyedBatch(combined.table, keys.take(winners), batch.partitions.take(winners))
+    winners, table = pa.array(combined.winners), combined.table
+    if combined.deletes is not None and combined.deletes.any():
+        table = table.append_column(MOVED_AWAY, pa.array(combined.deletes))
+    return KeyedBatch(table, keys.take(winners), batch.partitions.take(winners))

@@ -124,6 +124,8 @@ class SliceReader(BaseFileReader):
         needed = {RECORD_KEY, IS_DELETED, *names, *(field.split(".", 1)[0] for field in self.rule.stored.fields)}
         if self.rule.delete is not None:
             needed.add(self.rule.delete.field)
+        if self.rule.custom is not None and piece.logs:
+            needed |= set(self._schema.names)
         schema = pa.schema([field for field in self._schema if field.name in needed])
         rows = schema.empty_table()
         if base and piece.base is not None:

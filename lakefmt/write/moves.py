@@ -52,7 +52,7 @@ def split_moves(
     stay = Located(located.rows[~moved], located.slices[~moved], located.steps)
     leave = Located(located.rows[moved], located.slices[moved])
     rule = merge_rule(config)
-    if rule.partial is not None and len(leave.rows):
+    if rule.needs_stored and len(leave.rows):
         raise UnsupportedFeature(
             f"{len(leave.rows)} rows would move to another partition, and the table completes rows from stored ones, "
             "which lakefmt does not do on the way: keep their partition, or write them with Spark"

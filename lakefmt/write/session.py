@@ -232,7 +232,11 @@ class WriteSession:
         if self._request.operation not in _APPENDS:
             record_keys(batch)
         if self._combines():
-            batch = combine(batch, merge_rule(self.state.config), across_partitions=self.index().is_global)
+            rule = merge_rule(self.state.config)
+            if self._request.operation is WriteOperation.DELETE:
+                rule = replace(rule, custom=None)  # keys to delete are no rows
+            whole = not self._request.partial
+            batch = combine(batch, rule, across_partitions=self.index().is_global, whole=whole)
         if self._request.partial and moves_between_partitions(self.index()):
             return self._completed(batch)
         return batch

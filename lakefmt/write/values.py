@@ -12,8 +12,14 @@ from lakefmt.config import Settings, resolve_settings
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.table_config import TableConfig, parse_table_config
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.values_mergers import adopt_merger
 
-__all__ = ["FileAssignment", "LogTarget", "WriteContext", "WritePlan", "WriteStatus"]
+__all__ = ["MOVED_AWAY", "FileAssignment", "LogTarget", "WriteContext", "WritePlan", "WriteStatus"]
+
+
+#: A column of routed rows, never stored: True takes the key out of the file, because it has moved to another partition or
+#: the table's own function has deleted it.
+MOVED_AWAY = "_lakefmt_moved_away"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,8 @@ class WriteContext:
 
     @property
     def config(self) -> TableConfig:
-        """The table's properties, typed."""
+        """The table's properties, typed; the function that merges is at hand wherever this is asked for."""
+        adopt_merger(self.options)
         return parse_table_config(self.properties)
 
     @property
