@@ -24,7 +24,7 @@
     ├── UnsupportedError         this lakefmt cannot do that to this table; nothing was changed
     │   ├── UnsupportedVersion     upgrade lakefmt, or the table
     │   ├── UnsupportedFeature     change the table's settings, or use another engine
-    │   ├── MergerMissing          hand in the function by which the table merges
+    │   │   └── MergerMissing        hand in the function by which the table merges
     │   └── MetadataTablePresent   drop the metadata table first, on request
     ├── StateError               change the order of the calls
     │   ├── IllegalTransition
@@ -250,7 +250,7 @@ class UnsupportedFeature(UnsupportedError):
     kind = "unsupported_feature"
 
 
-class MergerMissing(UnsupportedError):
+class MergerMissing(UnsupportedFeature):
     """The table merges by a function that this process does not have."""
 
     kind = "merger_missing"

@@ -167,7 +167,7 @@ class ReadingVerbs:
         return self.access.slices(self.access.load(), wanted)
 
     def stats(self) -> TableStats:
-        """Return counts and sizes of the latest snapshot."""
+        """Return counts and sizes of the latest snapshot, and per partition what waits in logs to be compacted."""
         return describe_slices(self.access, self.access.load())
 
     def check(self, level: str = "fast", partitions: Sequence[str] | None = None) -> CheckReport:
