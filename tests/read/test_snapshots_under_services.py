@@ -105,21 +105,20 @@ def check_law(make_one: Callable[[], lakefmt.Table], chain: list[Verb], columns:
 
 
 @pytest.mark.parametrize("chain", list(CHAINS))
-@pytest.mark.parametrize(("table_type", "version"), [("cow", 8), ("cow", 6), ("mor", 6), ("mor", 8), ("mor", 9)])
+@pytest.mark.parametrize(("table_type", "version"), [("cow", 8), ("mor", 6), ("mor", 8)])
 def test_a_scan_is_of_one_state_or_expires(table_type: str, version: int, chain: str) -> None:
-    outcomes = {
-        (after, columns is None): check_law(lambda: make(table_type, version, ""), CHAINS[chain], columns, after)
-        for after in range(6)
-        for columns in (None, ["n"])
-    }
+    outcomes = [
+        check_law(lambda: make(table_type, version, ""), CHAINS[chain], columns, after)
+        for after, columns in ((0, None), (1, ["n"]), (3, None), (5, ["n"]))
+    ]
     if chain in ("commit", "compact"):
-        assert set(outcomes.values()) == {"whole"}, "nothing was removed"
+        assert set(outcomes) == {"whole"}, "nothing was removed"
     elif table_type == "mor":
-        assert outcomes[0, True] == "expired", "the check is one: files of it are gone"
+        assert outcomes[0] == "expired", "the check is one: files of it are gone"
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_the_same_on_a_disk(tmp_path: Any, table_type: str) -> None:
-    for after in (0, 1, 3):
+    for after in (0, 2):
         place = str(tmp_path / f"{table_type}{after}")
         check_law(lambda place=place: make(table_type, 8, place), CHAINS["archive"], None, after)  # type: ignore[misc]
