@@ -19,7 +19,18 @@ import pyarrow.fs as pafs
 
 from lakefmt.errors import UnsafePath
 
-__all__ = ["Capabilities", "ObjectInfo", "ObjectStore", "PutOutcome", "Sink", "SupportsNames", "check_name"]
+__all__ = [
+    "Capabilities",
+    "ObjectInfo",
+    "ObjectStore",
+    "PutOutcome",
+    "Sink",
+    "SupportsNames",
+    "SupportsVersions",
+    "Version",
+    "check_name",
+    "with_versions",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -157,6 +168,47 @@ class SupportsNames(Protocol):
         Temporary objects are left out; a prefix that does not exist gives nothing.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """An object as it was once: its bytes, and the store's word for exactly this state of it (an ETag, a number)."""
+
+    data: bytes
+    mark: str
+
+
+@runtime_checkable
+class SupportsVersions(Protocol):
+    """A store that replaces an object only if it is still the one that was seen (compare and swap)."""
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether this very store can; wrappers and services answer for what is behind them."""
+        ...
+
+    def read_version(self, name: str, max_bytes: int) -> Version | None:
+        """Return an object of at most `max_bytes` with its mark, never from a cache; None when there is none."""
+        ...
+
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+        """Replace an object whole if its mark is still `mark`; with None: create it unless the name is taken.
+
+        A request that was repeated by a client library may be REFUSED although the first one arrived: who must know
+        reads the object.
+        """
+        ...
+
+
+def with_versions(store: ObjectStore) -> SupportsVersions | None:
+    """Return the store as one that compares and swaps, None when it cannot.
+
+    Example:
+        >>> from lakefmt.storage.memory import MemoryStore
+        >>> with_versions(MemoryStore()) is not None
+        True
+    """
+    return store if isinstance(store, SupportsVersions) and store.has_versions else None
 
 
 _FORBIDDEN_PARTS = frozenset({"", ".", ".."})

@@ -24,11 +24,12 @@ import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
 from lakefmt.storage.addresses import directory_name, is_addressable, is_temporary, object_name, object_names
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome
+from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Version
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.files import ABSENT, READ_FLAGS, flush_path, forget_file, remove_file, remove_tree, sidecar_of
 from lakefmt.storage.placing import AtomicFiles, is_abandoned
 from lakefmt.storage.process_lock import HeldLock, hold_file, is_held
+from lakefmt.storage.swapping import CAN_SWAP, read_marked, swap_file
 
 __all__ = ["LocalStore"]
 
@@ -335,6 +336,39 @@ class LocalStore:
             self._files.write_temporary(self._path(name), data, durable=False)
         except OSError as error:
             raise self._failure(error, "create", name) from error
+
+    # ------------------------------------------------------------------------------------------------------ versions
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether this system can compare and swap between the processes of one machine."""
+        return CAN_SWAP and self._files.is_atomic
+
+    def read_version(self, name: str, max_bytes: int) -> Version | None:
+        """Return an object of at most `max_bytes` bytes with its mark, None when there is none.
+
+        Raises:
+            CorruptFile: it is larger than `max_bytes`.
+            StorageError: the file system failed.
+        """
+        try:
+            found = read_marked(self._path(name), max_bytes)
+        except OSError as error:
+            raise self._failure(error, "read", name) from error
+        if isinstance(found, int):
+            raise CorruptFile(f"{name!r} in {self.url} has {found:,} bytes, at most {max_bytes:,} are expected")
+        return found
+
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+        """Replace an object if its mark is still `mark`; with None: create it unless the name is taken.
+
+        Raises:
+            StorageError: the file system failed.
+        """
+        try:
+            return swap_file(self._files, self._path(name), data, mark)
+        except OSError as error:
+            raise self._failure(error, "replace", name) from error
 
     # ------------------------------------------------------------------------------------------------ process locks
 

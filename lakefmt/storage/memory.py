@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import BinaryIO, Final, NoReturn
+from typing import BinaryIO, Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -26,18 +26,26 @@ from lakefmt.storage.addresses import (
     object_name,
     object_names,
 )
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome
+from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Version
 from lakefmt.storage.arrow_bridge import arrow_view
 
 __all__ = ["MemoryStore"]
 
 
+class _Kept(NamedTuple):
+    """An object: its bytes, modification time, and a number that no other state of any object has."""
+
+    data: bytes
+    modified: float
+    number: int
+
+
 class _Space:
-    """The objects that stores with one name share: full name → bytes and modification time."""
+    """The objects that stores with one name share, by full name."""
 
     def __init__(self) -> None:
         self.lock: Final = threading.Lock()
-        self.objects: Final[dict[str, tuple[bytes, float]]] = {}
+        self.objects: Final[dict[str, _Kept]] = {}
         self.numbers: Final = itertools.count()
 
 
@@ -98,7 +106,7 @@ class MemoryStore:
         found = self._space.objects.get(self._base + object_name(name))
         if found is None:
             raise ObjectNotFound(f"there is no object {name!r} in {self.url}")
-        data = found[0]
+        data = found.data
         if max_bytes is not None and len(data) > max_bytes:
             raise CorruptFile(f"{name!r} in {self.url} has {len(data):,} bytes, at most {max_bytes:,} are expected")
         return data
@@ -106,7 +114,7 @@ class MemoryStore:
     def info(self, name: str) -> ObjectInfo | None:
         """Return an object's size and time, or None when there is none."""
         found = self._space.objects.get(self._base + object_name(name))
-        return None if found is None else ObjectInfo(name, len(found[0]), found[1])
+        return None if found is None else ObjectInfo(name, len(found.data), found.modified)
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
         """Yield the objects below the directory `prefix`, as they are at the first step, in no order."""
@@ -114,11 +122,11 @@ class MemoryStore:
 
     def _list(self, prefix: str, recursive: bool) -> Iterator[ObjectInfo]:
         start = f"{prefix}/" if prefix else ""
-        for name, (data, modified) in self._below(start):
+        for name, found in self._below(start):
             if not is_temporary(name) and (recursive or "/" not in name[len(start) :]):
-                yield ObjectInfo(name, len(data), modified)
+                yield ObjectInfo(name, len(found.data), found.modified)
 
-    def _below(self, start: str) -> builtins.list[tuple[str, tuple[bytes, float]]]:
+    def _below(self, start: str) -> builtins.list[tuple[str, _Kept]]:
         whole, cut = self._base + start, len(self._base)
         with self._space.lock:
             return [(name[cut:], found) for name, found in self._space.objects.items() if name.startswith(whole)]
@@ -137,15 +145,46 @@ class MemoryStore:
 
     def put_if_absent(self, name: str, data: Buffer, *, durable: bool = False) -> PutOutcome:
         """Create an object whole, unless the name is taken."""
-        key, value = self._base + object_name(name), (as_bytes(data), self._now())
+        key, value = self._base + object_name(name), self._kept(data)
         with self._space.lock:
             return PutOutcome.DONE if self._space.objects.setdefault(key, value) is value else PutOutcome.REFUSED
 
     def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
         """Create or replace an object whole."""
-        key, value = self._base + object_name(name), (as_bytes(data), self._now())
+        key, value = self._base + object_name(name), self._kept(data)
         with self._space.lock:
             self._space.objects[key] = value
+
+    def _kept(self, data: Buffer) -> _Kept:
+        return _Kept(as_bytes(data), self._now(), next(self._space.numbers))
+
+    @property
+    def has_versions(self) -> bool:
+        """True: a state of an object is compared and replaced under one lock."""
+        return True
+
+    def read_version(self, name: str, max_bytes: int) -> Version | None:
+        """Return an object of at most `max_bytes` bytes with its mark, None when there is none.
+
+        Raises:
+            CorruptFile: it is larger than `max_bytes`.
+        """
+        found = self._space.objects.get(self._base + object_name(name))
+        if found is None:
+            return None
+        if len(found.data) > max_bytes:
+            raise CorruptFile(f"{name!r} in {self.url} has {len(found.data):,} bytes, at most {max_bytes:,} expected")
+        return Version(found.data, str(found.number))
+
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+        """Replace an object if its mark is still `mark`; with None: create it unless the name is taken."""
+        key, value = self._base + object_name(name), self._kept(data)
+        with self._space.lock:
+            found = self._space.objects.get(key)
+            if (None if found is None else str(found.number)) != mark:
+                return PutOutcome.REFUSED
+            self._space.objects[key] = value
+        return PutOutcome.DONE
 
     def create(self, name: str, *, durable: bool = False) -> MemorySink:
         """Open a sink for a large object that appears by put-if-absent."""
@@ -172,7 +211,7 @@ class MemoryStore:
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
         """Remove temporary objects last written before `older_than_epoch` (epoch seconds); return how many."""
-        old = [name for name, (_, modified) in self._below("") if is_temporary(name) and modified < older_than_epoch]
+        old = [name for name, kept in self._below("") if is_temporary(name) and kept.modified < older_than_epoch]
         with self._space.lock:
             return sum(self._space.objects.pop(self._base + name, None) is not None for name in old)
 
@@ -180,7 +219,7 @@ class MemoryStore:
         """Leave an object that a put of `name` leaves behind when its process dies half-way (for crash tests)."""
         directory, slash, _ = object_name(name).rpartition("/")
         key = f"{self._base}{directory}{slash}{TEMPORARY_PREFIX}{next(self._space.numbers)}"
-        value = (as_bytes(data), self._now())
+        value = self._kept(data)
         with self._space.lock:
             self._space.objects[key] = value
 

@@ -16,12 +16,12 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, StateError, StorageError
+from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, StateError, StorageError, UnsupportedFeature
 from lakefmt.storage.addresses import (
     TEMPORARY_PREFIX,
     as_bytes,
@@ -32,7 +32,7 @@ from lakefmt.storage.addresses import (
     object_names,
 )
 from lakefmt.storage.answers import describe, is_transient
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome
+from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Version
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.fsspec_objects import FsspecObjects
 from lakefmt.storage.payload import Payload
@@ -70,6 +70,17 @@ class RemoteObjects(Protocol):
     def remove_tree(self, prefix: str) -> dict[str, str]: ...
 
     def make_directory(self, name: str) -> None: ...
+
+
+@runtime_checkable
+class VersionedObjects(Protocol):
+    """What a service offers beside :class:`RemoteObjects` when it compares and swaps."""
+
+    versioned: bool
+
+    def get_version(self, name: str, limit: int) -> Version | None: ...
+
+    def replace(self, name: str, payload: Payload, mark: str) -> PutOutcome: ...
 
 
 class RemoteStore:
@@ -237,6 +248,40 @@ class RemoteStore:
             name, why = next(iter(failed.items()))
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
             raise StorageError(f"cannot remove {name!r} in {self.url}: {self._redact(why)}{more}")
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether the service replaces an object only if its ETag is still the one that was seen."""
+        return isinstance(self._objects, VersionedObjects) and self._objects.versioned
+
+    def read_version(self, name: str, max_bytes: int) -> Version | None:
+        """Return an object of at most `max_bytes` bytes with its ETag, None when there is none.
+
+        Raises:
+            CorruptFile: it is larger than `max_bytes`.
+            StorageError: the store failed.
+        """
+        objects = self._versioned()
+        found = self._ask("read", object_name(name), lambda: objects.get_version(name, max_bytes + 1))
+        if found is not None and len(found.data) > max_bytes:
+            raise CorruptFile(f"{name!r} in {self.url} has more than the {max_bytes:,} bytes expected")
+        return found
+
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+        """Replace an object if its ETag is still `mark`; with None: create it. UNKNOWN when the answer was lost.
+
+        Raises:
+            StorageError: the store turned the request down; nothing was changed.
+        """
+        if mark is None:
+            return self.put_if_absent(name, data)
+        objects, payload, seen = self._versioned(), Payload.of(as_bytes(data)), mark
+        return self._ask("replace", object_name(name), lambda: objects.replace(name, payload, seen))
+
+    def _versioned(self) -> VersionedObjects:
+        if isinstance(self._objects, VersionedObjects) and self._objects.versioned:
+            return self._objects
+        raise UnsupportedFeature(f"{self.url} cannot replace an object only if it is still the one that was seen")
 
     def prove_put_if_absent(self) -> bool:
         """Try with two puts of one temporary name whether the service keeps its promise; it costs three requests.

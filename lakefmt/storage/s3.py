@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.errors import StorageError, UnsafePath
 from lakefmt.storage.answers import describe, may_have_happened, status_of
-from lakefmt.storage.api import ObjectInfo, PutOutcome
+from lakefmt.storage.api import ObjectInfo, PutOutcome, Version
 from lakefmt.storage.payload import Payload
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _log = logging.getLogger("lakefmt.storage")
 
 _STAMP: Final = "lakefmt-put"
 _IF_NONE_MATCH_SINCE: Final = (1, 35, 20)
+_IF_MATCH_SINCE: Final = (1, 35, 69)
 _ONE_REQUEST_BYTES: Final = 100 * 2**20
 _PART_BYTES: Final = 16 * 2**20
 _MAX_PARTS: Final = 10_000
@@ -54,7 +55,9 @@ class S3Objects:
         bucket, key, _ = fs.split_path(root)
         self._bucket: str = bucket
         self._start: str = f"{key}/" if key else ""
-        self.conditional = _botocore_knows_if_none_match()
+        version = _botocore_version()
+        self.conditional = version >= _IF_NONE_MATCH_SINCE
+        self.versioned = version >= _IF_MATCH_SINCE
         # Several requests for the ranges of one object could return a mix of two; not every release can be told so.
         told = "max_concurrency" in inspect.signature(fs._cat_file).parameters
         self._in_one_request = {"max_concurrency": 1} if told else {}
@@ -190,6 +193,41 @@ class S3Objects:
         except Exception as error:  # noqa: BLE001 - the first error is the one to tell
             _log.debug("cannot abort the upload of %r: %s", key, describe(error)[:80])
 
+    # ----------------------------------------------------------------------------------------------------- versions
+
+    def get_version(self, name: str, limit: int) -> Version | None:
+        """Return an object, or its first `limit` bytes, with its ETag, both of one answer; None when there is none."""
+        from fsspec.asyn import sync
+
+        try:
+            data, mark = sync(self._fs.loop, self._fetch, self._key(name), limit)
+        except FileNotFoundError:
+            return None
+        return Version(bytes(data), str(mark))
+
+    async def _fetch(self, key: str, limit: int) -> tuple[bytes, str]:
+        answer = await self._fs._call_s3("get_object", Bucket=self._bucket, Key=key)
+        async with answer["Body"] as body:
+            return await body.read(limit), answer["ETag"]
+
+    def replace(self, name: str, payload: Payload, mark: str) -> PutOutcome:
+        """Replace an object whole if its ETag is still `mark`."""
+        try:
+            self._call("put_object", Key=self._key(name), Body=payload.read(0, payload.size), IfMatch=mark)
+        except FileNotFoundError:
+            return PutOutcome.REFUSED  # it is gone
+        except Exception as error:  # noqa: BLE001 - clients raise what they like; every error is judged here
+            status = status_of(error)
+            if status == 412:
+                return PutOutcome.REFUSED
+            if status == 501:
+                raise StorageError(f"this S3 service does not know If-Match: {name!r} was not written") from None
+            if not may_have_happened(error):
+                raise
+            _log.warning("the answer to a conditional put of %r was lost (%s)", name, type(error).__name__)
+            return PutOutcome.UNKNOWN
+        return PutOutcome.DONE
+
     # ----------------------------------------------------------------------------------------------------- removing
 
     def remove(self, names: list[str]) -> dict[str, str]:
@@ -217,16 +255,15 @@ class S3Objects:
         """Do nothing: there are no directories."""
 
 
-def _botocore_knows_if_none_match() -> bool:
-    # An older botocore, or rather s3fs above it, would drop the condition in silence and overwrite.
+def _botocore_version() -> tuple[int, ...]:
+    # A botocore older than a condition, or rather s3fs above it, would drop it in silence and overwrite.
     import importlib.metadata  # takes longer to import than the rest of this module
 
     try:
         found = importlib.metadata.version("botocore")
     except importlib.metadata.PackageNotFoundError:
-        return False
-    numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:3])
-    return numbers >= _IF_NONE_MATCH_SINCE
+        return ()
+    return tuple(int(number) for number in re.findall(r"\d+", found)[:3])
 
 
 def _epoch(value: object) -> float:

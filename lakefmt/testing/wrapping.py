@@ -18,9 +18,19 @@ from typing import BinaryIO, Final, Generic, NoReturn, TypeVar
 
 import pyarrow.fs as pafs
 
-from lakefmt.errors import StateError
+from lakefmt.errors import StateError, UnsupportedFeature
 from lakefmt.storage.addresses import object_names
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, ObjectStore, PutOutcome, Sink
+from lakefmt.storage.api import (
+    Buffer,
+    Capabilities,
+    ObjectInfo,
+    ObjectStore,
+    PutOutcome,
+    Sink,
+    SupportsVersions,
+    Version,
+    with_versions,
+)
 from lakefmt.storage.leftovers import SupportsLeftovers, remove_abandoned
 
 __all__ = ["Effect", "SimulatedCrash", "Step", "WrapperStore"]
@@ -136,6 +146,36 @@ class WrapperStore:
                 lambda: self.leave_temporary(name, data[: len(data) // 2]),
             )
         )
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether the inner store compares and swaps."""
+        return with_versions(self.inner) is not None
+
+    def read_version(self, name: str, max_bytes: int) -> Version | None:
+        """Return an object of the inner store with its mark, as one read."""
+        inner = self._versions()
+        return self.look("read_version", name, lambda: inner.read_version(name, max_bytes))
+
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+        """Replace an object of the inner store if it is still the one that was seen, as one effect."""
+        inner = self._versions()
+        return self.perform(
+            Step(
+                "put_if_match",
+                name,
+                len(data),
+                lambda: inner.put_if_match(name, data, mark),
+                lambda: self.leave_temporary(name, data[: len(data) // 2]),
+                PutOutcome.UNKNOWN,
+            )
+        )
+
+    def _versions(self) -> SupportsVersions:
+        found = with_versions(self.inner)
+        if found is None:
+            raise UnsupportedFeature(f"{self.url} does not compare and swap")
+        return found
 
     def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[Sink]:
         """Open a sink whose put_if_absent is one effect."""

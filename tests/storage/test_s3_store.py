@@ -192,7 +192,7 @@ def test_without_any_client_there_is_no_promise(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert not s3._botocore_knows_if_none_match()
+    assert s3._botocore_version() < s3._IF_NONE_MATCH_SINCE
 
 
 # ------------------------------------------------------------------------------------------------------- many and large
