@@ -81,6 +81,56 @@ def _alias(key: str, alias_of: str) -> Setting:
 
 MIB = 1024 * 1024
 
+
+def _lock(
+    key: str,
+    parse: Callable[[str], SettingValue],
+    default: SettingValue,
+    doc: str,
+    minimum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Setting:
+    return _honoured(f"hoodie.write.lock.{key}", parse, default, doc, minimum, choices)
+
+
+_LOCKS: Final[tuple[Setting, ...]] = (
+    _lock(
+        "wait_time_ms_between_retry", int, None, "longest pause between two attempts; by default what suits the lock", 1
+    ),
+    _lock("num_retries", int, None, "most attempts within one wait, less one; by default as many as fit", 0),
+    _lock("client.num_retries", int, 0, "how often the whole wait is repeated", 0),
+    _lock("client.wait_time_ms_between_retry", int, 5000, "pause between two such waits", 0),
+    _lock("heartbeat_interval_ms", int, 60000, "time between two signs of life of a lock in a Hive metastore", 10),
+    _lock("filesystem.path", _text, None, "directory of the file `lock`; by default the table's `.hoodie`"),
+    _lock("filesystem.expire", int, 0, "minutes after which an untouched lock file may be taken over; 0: never", 0),
+    _lock("storage.validity.timeout.secs", int, 300, "how long the storage-based lock lasts unless it is renewed", 10),
+    _lock("storage.renew.interval.secs", int, 30, "time between two renewals, at most a tenth of the validity", 1),
+    _alias("hoodie.write.lock.storage.heartbeat.poll.secs", "hoodie.write.lock.storage.renew.interval.secs"),
+    _lock("zookeeper.url", _text, None, "ZooKeeper's hosts, with or without ports, with commas between them"),
+    _lock("zookeeper.port", int, 2181, "the port of hosts that name none", 1),
+    _lock("zookeeper.base_path", _text, None, "the node below which locks live"),
+    _lock("zookeeper.lock_key", _text, None, "the lock's node; by default the table's name"),
+    _lock("zookeeper.session_timeout_ms", int, 60000, "silence after which a holder's node vanishes", 1),
+    _lock("zookeeper.connection_timeout_ms", int, 15000, "longest wait for a connection (of a Hive metastore, too)", 1),
+    _lock("dynamodb.table", _text, None, "DynamoDB's table of locks; made when it is missing"),
+    _lock("dynamodb.partition_key", _text, None, "the lock's item; by default the table's name"),
+    _lock("dynamodb.region", _text, None, "DynamoDB's region; by default that of the environment, or us-east-1"),
+    _lock("dynamodb.endpoint_url", _text, None, "another address of DynamoDB"),
+    _lock(
+        "dynamodb.billing_mode",
+        _text,
+        "PAY_PER_REQUEST",
+        "of a table of locks that is made",
+        choices=("PAY_PER_REQUEST", "PROVISIONED"),
+    ),
+    _lock("dynamodb.read_capacity", int, 20, "of a table of locks that is made with PROVISIONED", 1),
+    _lock("dynamodb.write_capacity", int, 10, "of a table of locks that is made with PROVISIONED", 1),
+    _lock("dynamodb.table_creation_timeout", int, 600000, "milliseconds to wait for a table of locks that is made", 0),
+    _lock("hivemetastore.database", _text, None, "the database whose table is locked"),
+    _lock("hivemetastore.table", _text, None, "the table's name in the metastore"),
+    _lock("hivemetastore.uris", _text, None, "`thrift://host:port` of the metastore, or several with commas"),
+)
+
 ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured(
         "lakefmt.durability",
@@ -183,7 +233,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.write.lock.provider",
         _text,
         None,
-        "class name of the lock; `FileSystemBasedLockProvider` shares `.hoodie/lock` with Spark",
+        "Hudi's class name of the table lock, with or without its package ([locks.md](locks.md)); by default the best "
+        "that the store offers",
     ),
     _honoured(
         "hoodie.write.concurrency.mode",
@@ -234,6 +285,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "and `eager` is refused",
     ),
     _honoured("hoodie.write.lock.wait_time_ms", int, 60000, "longest wait for the table lock", minimum=0),
+    *_LOCKS,
     _honoured("hoodie.client.heartbeat.interval_in_ms", int, 60000, "time between two signs of life", minimum=10),
     _honoured(
         "hoodie.client.heartbeat.tolerable.misses",

@@ -12,7 +12,7 @@ from lakefmt.storage.api import PutOutcome
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.heartbeat import Heartbeat, Liveness, is_alive
 from lakefmt.timeline.instant import Action, Instant
-from lakefmt.timeline.lock import Lease, TableLock, open_lock
+from lakefmt.timeline.lock import Lease, TableLock, lock_options, open_lock
 from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
@@ -79,8 +79,8 @@ def open_services(access: TableAccess, options: Mapping[str, object] | None = No
 
 def services_of(access: TableAccess, settings: Settings, owner: str) -> TableServices:
     """Return the services of the writer that has the stamp `owner`."""
-    wait = settings.integer("hoodie.write.lock.wait_time_ms") / 1000
-    lock = open_lock(access.store, settings.text("hoodie.write.lock.provider"), owner, wait, access.pacing)
+    options = lock_options(settings, lambda: access.load_config().name)
+    lock = open_lock(access.store, options, owner, access.pacing, lambda: access.clock.now().timestamp())
     return TableServices(access, settings, lock, owner)
 
 

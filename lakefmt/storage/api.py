@@ -13,7 +13,7 @@ import enum
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow.fs as pafs
 
@@ -27,6 +27,7 @@ __all__ = [
     "Sink",
     "SupportsNames",
     "SupportsVersions",
+    "Swap",
     "Version",
     "check_name",
     "with_versions",
@@ -178,6 +179,13 @@ class Version:
     mark: str
 
 
+class Swap(NamedTuple):
+    """How a compare and swap ended, and the mark of the object that was put where the store tells it at once."""
+
+    outcome: PutOutcome
+    mark: str | None = None
+
+
 @runtime_checkable
 class SupportsVersions(Protocol):
     """A store that replaces an object only if it is still the one that was seen (compare and swap)."""
@@ -191,7 +199,7 @@ class SupportsVersions(Protocol):
         """Return an object of at most `max_bytes` with its mark, never from a cache; None when there is none."""
         ...
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
         """Replace an object whole if its mark is still `mark`; with None: create it unless the name is taken.
 
         A request that was repeated by a client library may be REFUSED although the first one arrived: who must know

@@ -24,7 +24,7 @@ import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
 from lakefmt.storage.addresses import directory_name, is_addressable, is_temporary, object_name, object_names
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Version
+from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.files import ABSENT, READ_FLAGS, flush_path, forget_file, remove_file, remove_tree, sidecar_of
 from lakefmt.storage.placing import AtomicFiles, is_abandoned
@@ -359,7 +359,7 @@ class LocalStore:
             raise CorruptFile(f"{name!r} in {self.url} has {found:,} bytes, at most {max_bytes:,} are expected")
         return found
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
         """Replace an object if its mark is still `mark`; with None: create it unless the name is taken.
 
         Raises:

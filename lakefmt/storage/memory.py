@@ -26,7 +26,7 @@ from lakefmt.storage.addresses import (
     object_name,
     object_names,
 )
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Version
+from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.arrow_bridge import arrow_view
 
 __all__ = ["MemoryStore"]
@@ -176,15 +176,15 @@ class MemoryStore:
             raise CorruptFile(f"{name!r} in {self.url} has {len(found.data):,} bytes, at most {max_bytes:,} expected")
         return Version(found.data, str(found.number))
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
         """Replace an object if its mark is still `mark`; with None: create it unless the name is taken."""
         key, value = self._base + object_name(name), self._kept(data)
         with self._space.lock:
             found = self._space.objects.get(key)
             if (None if found is None else str(found.number)) != mark:
-                return PutOutcome.REFUSED
+                return Swap(PutOutcome.REFUSED)
             self._space.objects[key] = value
-        return PutOutcome.DONE
+        return Swap(PutOutcome.DONE, str(value.number))
 
     def create(self, name: str, *, durable: bool = False) -> MemorySink:
         """Open a sink for a large object that appears by put-if-absent."""

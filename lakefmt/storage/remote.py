@@ -32,7 +32,7 @@ from lakefmt.storage.addresses import (
     object_names,
 )
 from lakefmt.storage.answers import describe, is_transient
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Version
+from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.fsspec_objects import FsspecObjects
 from lakefmt.storage.payload import Payload
@@ -80,7 +80,7 @@ class VersionedObjects(Protocol):
 
     def get_version(self, name: str, limit: int) -> Version | None: ...
 
-    def replace(self, name: str, payload: Payload, mark: str) -> PutOutcome: ...
+    def replace(self, name: str, payload: Payload, mark: str) -> Swap: ...
 
 
 class RemoteStore:
@@ -267,14 +267,14 @@ class RemoteStore:
             raise CorruptFile(f"{name!r} in {self.url} has more than the {max_bytes:,} bytes expected")
         return found
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
         """Replace an object if its ETag is still `mark`; with None: create it. UNKNOWN when the answer was lost.
 
         Raises:
             StorageError: the store turned the request down; nothing was changed.
         """
         if mark is None:
-            return self.put_if_absent(name, data)
+            return Swap(self.put_if_absent(name, data))
         objects, payload, seen = self._versioned(), Payload.of(as_bytes(data)), mark
         return self._ask("replace", object_name(name), lambda: objects.replace(name, payload, seen))
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.errors import StorageError, UnsafePath
 from lakefmt.storage.answers import describe, may_have_happened, status_of
-from lakefmt.storage.api import ObjectInfo, PutOutcome, Version
+from lakefmt.storage.api import ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.payload import Payload
 
 if TYPE_CHECKING:
@@ -210,23 +210,23 @@ class S3Objects:
         async with answer["Body"] as body:
             return await body.read(limit), answer["ETag"]
 
-    def replace(self, name: str, payload: Payload, mark: str) -> PutOutcome:
+    def replace(self, name: str, payload: Payload, mark: str) -> Swap:
         """Replace an object whole if its ETag is still `mark`."""
         try:
-            self._call("put_object", Key=self._key(name), Body=payload.read(0, payload.size), IfMatch=mark)
+            answer = self._call("put_object", Key=self._key(name), Body=payload.read(0, payload.size), IfMatch=mark)
         except FileNotFoundError:
-            return PutOutcome.REFUSED  # it is gone
-        except Exception as error:  # noqa: BLE001 - clients raise what they like; every error is judged here
+            return Swap(PutOutcome.REFUSED)  # it is gone
+        except Exception as error:
             status = status_of(error)
             if status == 412:
-                return PutOutcome.REFUSED
+                return Swap(PutOutcome.REFUSED)
             if status == 501:
                 raise StorageError(f"this S3 service does not know If-Match: {name!r} was not written") from None
             if not may_have_happened(error):
                 raise
             _log.warning("the answer to a conditional put of %r was lost (%s)", name, type(error).__name__)
-            return PutOutcome.UNKNOWN
-        return PutOutcome.DONE
+            return Swap(PutOutcome.UNKNOWN)
+        return Swap(PutOutcome.DONE, str(answer["ETag"]))
 
     # ----------------------------------------------------------------------------------------------------- removing
 

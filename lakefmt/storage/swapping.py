@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 
-from lakefmt.storage.api import Buffer, PutOutcome, Version
+from lakefmt.storage.api import Buffer, PutOutcome, Swap, Version
 from lakefmt.storage.files import ABSENT, READ_FLAGS, forget_file
 from lakefmt.storage.placing import AtomicFiles
 
@@ -47,11 +47,12 @@ def read_marked(path: str, max_bytes: int) -> Version | int | None:
         os.close(descriptor)
 
 
-def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> PutOutcome:
+def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> Swap:
     """Put `data` in the place of the file whose mark is `mark` (None: of no file)."""
     temporary = files.write_temporary(path, data, durable=False)
+    ours = _mark(os.stat(temporary))  # a rename keeps all of it
     if mark is None or sys.platform == "win32":
-        return PutOutcome.DONE if files.place(temporary, path) else PutOutcome.REFUSED
+        return Swap(PutOutcome.DONE, ours) if files.place(temporary, path) else Swap(PutOutcome.REFUSED)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         # Held for two calls of the system and freed when a process dies: nobody waits long, so nobody waits politely.
@@ -64,8 +65,8 @@ def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> 
             same = False
         if same:
             files.replace(temporary, path)
-            return PutOutcome.DONE
-        return PutOutcome.REFUSED
+            return Swap(PutOutcome.DONE, ours)
+        return Swap(PutOutcome.REFUSED)
     finally:
         os.close(directory)
         forget_file(temporary)

@@ -28,6 +28,7 @@ from lakefmt.storage.api import (
     PutOutcome,
     Sink,
     SupportsVersions,
+    Swap,
     Version,
     with_versions,
 )
@@ -157,7 +158,7 @@ class WrapperStore:
         inner = self._versions()
         return self.look("read_version", name, lambda: inner.read_version(name, max_bytes))
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> PutOutcome:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
         """Replace an object of the inner store if it is still the one that was seen, as one effect."""
         inner = self._versions()
         return self.perform(
@@ -167,7 +168,7 @@ class WrapperStore:
                 len(data),
                 lambda: inner.put_if_match(name, data, mark),
                 lambda: self.leave_temporary(name, data[: len(data) // 2]),
-                PutOutcome.UNKNOWN,
+                Swap(PutOutcome.UNKNOWN),
             )
         )
 

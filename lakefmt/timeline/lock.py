@@ -1,198 +1,191 @@
-"""One table lock: who may choose instants and complete them right now (effects).
+"""One table lock: who may choose instants and complete them right now (spec 2.5, 8.3; effects).
 
-Three keepers behind one protocol:
+All locks keep one protocol (:mod:`lakefmt.timeline.lock_api`) and go by Hudi's class names:
 
-* :class:`LocalLock` – a file locked by the operating system under ``.hoodie/.lakefmt``; a process that dies lets go
-  of it, so it never goes stale. The default on a local disk.
-* :class:`InProcessLock` – threads of one process; the default for memory and, with a word of warning in the docs,
-  for object stores (one writer process).
-* :class:`FileSystemLock` – Hudi's own file ``.hoodie/lock`` (spec 2.5): shared with Spark writers that name
-  ``FileSystemBasedLockProvider``. Before completing, the holder proves that the file is still its own.
+* ``InProcessLockProvider``: threads of one process; the default for memory and for object stores with one writer.
+* ``FileSystemBasedLockProvider``: Hudi's own file ``.hoodie/lock``, shared with Spark writers.
+* ``StorageBasedLockProvider``: Hudi's lock object, by conditional puts; the default of several writers on an object store.
+* ``ZookeeperBasedLockProvider``, ``DynamoDBBasedLockProvider``, ``HiveMetastoreBasedLockProvider``: services, by extras.
+
+On a local disk the default is a file locked by the operating system, which frees it when its holder dies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from threading import Lock
-from typing import Protocol
+import secrets
+import time
+from collections.abc import Callable
 
-from lakefmt.errors import LeaseLost, LockUnavailable, ObjectNotFound
-from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.config import Settings
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.storage.api import ObjectStore, with_versions
+from lakefmt.storage.local import LocalStore
+from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.pacing import Pacing, SystemPacing
 from lakefmt.storage.process_lock import SupportsProcessLocks
+from lakefmt.timeline.lock_api import Keeper, Lease, LockOptions, Patience, TableLock
+from lakefmt.timeline.lock_files import FILE_SYSTEM_LOCK_NAME, FileSystemLock
+from lakefmt.timeline.lock_lease import LeasedLock
+from lakefmt.timeline.lock_local import InProcessLock, LocalLock
+from lakefmt.timeline.lock_storage import StorageLock
 
-__all__ = ["FileSystemLock", "InProcessLock", "Lease", "LocalLock", "TableLock", "open_lock"]
+__all__ = ["LOCK_PROVIDERS", "Lease", "LockOptions", "TableLock", "default_lock_provider", "lock_options", "open_lock"]
 
-_POLL_SECONDS = 0.002
-LOCAL_LOCK_NAME = ".hoodie/.lakefmt/lock"
-FILE_SYSTEM_LOCK_NAME = ".hoodie/lock"
-
-
-class Lease(Protocol):
-    """A lock that is held."""
-
-    def check(self) -> None:
-        """Raise LeaseLost unless the lock is still ours."""
-        ...
-
-
-class TableLock(Protocol):
-    """Mutual exclusion of everybody who writes one table."""
-
-    def hold(self) -> AbstractContextManager[Lease]:
-        """Wait for the lock (bounded), hold it inside the ``with`` block.
-
-        Raises:
-            LockUnavailable: it could not be had in time.
-        """
-        ...
+#: The class names that are known, without their packages.
+LOCK_PROVIDERS = (
+    "InProcessLockProvider",
+    "FileSystemBasedLockProvider",
+    "StorageBasedLockProvider",
+    "ZookeeperBasedLockProvider",
+    "DynamoDBBasedLockProvider",
+    "HiveMetastoreBasedLockProvider",
+)
+_LEAST_BEATS_PER_VALIDITY = 10
 
 
-class _Certain:
-    """A lease that cannot be lost while it is held."""
+def default_lock_provider(store: ObjectStore, *, shared: bool) -> str | None:
+    """Return the provider that is used when none is named; None: several writers on this store must name one.
 
-    def check(self) -> None:
-        """Nothing to check."""
+    Args:
+        store: the table's.
+        shared: several processes write.
 
-
-_process_locks: dict[str, Lock] = {}
-_process_locks_guard = Lock()
-
-
-def _process_lock(url: str) -> Lock:
-    # Per table, never global: two tables must not wait for each other.
-    with _process_locks_guard:
-        return _process_locks.setdefault(url, Lock())
-
-
-class InProcessLock:
-    """Excludes the threads and handles of this process from each other, per table."""
-
-    def __init__(self, url: str, timeout_seconds: float = 60.0, pacing: Pacing | None = None) -> None:
-        self._url = url
-        self._lock = _process_lock(url)
-        self._timeout = timeout_seconds
-        self._pacing = pacing or SystemPacing()
-
-    @contextmanager
-    def hold(self) -> Iterator[Lease]:
-        """Hold the lock inside the block."""
-        if not self._pacing.take(self._lock, self._timeout):
-            raise LockUnavailable(f"another thread held the lock of {self._url} for {self._timeout:g} s")
-        try:
-            yield _Certain()
-        finally:
-            self._lock.release()
+    Example:
+        >>> default_lock_provider(MemoryStore(), shared=True)
+        'InProcessLockProvider'
+    """
+    if isinstance(store, SupportsProcessLocks):
+        return "LocalLock"
+    if not shared or isinstance(store, MemoryStore):
+        return "InProcessLockProvider"
+    return None if with_versions(store) is None else "StorageBasedLockProvider"
 
 
-class LocalLock:
-    """Excludes processes on one machine; freed by the system when its holder dies."""
+def lock_options(settings: Settings, table_name: Callable[[], str] = str) -> LockOptions:
+    """Return what the settings of a call say about the lock.
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        locks: SupportsProcessLocks,
-        timeout_seconds: float = 60.0,
-        pacing: Pacing | None = None,
-    ) -> None:
-        self._inner = InProcessLock(store.url, timeout_seconds, pacing)
-        self._locks = locks
-        self._url = store.url
-        self._timeout = timeout_seconds
-        self._pacing = pacing or SystemPacing()
+    Args:
+        settings: ``hoodie.write.lock.*`` and ``hoodie.write.concurrency.mode``.
+        table_name: tells ``hoodie.table.name``; asked only when a provider needs it.
+    """
+    prefix = "hoodie.write.lock."
 
-    @contextmanager
-    def hold(self) -> Iterator[Lease]:
-        """Hold the lock inside the block."""
-        with self._inner.hold() as lease:
-            deadline = self._pacing.monotonic() + self._timeout
-            while (held := self._locks.hold(LOCAL_LOCK_NAME)) is None:
-                if self._pacing.monotonic() > deadline:
-                    raise LockUnavailable(f"another process held the lock of {self._url} for {self._timeout:g} s")
-                self._pacing.sleep(_POLL_SECONDS)
-            with held:
-                yield lease
+    def optional(key: str) -> float | None:
+        value = settings.values[prefix + key]
+        return None if value is None else settings.number(prefix + key)
 
-
-class _FileLease:
-    def __init__(self, store: ObjectStore, stamp: bytes) -> None:
-        self._store = store
-        self._stamp = stamp
-
-    def check(self) -> None:
-        try:
-            found = self._store.read(FILE_SYSTEM_LOCK_NAME, 1 << 16)
-        except ObjectNotFound:
-            found = b""
-        if found != self._stamp:
-            raise LeaseLost(f"{FILE_SYSTEM_LOCK_NAME} was removed or taken over while held; the commit is refused")
-
-
-class FileSystemLock:
-    """Hudi's ``FileSystemBasedLockProvider``: the file ``.hoodie/lock``, present while somebody holds it."""
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        owner: str,
-        timeout_seconds: float = 60.0,
-        pacing: Pacing | None = None,
-    ) -> None:
-        self._inner = InProcessLock(store.url, timeout_seconds, pacing)
-        self._store = store
-        self._stamp = f'{{"owner": "{owner}"}}'.encode()
-        self._timeout = timeout_seconds
-        self._pacing = pacing or SystemPacing()
-
-    @contextmanager
-    def hold(self) -> Iterator[Lease]:
-        """Hold the lock inside the block; let go only of a file that is still ours."""
-        with self._inner.hold():
-            self._acquire()
-            lease = _FileLease(self._store, self._stamp)
-            try:
-                yield lease
-            finally:
-                self._release(lease)
-
-    def _acquire(self) -> None:
-        deadline = self._pacing.monotonic() + self._timeout
-        while True:
-            outcome = self._store.put_if_absent(FILE_SYSTEM_LOCK_NAME, self._stamp)
-            if outcome is PutOutcome.DONE:
-                return
-            if outcome is PutOutcome.UNKNOWN and self._holds():
-                return
-            if self._pacing.monotonic() > deadline:
-                raise LockUnavailable(
-                    f"{FILE_SYSTEM_LOCK_NAME} of {self._store.url} was held for {self._timeout:g} s; "
-                    "when its holder is dead, remove that file"
-                )
-            self._pacing.sleep(_POLL_SECONDS)
-
-    def _holds(self) -> bool:
-        try:
-            _FileLease(self._store, self._stamp).check()
-        except LeaseLost:
-            return False
-        return True
-
-    def _release(self, lease: _FileLease) -> None:
-        try:
-            lease.check()
-        except LeaseLost:
-            return  # somebody else's file: not ours to remove
-        self._store.delete([FILE_SYSTEM_LOCK_NAME])
+    pause, attempts = optional("wait_time_ms_between_retry"), optional("num_retries")
+    patience = Patience(
+        settings.number(prefix + "wait_time_ms") / 1000,
+        None if pause is None else pause / 1000,
+        None if attempts is None else int(attempts) + 1,
+        settings.integer(prefix + "client.num_retries") + 1,
+        settings.number(prefix + "client.wait_time_ms_between_retry") / 1000,
+    )
+    said = {key: value for key, value in settings.values.items() if key.startswith(prefix) and value is not None}
+    shared = settings.text("hoodie.write.concurrency.mode") != "single_writer"
+    return LockOptions(settings.text(prefix + "provider"), shared, patience, said, table_name)
 
 
 def open_lock(
-    store: ObjectStore, provider: str | None, owner: str, timeout_seconds: float, pacing: Pacing | None = None
+    store: ObjectStore,
+    options: LockOptions,
+    owner: str,
+    pacing: Pacing | None = None,
+    now: Callable[[], float] = time.time,
 ) -> TableLock:
-    """Return the table's lock: `provider` is a class name of Hudi, or None for the best the store offers."""
-    short = (provider or "").rsplit(".", 1)[-1]
-    if short == "FileSystemBasedLockProvider":
-        return FileSystemLock(store, owner, timeout_seconds, pacing)
-    if short != "InProcessLockProvider" and isinstance(store, SupportsProcessLocks):
-        return LocalLock(store, store, timeout_seconds, pacing)
-    return InProcessLock(store.url, timeout_seconds, pacing)
+    """Return the table's lock.
+
+    Args:
+        store: the table's.
+        options: what was said about the lock.
+        owner: the writer's stamp; each lock makes a name of its own from it.
+        pacing: how waiting is done.
+        now: epoch seconds by the writer's clock.
+
+    Raises:
+        UnsupportedFeature: the provider is unknown, cannot work on this store, or its package or settings are missing.
+        InvalidInputError: a setting of it cannot be understood.
+    """
+    pacing = pacing or SystemPacing()
+    name = options.short_name or default_lock_provider(store, shared=options.shared)
+    wait = options.patience.total
+    # Nobody else has this name, so that what is found under it is a request of ours whose answer was lost.
+    unique = f"{owner}-{secrets.token_hex(4)}"
+    if name == "InProcessLockProvider":
+        return InProcessLock(store.url, wait, pacing)
+    if name == "LocalLock" and isinstance(store, SupportsProcessLocks):
+        return LocalLock(store, store, wait, pacing)
+    if name == "FileSystemBasedLockProvider":
+        return _file_system_lock(store, options, unique, pacing, now)
+    if name == "StorageBasedLockProvider":
+        return _storage_lock(store, options, unique, pacing, now)
+    if name is None:
+        raise UnsupportedFeature(
+            f"{store.url} cannot replace an object only if it is still the one that was seen: several writers need "
+            "hoodie.write.lock.provider, ZookeeperBasedLockProvider for example"
+        )
+    patience = options.patience
+    if name == "DynamoDBBasedLockProvider":
+        # A dead holder's lease is over only after it was watched for its whole length, as Amazon's client does.
+        patience = Patience(patience.seconds * 2, patience.pause, patience.attempts, patience.rounds, patience.between)
+    return LeasedLock(_service(name, options, unique, pacing), store.url, patience, pacing)
+
+
+def _service(name: str, options: LockOptions, owner: str, pacing: Pacing) -> Keeper:
+    if name == "ZookeeperBasedLockProvider":
+        from lakefmt.timeline.lock_zookeeper import open_zookeeper_keeper
+
+        return open_zookeeper_keeper(options)
+    if name == "DynamoDBBasedLockProvider":
+        from lakefmt.timeline.lock_dynamodb import open_dynamo_keeper
+
+        return open_dynamo_keeper(options, owner, pacing)
+    if name == "HiveMetastoreBasedLockProvider":
+        from lakefmt.timeline.lock_hive import open_hive_keeper
+
+        return open_hive_keeper(options)
+    raise UnsupportedFeature(f"lock provider {name!r} is not known; there are {', '.join(LOCK_PROVIDERS)}")
+
+
+def _file_system_lock(
+    store: ObjectStore, options: LockOptions, owner: str, pacing: Pacing, now: Callable[[], float]
+) -> FileSystemLock:
+    where, name = _lock_file(store, options.text("filesystem.path"))
+    if not where.capabilities.put_if_absent:
+        raise UnsupportedFeature(
+            f"{where.url} cannot create files exclusively: choose another hoodie.write.lock.provider"
+        )
+    expire = options.number("filesystem.expire", 0) * 60
+    return FileSystemLock(where, owner, options.patience, pacing, now, name=name, expire_seconds=expire)
+
+
+def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
+    """Return the store and name of the lock file for ``hoodie.write.lock.filesystem.path``."""
+    if path is None:
+        return store, FILE_SYSTEM_LOCK_NAME
+    plain = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
+    plain, base = plain.rstrip("/"), store.url.rstrip("/")
+    if plain == base or plain.startswith(f"{base}/"):
+        return store, f"{plain[len(base) :]}/lock".lstrip("/")
+    if plain.startswith("/") and isinstance(store, SupportsProcessLocks):
+        return LocalStore(plain), "lock"
+    raise InvalidInputError(
+        "hoodie.write.lock.filesystem.path is a directory below the table, or an absolute one of the same machine"
+    )
+
+
+def _storage_lock(
+    store: ObjectStore, options: LockOptions, owner: str, pacing: Pacing, now: Callable[[], float]
+) -> StorageLock:
+    swapping = with_versions(store)
+    if swapping is None:
+        raise UnsupportedFeature(f"{store.url} has no conditional puts, which StorageBasedLockProvider needs")
+    valid = options.number("storage.validity.timeout.secs", 300)
+    beat = options.number("storage.renew.interval.secs", 30)
+    if valid < beat * _LEAST_BEATS_PER_VALIDITY:
+        raise InvalidInputError(
+            "hoodie.write.lock.storage.validity.timeout.secs must be at least ten times "
+            f"hoodie.write.lock.storage.renew.interval.secs, as Hudi demands: {valid:g} and {beat:g} were given"
+        )
+    return StorageLock(store, swapping, owner, options.patience, pacing, now, valid_seconds=valid, beat_seconds=beat)

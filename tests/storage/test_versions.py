@@ -50,18 +50,19 @@ def mark(store):
 
 def test_one_after_the_other(store):
     assert store.read_version(NAME, 100) is None
-    assert store.put_if_match(NAME, b"never", "some mark") is PutOutcome.REFUSED
+    assert store.put_if_match(NAME, b"never", "some mark").outcome is PutOutcome.REFUSED
     assert store.read_version(NAME, 100) is None
-    assert store.put_if_match(NAME, b"one", None) is PutOutcome.DONE
-    assert store.put_if_match(NAME, b"again", None) is PutOutcome.REFUSED
+    assert store.put_if_match(NAME, b"one", None).outcome is PutOutcome.DONE
+    assert store.put_if_match(NAME, b"again", None).outcome is PutOutcome.REFUSED
     first = mark(store)
-    assert store.put_if_match(NAME, b"two", first) is PutOutcome.DONE
-    assert store.put_if_match(NAME, b"late", first) is PutOutcome.REFUSED
+    done = store.put_if_match(NAME, b"two", first)
+    assert done == (PutOutcome.DONE, mark(store)), "the new mark comes with the answer"
+    assert store.put_if_match(NAME, b"late", first).outcome is PutOutcome.REFUSED
     assert store.read_version(NAME, 3).data == b"two"
     store.put(NAME, b"three")
     assert mark(store) != first
     store.delete([NAME])
-    assert store.put_if_match(NAME, b"late", first) is PutOutcome.REFUSED
+    assert store.put_if_match(NAME, b"late", first).outcome is PutOutcome.REFUSED
     assert [found.name for found in store.list()] == [], "and nothing is left beside it"
 
 
@@ -75,8 +76,8 @@ def test_of_eight_that_replace_one_state_one_is_done(store):
     store.put(NAME, b"state")
     seen = mark(store)
     answers = together([lambda n=n: store.put_if_match(NAME, b"%d" % n, seen) for n in range(8)])
-    assert sorted(answer.value for answer in answers) == ["done"] + 7 * ["refused"]
-    assert store.read_version(NAME, 10).data == b"%d" % answers.index(PutOutcome.DONE)
+    assert sorted(answer.outcome.value for answer in answers) == ["done"] + 7 * ["refused"]
+    assert store.read_version(NAME, 10).data == b"%d" % [answer.outcome for answer in answers].index(PutOutcome.DONE)
 
 
 def test_a_store_that_cannot_says_so(tmp_path):
@@ -98,7 +99,7 @@ def test_faults_pass_through(mode):
     seen = store.read_version(NAME, 10).mark
     lost = mode in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)
     if lost:
-        assert store.put_if_match(NAME, b"two", seen) is PutOutcome.UNKNOWN
+        assert store.put_if_match(NAME, b"two", seen).outcome is PutOutcome.UNKNOWN
     else:
         with pytest.raises(StorageError):
             store.put_if_match(NAME, b"two", seen)

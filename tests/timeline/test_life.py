@@ -15,7 +15,10 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.pacing import SystemPacing
 from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name, is_alive
 from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.lock import FILE_SYSTEM_LOCK_NAME, FileSystemLock, LocalLock, open_lock
+from lakefmt.timeline.lock import LockOptions, open_lock
+from lakefmt.timeline.lock_api import Patience
+from lakefmt.timeline.lock_files import FILE_SYSTEM_LOCK_NAME, FileSystemLock
+from lakefmt.timeline.lock_local import LocalLock
 from lakefmt.timeline.view import build_timeline
 from lakefmt.values import InstantTime
 
@@ -91,7 +94,9 @@ def test_sparks_empty_heartbeat_proves_nothing_by_its_lock(tmp_path: Path) -> No
 
 
 def test_two_handles_exclude_each_other_and_two_tables_do_not(tmp_path: Path) -> None:
-    one, again, other = (open_lock(LocalStore(tmp_path / n), None, "o", 0.05) for n in ("a", "a", "b"))
+    one, again, other = (
+        open_lock(LocalStore(tmp_path / n), LockOptions(patience=Patience(0.05)), "o") for n in ("a", "a", "b")
+    )
     with one.hold():
         with other.hold():
             pass
@@ -116,7 +121,7 @@ def test_another_process_is_excluded_and_a_dead_one_is_not(tmp_path: Path) -> No
 def test_hudis_lock_file_is_respected_and_released() -> None:
     store = MemoryStore()
     store.put(FILE_SYSTEM_LOCK_NAME, b"")  # Spark holds it: an empty file
-    lock = FileSystemLock(store, "me", 5.0, Ticking())
+    lock = FileSystemLock(store, "me", Patience(5.0), Ticking())
     with pytest.raises(LockUnavailable), lock.hold():
         pass
     assert store.read(FILE_SYSTEM_LOCK_NAME) == b"", "somebody else's file is left alone"
@@ -130,7 +135,7 @@ def test_hudis_lock_file_is_respected_and_released() -> None:
 @pytest.mark.parametrize("rival", [None, b"", b'{"owner": "another"}'])
 def test_a_lock_file_that_was_taken_away_refuses_the_commit(rival: bytes | None) -> None:
     store = MemoryStore()
-    lock = FileSystemLock(store, "me", 1.0)
+    lock = FileSystemLock(store, "me", Patience(1.0))
     with lock.hold() as lease:
         store.delete([FILE_SYSTEM_LOCK_NAME])  # what Hudi 1.0.2 does when it fails to get the lock
         if rival is not None:
@@ -141,7 +146,7 @@ def test_a_lock_file_that_was_taken_away_refuses_the_commit(rival: bytes | None)
 
 
 def test_threads_queue(tmp_path: Path) -> None:
-    lock, inside, most = open_lock(LocalStore(tmp_path), None, "o", 30.0), [], []
+    lock, inside, most = open_lock(LocalStore(tmp_path), LockOptions(patience=Patience(30.0)), "o"), [], []
 
     def work() -> None:
         with lock.hold():

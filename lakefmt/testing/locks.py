@@ -1,0 +1,362 @@
+"""The test kit of table locks: one suite that every lock provider passes, and broken ones do not.
+
+Subclass :class:`LockSuite` and say in the fixture `kind` how the lock is opened by a process and what its keeper promises.
+Everything happens on virtual time, so nothing sleeps and every history can be had again.
+"""
+
+# ruff: noqa: D102 - the names of tests are sentences
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from lakefmt.errors import LeaseLost, LockUnavailable, StorageError
+from lakefmt.testing.stores import Fault, FaultMode
+from lakefmt.testing.virtual_time import Process, VirtualTime
+from lakefmt.testing.wrapping import SimulatedCrash
+from lakefmt.timeline.lock_api import FencedLease, Lease, Patience, TableLock
+
+__all__ = ["LockKind", "LockSuite", "Writer"]
+
+_QUICK = Patience(0.2, pause=0.1)
+_LONGEST_REQUESTS = 40
+
+
+@dataclass(frozen=True)
+class LockKind:
+    """One lock under test.
+
+    Attributes:
+        open: opens it in a process, with a patience; what processes share is up to it.
+        lease_seconds: how long a silent holder keeps it at least and how often, in thirds of it, work is paced; any
+            number for locks that are not lost by silence.
+        recovery_seconds: after how long somebody else has the lock of a silent holder, at the latest; None: never.
+        renewed: a living holder keeps it however long it works.
+        asks: it is asked for by requests (of :class:`Process`), so that answers can be lost.
+    """
+
+    open: Callable[[Process, Patience], TableLock]
+    lease_seconds: float = 30.0
+    recovery_seconds: float | None = None
+    asks: bool = True
+    renewed: bool = True
+
+    def patience(self, seconds: float) -> Patience:
+        """Return the patience of somebody who asks often enough for this lock, and not oftener."""
+        return Patience(seconds, pause=self.lease_seconds / 60)
+
+
+class Writer:
+    """A process with the lock opened."""
+
+    def __init__(
+        self, kind: LockKind, time: VirtualTime, number: int, *, skew: float = 0.0, latency: float = 0.0
+    ) -> None:
+        self.process = Process(time, number, skew=skew, latency=latency)
+        self._kind = kind
+        self._context = kind.open(self.process, _QUICK).hold()
+
+    def take(self, patience: Patience = _QUICK) -> Lease:
+        """Take the lock and keep it."""
+        self._context = self._kind.open(self.process, patience).hold()
+        return self._context.__enter__()
+
+    def give(self) -> None:
+        """Give it back; the dead try in vain."""
+        with contextlib.suppress(SimulatedCrash):
+            self._context.__exit__(None, None, None)
+
+    def can_take(self) -> bool:
+        """Try to take the lock; when it is had, it is given back."""
+        try:
+            self.take()
+        except LockUnavailable:
+            return False
+        self.give()
+        return True
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Expect that a commit is refused in the block."""
+    with pytest.raises(LeaseLost):
+        yield
+
+
+def is_good(lease: Lease) -> bool:
+    """Return whether a commit may complete now."""
+    try:
+        lease.check()
+    except LeaseLost:
+        return False
+    return True
+
+
+class LockSuite:
+    """The contract of a :class:`~lakefmt.timeline.lock_api.TableLock`.
+
+    Example:
+        >>> from lakefmt.timeline.lock_local import InProcessLock
+        >>> class TestMine(LockSuite):
+        ...     @pytest.fixture
+        ...     def kind(self):
+        ...         return LockKind(lambda process, patience: InProcessLock("mine", patience.total, process), asks=False)
+    """
+
+    @pytest.fixture
+    def kind(self) -> LockKind:
+        """Return the lock under test; to be overridden. Each call begins with nobody holding it."""
+        raise NotImplementedError("override the fixture `kind`")
+
+    @pytest.fixture
+    def time(self) -> VirtualTime:
+        """Return a clock."""
+        return VirtualTime()
+
+    # ------------------------------------------------------------------------------------------------- one at a time
+
+    def test_one_at_a_time(self, kind: LockKind, time: VirtualTime) -> None:
+        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
+        for _ in range(3):
+            lease = one.take()
+            lease.check()
+            assert not two.can_take()
+            lease.check()
+            one.give()
+            assert two.can_take()
+
+    def test_each_tenure_has_a_token_of_its_own(self, kind: LockKind, time: VirtualTime) -> None:
+        writers = [Writer(kind, time, number) for number in (1, 2, 1, 2)]
+        tokens = []
+        for writer in writers:
+            lease = writer.take()
+            if isinstance(lease, FencedLease):
+                tokens.append(lease.token)
+            writer.give()
+        assert len({*tokens}) == len(tokens)
+
+    def test_a_lease_that_was_given_back_is_no_lease(self, kind: LockKind, time: VirtualTime) -> None:
+        one = Writer(kind, time, 1)
+        lease = one.take()
+        one.give()
+        if isinstance(lease, FencedLease):
+            with refused():
+                lease.check()
+
+    def test_a_failure_inside_gives_the_lock_back(self, kind: LockKind, time: VirtualTime) -> None:
+        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
+        lock = kind.open(one.process, _QUICK)
+        with pytest.raises(KeyError), lock.hold():
+            raise KeyError("the work failed")
+        assert two.can_take()
+
+    # ------------------------------------------------------------------------------------------ delay, pause, expiry
+
+    def test_slow_work_keeps_the_lock(self, kind: LockKind, time: VirtualTime) -> None:
+        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
+        lease = one.take()
+        if not kind.renewed:
+            one.give()
+            pytest.skip("this lock is not renewed: slow work loses it, which the next tests look at")
+        for _ in range(12):
+            time.sleep(kind.lease_seconds / 3)
+            assert not two.can_take(), f"taken away from a living holder after {time.now:g} s"
+            lease.check()
+        one.give()
+        assert two.can_take()
+
+    def test_a_holder_that_outlives_its_lease_cannot_commit(self, kind: LockKind, time: VirtualTime) -> None:
+        one, two, three = (Writer(kind, time, number) for number in (1, 2, 3))
+        lease = one.take()
+        one.process.pause()
+        if kind.recovery_seconds is None:
+            time.sleep(20 * kind.lease_seconds)
+            assert not two.can_take()
+            one.process.wake()
+            lease.check()
+            return
+        theirs = two.take(kind.patience(kind.recovery_seconds + 2))
+        one.process.wake()
+        with refused():
+            lease.check()
+        one.give()
+        theirs.check()
+        assert not three.can_take(), "the holder that was late has taken away what is not its own"
+        two.give()
+        assert three.can_take()
+
+    def test_a_lease_that_is_over_stays_over(self, kind: LockKind, time: VirtualTime) -> None:
+        if kind.recovery_seconds is None:
+            pytest.skip("this lock has no end")
+        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
+        lease = one.take()
+        one.process.pause()
+        time.sleep(kind.recovery_seconds + 1)
+        one.process.wake()
+        with refused():
+            lease.check()
+        time.sleep(kind.lease_seconds)
+        with refused():
+            lease.check()
+        one.give()
+        assert two.can_take()
+
+    def test_nobody_is_early(self, kind: LockKind, time: VirtualTime) -> None:
+        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
+        lease = one.take()
+        one.process.pause()
+        while time.now < kind.lease_seconds * 3:
+            if two.can_take():
+                assert not is_good(lease), f"two holders at {time.now:g} s"
+                assert time.now >= kind.lease_seconds - 1
+                break
+            time.sleep(kind.lease_seconds / 30)
+        one.give()
+
+    # ------------------------------------------------------------------------------------------- lost answers, death
+
+    @pytest.mark.parametrize("mode", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST])
+    def test_a_lost_answer_makes_no_second_holder(self, kind: LockKind, mode: FaultMode) -> None:
+        for at in range(1, _LONGEST_REQUESTS) if kind.asks else ():
+            time = VirtualTime()
+            one, two = Writer(kind, time, 2 * at), Writer(kind, time, 2 * at + 1)
+            one.process.faults = fault_at(at, Fault(mode, crash=False))
+            try:
+                lease = one.take()
+            except (LockUnavailable, StorageError):
+                pass
+            else:
+                time.sleep(kind.lease_seconds / 2)
+                assert not (is_good(lease) and two.can_take()), f"two holders after a fault at request {at}"
+                one.give()
+            if kind.recovery_seconds is not None:
+                two.take(kind.patience(kind.recovery_seconds + 2)).check()
+                two.give()
+            if one.process.requests < at:
+                return
+            if kind.recovery_seconds is None:
+                one.process.faults = lambda number: None
+                self._tidy(one)
+
+    def _tidy(self, writer: Writer) -> None:
+        """Free a lock that nobody frees by itself, as a person would; to be overridden where there is such a thing."""
+
+    @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER])
+    def test_a_dead_holder_does_not_hold_for_ever(self, kind: LockKind, mode: FaultMode) -> None:
+        for at in range(1, _LONGEST_REQUESTS) if kind.asks else ():
+            time = VirtualTime()
+            one, two = Writer(kind, time, 2 * at), Writer(kind, time, 2 * at + 1)
+            one.process.faults = fault_at(at, Fault(mode))
+            with contextlib.suppress(SimulatedCrash):
+                lease = one.take()
+                with contextlib.suppress(SimulatedCrash):
+                    lease.check()
+                one.give()
+            if kind.recovery_seconds is None:
+                self._tidy(two)
+            two.take(kind.patience((kind.recovery_seconds or 0.0) + 2)).check()
+            two.give()
+            if one.process.requests < at:
+                return
+
+    # ----------------------------------------------------------------------------------------------------- clock skew
+
+    @pytest.mark.parametrize("skew", [-0.45, 0.45, -3600.0, 3600.0])
+    def test_clocks_that_differ_make_no_second_commit(self, kind: LockKind, time: VirtualTime, skew: float) -> None:
+        one, two = Writer(kind, time, 1), Writer(kind, time, 2, skew=skew)
+        lease = one.take()
+        one.process.pause()
+        while time.now < kind.lease_seconds * 2:
+            if two.can_take():
+                assert not is_good(lease), f"two holders at {time.now:g} s with clocks {skew:g} s apart"
+                # Clocks within what is promised do not even take the lock away too early.
+                assert abs(skew) > 1 or time.now >= kind.lease_seconds - 1
+                break
+            time.sleep(kind.lease_seconds / 40)
+        one.give()
+
+    # ------------------------------------------------------------------------------------------------ many, at random
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_no_commit_is_lost_whatever_happens(self, kind: LockKind, seed: int) -> None:
+        dice = random.Random(seed)
+        time, table = VirtualTime(), Table()
+        writers = [
+            Writer(kind, time, 100 * seed + n, skew=dice.uniform(-0.2, 0.2), latency=dice.choice([0.0, 0.02, 0.3]))
+            for n in range(4)
+        ]
+        for writer in writers:
+            if kind.recovery_seconds is not None:
+                writer.process.faults = random_faults(random.Random(dice.random()))
+        dices = [random.Random(dice.random()) for _ in writers]
+        time.run([functools.partial(table.write, kind, *pair) for pair in zip(writers, dices, strict=True)])
+        assert table.commits > 0
+
+    def test_everybody_gets_the_lock(self, kind: LockKind) -> None:
+        time, table = VirtualTime(), Table()
+        writers = [Writer(kind, time, 900 + n, latency=0.02) for n in range(5)]
+        patience = Patience(60.0)
+
+        def work(writer: Writer) -> None:
+            for _ in range(10):
+                table.commit(writer, patience, lambda: writer.process.sleep(0.05))
+
+        time.run([functools.partial(work, writer) for writer in writers])
+        assert table.commits == 50
+        assert table.longest_wait < 30.0, f"somebody waited for {table.longest_wait:g} s of 50 short turns"
+
+
+class Table:
+    """What writers of one table do under its lock: see its state, work, and replace it if nobody else has."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.longest_wait = 0.0
+
+    def commit(self, writer: Writer, patience: Patience, work: Callable[[], None]) -> None:
+        """Commit once; a commit that replaces another one which it has not seen fails the test."""
+        begin = writer.process.monotonic()
+        lease = writer.take(patience)
+        self.longest_wait = max(self.longest_wait, writer.process.monotonic() - begin)
+        seen = self.commits
+        try:
+            work()
+            lease.check()
+            assert self.commits == seen, f"writer {writer.process.number} replaces a commit that it has not seen"
+            self.commits += 1
+        finally:
+            writer.give()
+
+    def write(self, kind: LockKind, writer: Writer, dice: random.Random) -> None:
+        """Commit a few times, sometimes slowly, sometimes after a pause that is too long."""
+        for _ in range(4):
+
+            def work() -> None:
+                if kind.recovery_seconds is not None and dice.random() < 0.3:
+                    writer.process.pause()
+                    writer.process.sleep(dice.uniform(0.1, 2.0) * kind.recovery_seconds)
+                    writer.process.wake()
+                writer.process.sleep(dice.uniform(0.0, kind.lease_seconds / 2))
+
+            try:
+                self.commit(writer, kind.patience(kind.lease_seconds * 10), work)
+            except (LeaseLost, LockUnavailable, StorageError):
+                writer.process.sleep(dice.random())
+
+
+def fault_at(at: int, fault: Fault) -> Callable[[int], Fault | None]:
+    """Return faults that let the request with the number `at` (from 1) fail and no other."""
+    return lambda number: fault if number == at else None
+
+
+def random_faults(dice: random.Random) -> Callable[[int], Fault | None]:
+    """Return faults that lose one request in twelve, or its answer."""
+    modes = [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST]
+    return lambda number: Fault(dice.choice(modes), crash=False) if dice.random() < 1 / 12 else None
