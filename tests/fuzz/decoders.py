@@ -43,6 +43,7 @@ from lakefmt.timeline.history import HistoryStore
 from lakefmt.timeline.history_logs import LogArchive
 from lakefmt.timeline.history_plan import decode_manifest, parse_manifest_name
 from lakefmt.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
+from lakefmt.timeline.lock_storage import decode_lock_record
 from lakefmt.timeline.markers import list_marked, marker_directory
 from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
 from lakefmt.timeline.restore_plan import RestorePlan, parse_restore_record, restore_record
@@ -485,6 +486,12 @@ DECODERS: tuple[Decoder, ...] = (
         (),
         refuses=False,
     ),
+    Decoder(
+        "lock object",
+        ("timeline.lock_storage.decode_lock_record",),
+        decode_lock_record,
+        {"real": b'{"expired":false,"validUntil":1793000000000,"owner":"6ee0b1a2-0d4f-4c8e-9a57-000000000000"}'},
+    ),
     Decoder("rows of a log", ("formats.avro_rows.decode_rows",), decode_row, {"real": logged_record()[0]}),
     Decoder(
         "content of an Avro block",
@@ -527,6 +534,7 @@ VERBS = ("decode", "parse", "scan", "split", "load", "read", "list")
 
 #: Public functions with such a name that no row of the register goes through, and why.
 EXEMPT: dict[str, str] = {
+    "timeline.lock_dynamodb.decode_lock_item": "takes boto3's dictionary, not bytes: tests/locks/test_wires.py",
     "formats.avro_reading.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
     "formats.avro_rows_decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",
     "formats.avro_rows_decode.read_values": "a step of decode_rows, which turns its damage into CorruptFile",

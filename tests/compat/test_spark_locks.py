@@ -1,0 +1,132 @@
+"""Locks that Spark writers and lakefmt share: each is refused while the other holds, and goes on when it lets go.
+
+Hudi's own provider classes are asked in the judge's JVM, which also plays ZooKeeper and Hive's metastore.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from lakefmt.errors import LeaseLost, LockUnavailable
+from lakefmt.storage import LocalStore, MemoryStore
+from lakefmt.timeline.lock import LockOptions, open_lock
+from lakefmt.timeline.lock_api import FencedLease, Patience, TableLock
+from tests.compat.tables import make_plain_table, plain_rows
+from tests.judges.compare import assert_same_multiset
+from tests.judges.spark import JudgeError, SparkJudge
+
+pytestmark = pytest.mark.judge_spark
+
+LOCKS = "org.apache.hudi.client.transaction.lock"
+QUICK = {
+    "hoodie.write.lock.wait_time_ms": "300",
+    "hoodie.write.lock.num_retries": "1",
+    "hoodie.write.lock.wait_time_ms_between_retry": "100",
+    "hoodie.write.lock.max_wait_time_ms_between_retry": "100",
+    "hoodie.write.lock.client.num_retries": "1",
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
+}
+
+
+def ours(provider: str, settings: dict[str, str], where: Path | None = None) -> TableLock:
+    store = MemoryStore() if where is None else LocalStore(where)
+    said = {key: int(value) if value.isdigit() else value for key, value in settings.items()}
+    return open_lock(store, LockOptions(provider, True, Patience(1.0), said), "lakefmt")
+
+
+def by_turns(judge: SparkJudge, provider: str, settings: dict[str, str], where: Path | None = None) -> None:
+    """We hold, Hudi's provider is refused; it holds, we are refused; each goes on when the other lets go."""
+    lock = ours(provider, settings, where)
+    theirs = {"provider": provider, "settings": {**QUICK, **settings}, "name": "theirs"}
+    with lock.hold() as lease:
+        lease.check()
+        assert not judge.request("lock", **theirs)["held"]
+        lease.check()
+    assert judge.request("lock", **theirs)["held"]
+    with pytest.raises(LockUnavailable), lock.hold():
+        pass
+    judge.request("unlock", name="theirs")
+    with lock.hold() as lease:
+        lease.check()
+
+
+def test_a_spark_writer_and_we_share_hudis_lock_file(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    provider = f"{LOCKS}.FileSystemBasedLockProvider"
+    table = make_plain_table(tmp_path / "t", 10, version=8)
+    modes = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control", "hoodie.write.lock.provider": provider}
+    lazy = {"hoodie.cleaner.policy.failed.writes": "LAZY", "hoodie.clean.failed.writes.policy": "LAZY"}
+    options = {**QUICK, **modes, **lazy}
+    by_turns(spark_judge, provider, {"hoodie.base.path": str(tmp_path / "t")}, tmp_path / "t")
+    with ours(provider, {}, tmp_path / "t").hold() as lease:
+        with pytest.raises(JudgeError) as refused:
+            spark_judge.write(tmp_path / "t", plain_rows(10, ts=2), index="BLOOM", options=options)
+        lease.check()  # this release leaves the holder's file alone
+    assert "lock" in str(refused.value).lower()
+    spark_judge.write(tmp_path / "t", plain_rows(10, ts=3), index="BLOOM", options=options)
+    assert_same_multiset(table.read(), plain_rows(10, ts=3), what="after Spark got the lock")
+    (tmp_path / "t/.hoodie/lock").write_bytes(b"")  # as a Spark writer holds it
+    told = {"hoodie.write.lock.provider": provider, "hoodie.write.lock.wait_time_ms": 50}
+    with pytest.raises(LockUnavailable):
+        table.upsert(plain_rows(10, ts=4), options=told)
+    (tmp_path / "t/.hoodie/lock").unlink()
+    table.upsert(plain_rows(10, ts=4), options=told)
+    spark_judge.assert_same_rows(tmp_path / "t", plain_rows(10, ts=4), what="after we got the lock")
+
+
+def test_we_share_curators_mutex(spark_judge: SparkJudge) -> None:
+    pytest.importorskip("kazoo")
+    port = spark_judge.request("zookeeper", tick_ms=200)["port"]
+    settings = {
+        "hoodie.write.lock.zookeeper.url": f"127.0.0.1:{port}",
+        "hoodie.write.lock.zookeeper.base_path": "/hudi/locks",
+        "hoodie.write.lock.zookeeper.lock_key": "trips",
+        "hoodie.write.lock.zookeeper.session_timeout_ms": "2000",
+    }
+    provider = f"{LOCKS}.ZookeeperBasedLockProvider"
+    by_turns(spark_judge, provider, settings)
+    tokens, inside, most = [], [], []
+
+    def work() -> None:
+        patient = LockOptions(provider, True, Patience(30.0), settings)
+        with open_lock(MemoryStore(), patient, "lakefmt").hold() as lease:
+            inside.append(1)
+            most.append(len(inside))
+            lease.check()
+            assert isinstance(lease, FencedLease)
+            tokens.append(int(lease.token.rpartition("-")[2]))
+            inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 6
+    assert tokens == sorted(tokens), "in the order in which they came"
+    with ours(provider, settings).hold() as lease:
+        spark_judge.request("stop_zookeeper")
+        with pytest.raises(LeaseLost):
+            lease.check()
+
+
+def test_we_share_hives_lock(spark_judge: SparkJudge) -> None:
+    pytest.importorskip("thrift")
+    port = spark_judge.request("metastore", timeout="300s")["port"]
+    settings = {
+        "hoodie.write.lock.hivemetastore.database": "default",
+        "hoodie.write.lock.hivemetastore.table": "trips",
+        "hoodie.write.lock.hivemetastore.uris": f"thrift://127.0.0.1:{port}",
+    }
+    provider = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
+    lock, rival = ours(provider, settings), ours(provider, settings)
+    with lock.hold() as lease:
+        lease.check()
+        with pytest.raises(LockUnavailable), rival.hold():
+            pass
+        lease.check()
+    with rival.hold() as lease:
+        lease.check()
+    by_turns(spark_judge, provider, settings)
