@@ -9,6 +9,7 @@ Credentials come from where boto3 finds them (environment, profile, role), never
 from __future__ import annotations
 
 import functools
+import importlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -291,7 +292,7 @@ def open_dynamo_keeper(options: LockOptions, owner: str, pacing: Pacing) -> Dyna
     if endpoint is not None:
         endpoint = without_password("hoodie.write.lock.dynamodb.endpoint_url", endpoint)
         endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
-    import_extra("boto3", options.short_name, "dynamodb")
+    import_extra(lambda: importlib.import_module("boto3"), options.short_name, "dynamodb")
     region = options.text("dynamodb.region")
     lock_table = BotoLockTable(ask_service("DynamoDB", "open", lambda: _client(region, endpoint)), table, key)
     capacity = (int(options.number("dynamodb.read_capacity", 20)), int(options.number("dynamodb.write_capacity", 10)))
@@ -307,5 +308,7 @@ def open_dynamo_keeper(options: LockOptions, owner: str, pacing: Pacing) -> Dyna
 @functools.lru_cache(maxsize=8)
 def _client(region: str | None, endpoint: str | None) -> Any:
     # Kept: making one takes a tenth of a second, and threads may share it.
-    session = import_extra("boto3.session", "DynamoDBBasedLockProvider", "dynamodb").Session()
+    session = import_extra(
+        lambda: importlib.import_module("boto3.session"), "DynamoDBBasedLockProvider", "dynamodb"
+    ).Session()
     return session.client("dynamodb", region_name=region or session.region_name or "us-east-1", endpoint_url=endpoint)

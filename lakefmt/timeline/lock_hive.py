@@ -9,6 +9,7 @@ Only the four calls that locks need are spoken, over Thrift's binary protocol, w
 from __future__ import annotations
 
 import getpass
+import importlib
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -142,9 +143,15 @@ class ThriftHiveSession:
     """The four calls over one socket."""
 
     def __init__(self, addresses: Sequence[tuple[str, int]], database: str, table: str, seconds: float) -> None:
-        sockets = import_extra("thrift.transport.TSocket", "HiveMetastoreBasedLockProvider", "hive")
-        transports = import_extra("thrift.transport.TTransport", "HiveMetastoreBasedLockProvider", "hive")
-        protocols = import_extra("thrift.protocol.TBinaryProtocol", "HiveMetastoreBasedLockProvider", "hive")
+        sockets = import_extra(
+            lambda: importlib.import_module("thrift.transport.TSocket"), "HiveMetastoreBasedLockProvider", "hive"
+        )
+        transports = import_extra(
+            lambda: importlib.import_module("thrift.transport.TTransport"), "HiveMetastoreBasedLockProvider", "hive"
+        )
+        protocols = import_extra(
+            lambda: importlib.import_module("thrift.protocol.TBinaryProtocol"), "HiveMetastoreBasedLockProvider", "hive"
+        )
         self._database = database
         self._table = table
         self._what = f"the Hive metastore at {addresses[0][0]}:{addresses[0][1]}"
@@ -272,7 +279,7 @@ def open_hive_keeper(options: LockOptions) -> HiveKeeper:
     database, table = options.required("hivemetastore.database"), options.required("hivemetastore.table")
     addresses = [_address(uri.strip()) for uri in options.required("hivemetastore.uris").split(",")]
     beat = options.number("heartbeat_interval_ms", 60_000) / 1000
-    import_extra("thrift.transport.TSocket", options.short_name, "hive")
+    import_extra(lambda: importlib.import_module("thrift.transport.TSocket"), options.short_name, "hive")
     what = f"the lock of {database}.{table} in the Hive metastore at {addresses[0][0]}:{addresses[0][1]}"
     seconds = options.number("zookeeper.connection_timeout_ms", 15_000) / 1000
     return HiveKeeper(what, lambda: ThriftHiveSession(addresses, database, table, seconds), beat)

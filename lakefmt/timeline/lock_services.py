@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import TypeVar
@@ -19,14 +18,14 @@ T = TypeVar("T")
 _redact = Redactor({})
 
 
-def import_extra(module: str, provider: str, extra: str) -> ModuleType:
-    """Return a module of an optional package.
+def import_extra(load: Callable[[], ModuleType], provider: str, extra: str) -> ModuleType:
+    """Return a module of an optional package, which `load` imports.
 
     Raises:
         UnsupportedFeature: the package is not installed; the message names the extra that brings it.
     """
     try:
-        return importlib.import_module(module)
+        return load()
     except ImportError:
         raise UnsupportedFeature(f"{provider} needs lakefmt[{extra}]: install it with pip") from None
 

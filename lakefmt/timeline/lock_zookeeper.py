@@ -10,6 +10,7 @@ The connection is made for one tenure and ended with it; its threads are kazoo's
 from __future__ import annotations
 
 import functools
+import importlib
 import secrets
 import socket
 from collections.abc import Callable
@@ -155,10 +156,14 @@ class KazooSession:
     """A session over kazoo."""
 
     def __init__(self, hosts: str, session_seconds: float, connection_seconds: float) -> None:
-        kazoo = import_extra("kazoo.client", "ZookeeperBasedLockProvider", "zookeeper")
+        kazoo = import_extra(lambda: importlib.import_module("kazoo.client"), "ZookeeperBasedLockProvider", "zookeeper")
         self._hosts = hosts
+        # Of its own accord kazoo waits for ever for a server that is gone.
+        self._seconds = min(session_seconds, connection_seconds)
         self._client: Any = kazoo.KazooClient(hosts=hosts, timeout=session_seconds)
-        self._gone: Any = import_extra("kazoo.exceptions", "ZookeeperBasedLockProvider", "zookeeper").NoNodeError
+        self._gone: Any = import_extra(
+            lambda: importlib.import_module("kazoo.exceptions"), "ZookeeperBasedLockProvider", "zookeeper"
+        ).NoNodeError
         try:
             self._ask("connect to", functools.partial(self._client.start, timeout=connection_seconds))
         except BaseException:
@@ -169,9 +174,10 @@ class KazooSession:
         """Make an ephemeral node with the next number; return its name."""
 
         def make() -> str:
-            self._client.ensure_path(path)
+            self._client.ensure_path_async(path).get(timeout=self._seconds)
             data = socket.gethostname().encode()
-            return str(self._client.create(f"{path}/{prefix}", data, ephemeral=True, sequence=True))
+            asked = self._client.create_async(f"{path}/{prefix}", data, ephemeral=True, sequence=True)
+            return str(asked.get(timeout=self._seconds))
 
         return self._ask("enter the queue of", make).rpartition("/")[2]
 
@@ -180,7 +186,7 @@ class KazooSession:
 
         def look() -> list[str]:
             try:
-                return [str(name) for name in self._client.get_children(path)]
+                return [str(name) for name in self._client.get_children_async(path).get(timeout=self._seconds)]
             except self._gone:
                 return []
 
@@ -190,8 +196,8 @@ class KazooSession:
         """Return whether the node is there now: the server that is asked catches up first."""
 
         def look() -> bool:
-            self._client.sync(path)
-            found = self._client.exists(f"{path}/{name}")
+            self._client.sync_async(path).get(timeout=self._seconds)
+            found = self._client.exists_async(f"{path}/{name}").get(timeout=self._seconds)
             return found is not None and found.ephemeralOwner == self._client.client_id[0]
 
         return self._ask("look at the lock of", look)
@@ -201,7 +207,7 @@ class KazooSession:
 
         def remove() -> None:
             try:
-                self._client.delete(f"{path}/{name}")
+                self._client.delete_async(f"{path}/{name}").get(timeout=self._seconds)
             except self._gone:
                 return
 
@@ -234,6 +240,8 @@ def open_zookeeper_keeper(options: LockOptions) -> ZooKeeperKeeper:
     path = f"/{options.required('zookeeper.base_path').strip('/')}/{key}"
     session = options.number("zookeeper.session_timeout_ms", 60_000) / 1000
     connection = options.number("zookeeper.connection_timeout_ms", 15_000) / 1000
-    import_extra("kazoo.client", options.short_name, "zookeeper")  # said now, not when a commit waits
+    import_extra(
+        lambda: importlib.import_module("kazoo.client"), options.short_name, "zookeeper"
+    )  # said now, not when a commit waits
     address = f"{named}/{chroot}" if chroot else named
     return ZooKeeperKeeper(path, lambda: KazooSession(address, session, connection))

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.judge_spark
 
 LOCKS = "org.apache.hudi.client.transaction.lock"
 QUICK = {
+    "hoodie.write.lock.filesystem.expire": "0",
     "hoodie.write.lock.wait_time_ms": "300",
     "hoodie.write.lock.num_retries": "1",
     "hoodie.write.lock.wait_time_ms_between_retry": "100",
@@ -78,12 +79,11 @@ def test_a_spark_writer_and_we_share_hudis_lock_file(tmp_path: Path, spark_judge
 
 def test_we_share_curators_mutex(spark_judge: SparkJudge) -> None:
     pytest.importorskip("kazoo")
-    port = spark_judge.request("zookeeper", tick_ms=200)["port"]
+    port = spark_judge.request("zookeeper", tick_ms=2000)["port"]
     settings = {
         "hoodie.write.lock.zookeeper.url": f"127.0.0.1:{port}",
         "hoodie.write.lock.zookeeper.base_path": "/hudi/locks",
         "hoodie.write.lock.zookeeper.lock_key": "trips",
-        "hoodie.write.lock.zookeeper.session_timeout_ms": "2000",
     }
     provider = f"{LOCKS}.ZookeeperBasedLockProvider"
     by_turns(spark_judge, provider, settings)
@@ -106,7 +106,8 @@ def test_we_share_curators_mutex(spark_judge: SparkJudge) -> None:
         thread.join()
     assert most == [1] * 6
     assert tokens == sorted(tokens), "in the order in which they came"
-    with ours(provider, settings).hold() as lease:
+    impatient = settings | {"hoodie.write.lock.zookeeper.connection_timeout_ms": "2000"}
+    with ours(provider, impatient).hold() as lease:
         spark_judge.request("stop_zookeeper")
         with pytest.raises(LeaseLost):
             lease.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import socket
 import threading
@@ -12,7 +13,6 @@ from lakefmt.errors import CorruptFile, InvalidInputError, LeaseLost, LockUnavai
 from lakefmt.storage import MemoryStore
 from lakefmt.storage.pacing import SystemPacing
 from lakefmt.testing.virtual_time import Process, VirtualTime
-from lakefmt.timeline import lock_services
 from lakefmt.timeline.lock import LockOptions, open_lock
 from lakefmt.timeline.lock_api import Patience
 from lakefmt.timeline.lock_dynamodb import BotoLockTable, DynamoKeeper, LockItem, decode_lock_item
@@ -195,7 +195,7 @@ def hive(played, patience=Patience(0.2)):  # noqa: B008 - a constant
 def test_a_metastore_is_asked_for_an_exclusive_lock(metastore):
     with hive(metastore).hold() as lease:
         lease.check()
-        with pytest.raises(LockUnavailable, match="default.trips"), hive(metastore).hold():
+        with pytest.raises(LockUnavailable, match=r"default\.trips"), hive(metastore).hold():
             pass
         assert len(metastore.held) == 1, "who gives up leaves the queue"
         metastore.held.clear()
@@ -232,10 +232,10 @@ def test_a_metastore_that_is_not_there_is_named():
     ],
 )
 def test_what_is_missing_is_named(provider, settings, extra, monkeypatch):
-    def missing(name):
+    def missing(name, package=None):
         raise ImportError(name)
 
-    monkeypatch.setattr(lock_services.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     said = {f"hoodie.write.lock.{key}": value for key, value in settings.items()}
     with pytest.raises(UnsupportedFeature, match=rf"lakefmt\[{extra}\]"):
         open_lock(MemoryStore(), LockOptions(f"some.package.{provider}", settings=said), "w")
