@@ -88,3 +88,25 @@ def test_secrets_never_show(s3: tuple[str, dict[str, Any]]) -> None:
     except lakefmt.LakefmtError as error:
         shown.append(repr(error))
     assert not [s for s in shown if "very-secret-text" in str(s)]
+
+
+def test_hudis_lock_object_on_s3(s3: tuple[str, dict[str, Any]]) -> None:
+    from lakefmt.errors import LockUnavailable
+    from lakefmt.timeline.lock_storage import LockRecord, decode_lock_record, encode_lock_record
+
+    url, options = s3
+    name = ".hoodie/.locks/table_lock.json"
+    table = lakefmt.create_table(url, data=rows(0, 1, 1), record_key="id", ordering="ts", storage_options=options)
+    told = {
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider",
+        "hoodie.write.lock.wait_time_ms": 300,
+    }
+    store = table.access.store
+    store.put(name, encode_lock_record(LockRecord("a writer on the JVM", 1 << 50, False)))
+    with pytest.raises(LockUnavailable):
+        table.upsert(rows(0, 10, 1), options=told)
+    store.put(name, encode_lock_record(LockRecord("a writer on the JVM", 17, False)))  # its lease is over
+    table.upsert(rows(0, 10, 1), options=told)
+    lakefmt.open_table(url, storage_options=options).upsert(rows(5, 15, 2), options=told)
+    assert decode_lock_record(store.read(name)).expired, "given back, and not removed"
+    assert table.read().num_rows == 15
