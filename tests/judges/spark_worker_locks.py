@@ -55,7 +55,7 @@ def metastore(spark: SparkSession, request: Request) -> Answer:
     utilities = jvm.org.apache.hadoop.hive.metastore.txn.TxnDbUtil
     utilities.setConfValues(conf)
     utilities.prepDb(conf)
-    bridge = jvm.org.apache.hadoop.hive.thrift.HadoopThriftAuthBridge.getBridge()
+    bridge = jvm.org.apache.hadoop.hive.shims.ShimLoader.getHadoopThriftAuthBridge()
     serve = jvm.org.apache.hadoop.hive.metastore.HiveMetaStore.startMetaStore
     threading.Thread(target=serve, args=(port, bridge, conf), daemon=True).start()
     deadline = time.monotonic() + SECONDS_TO_START
