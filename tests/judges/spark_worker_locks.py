@@ -55,6 +55,7 @@ def metastore(spark: SparkSession, request: Request) -> Answer:
     utilities = jvm.org.apache.hadoop.hive.metastore.txn.TxnDbUtil
     utilities.setConfValues(conf)
     utilities.prepDb(conf)
+    conf.set("hive.in.test", "false")  # a tested metastore refuses the requests that Hudi sends
     bridge = jvm.org.apache.hadoop.hive.shims.ShimLoader.getHadoopThriftAuthBridge()
     serve = jvm.org.apache.hadoop.hive.metastore.HiveMetaStore.startMetaStore
     threading.Thread(target=serve, args=(port, bridge, conf), daemon=True).start()
