@@ -7,7 +7,7 @@ ends in an error instead (spec 3.9, 3.10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from lakefmt.errors import InstantNotFound, SnapshotExpired
@@ -40,24 +40,27 @@ def pinned_slices(
     access: TableAccess,
     state: TableState,
     partitions: Sequence[PartitionPath] | None = None,
+    *,
     end: str | None = None,
+    groups: Collection[tuple[str, str]] | None = None,
 ) -> list[FileSlice]:
-    """Return the latest slices of a state, of all partitions or of those named.
+    """Return the latest slices of a state, of all partitions and file groups or of those named.
 
     Args:
         access: the table.
         state: what is looked at; a bound of its timeline makes it an older one.
         partitions: None for all.
         end: the moment the state is of, when commits that completed later were taken out of its timeline.
+        groups: (partition, file id); None for all.
 
     Raises:
         SnapshotExpired: a clean, rollback or restore has removed files that the state needs.
     """
-    bases, logs = access.listing(state.config).files(partitions)
+    bases, logs = _of_groups(access.listing(state.config).files(partitions), groups)
     if state.history is not None:
         _check_reach(state.timeline, bases)
     replaced = access.replaced(state)
-    _check_present(access, state, partitions, end, (bases, logs), replaced)
+    _check_present(access, state, partitions, end, groups, (bases, logs), replaced)
     return build_slices(bases, logs, state.timeline, replaced)
 
 
@@ -77,6 +80,7 @@ def _check_present(
     state: TableState,
     partitions: Sequence[PartitionPath] | None,
     end: str | None,
+    groups: Collection[tuple[str, str]] | None,
     present: tuple[Sequence[BaseFile], Sequence[LogFile]],
     replaced: _Replaced,
 ) -> None:
@@ -85,7 +89,7 @@ def _check_present(
     bound = state.timeline.bound or end
     wanted = None if partitions is None else frozenset(partitions)
     for clean in _later_cleans(access, state, now, bound):
-        bases, logs = cleaned_files(_record_of_clean(access, now, clean))
+        bases, logs = _of_groups(cleaned_files(_record_of_clean(access, now, clean)), groups)
         if wanted is not None:
             bases = [f for f in bases if f.partition in wanted]
             logs = [f for f in logs if f.partition in wanted]
@@ -96,6 +100,18 @@ def _check_present(
                 + (f"the table as of {bound}" if bound else "this snapshot")
                 + f" needs it; {_hint(access.retained_from(now))}"
             )
+
+
+def _of_groups(
+    files: tuple[list[BaseFile], list[LogFile]], groups: Collection[tuple[str, str]] | None
+) -> tuple[list[BaseFile], list[LogFile]]:
+    if groups is None:
+        return files
+    bases, logs = files
+    return (
+        [f for f in bases if (f.partition, f.file_id) in groups],
+        [f for f in logs if (f.partition, f.file_id) in groups],
+    )
 
 
 def _hint(oldest: str | None) -> str:

@@ -186,7 +186,7 @@ def _merged_increment(
     """
     then = replace(state, timeline=visible_at_end(state.timeline, end))
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
-    slices = [s for s in pinned_slices(access, then, partitions, end) if (s.partition, s.file_id) in increment.groups]
+    slices = pinned_slices(access, then, partitions, end=end, groups=increment.groups)
     plain = [piece.base for piece in slices if not piece.logs and piece.base is not None]
     merged = merged_tables(access, then, [piece for piece in slices if piece.logs], query)
     rows = scan_table(access, state.config, plain, query)
