@@ -399,6 +399,14 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("avro", "parquet"),
     ),
     _honoured(
+        "hoodie.logfile.data.block.max.size",
+        int,
+        256 << 20,
+        "bytes of rows, in memory, after which a log file gets another block",
+        minimum=1,
+    ),
+    _honoured("hoodie.logfile.max.size", int, 1 << 30, "bytes after which a log goes on in another file", minimum=1),
+    _honoured(
         "hoodie.merge.small.file.group.candidates.limit",
         int,
         1,

@@ -225,7 +225,7 @@ def commit_write(
     stats = _distinct(context, statuses)
     metadata = CommitMetadata(
         operation=context.operation,
-        stats=tuple(s.stat for s in stats),
+        stats=tuple(stat for s in stats for stat in s.stats),
         replaced_file_ids=replaced or {},
         extra_metadata={**context.commit_metadata, **_signature(live), "schema": context.schema_text},
         compacted=False,
@@ -259,7 +259,7 @@ def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[Wr
         if status.instant != context.instant:
             raise StateError(f"a status of instant {status.instant} does not belong to the write {context.instant}")
         known = by_path.setdefault(status.stat.path, status)
-        if known.stat != status.stat:
+        if known.stats != status.stats:
             raise InternalError(f"two attempts at {status.stat.path} tell different things; nothing is committed")
     return list(by_path.values())
 
@@ -291,7 +291,7 @@ def _complete(
 
 
 def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteStatus]) -> CommitResult:
-    stats = tuple(s.stat for s in statuses)
+    stats = tuple(stat for s in statuses for stat in s.stats)
     return CommitResult(
         instant=context.instant,
         completion_time=completed.completion,

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES, grown_filter, new_filter, repeated
+from lakefmt.filegroups.log_writer import LogRowsOut
 from lakefmt.filegroups.merge import Incoming, Mask, Merged, merge_into_base
 from lakefmt.filegroups.merge_values import has_order, marked_deletes, ordering_columns, refuse_nulls, to_mask
 from lakefmt.filegroups.model import BaseFile, join_path
@@ -41,7 +42,7 @@ from lakefmt.values import (
     WriteOperation,
     WriteStat,
 )
-from lakefmt.write.log_files import LogRowsOut, adopt_log, split_deletes, write_log
+from lakefmt.write.log_files import split_deletes, write_log
 from lakefmt.write.spilling import FileKeys
 from lakefmt.write.values import MOVED_AWAY, FileAssignment, WriteContext, WriteStatus
 
@@ -76,12 +77,15 @@ def write_assigned(
         InternalError: more or fewer rows came than were assigned.
         StorageError: the store failed; the call may be repeated.
     """
+    if assignment.log is not None:
+        # It may have rolled over into several files: which of them are there is seen one by one.
+        prepare(store, context, assignment)
+        rows = _for_log(context, assignment, pa.concat_tables(batches))
+        return write_log(store, context, assignment, rows, _marker(context, assignment))
     found = adopt(store, context, assignment)
     if found is not None:
         return found
     prepare(store, context, assignment)
-    if assignment.log is not None:
-        return write_log(store, context, assignment, _for_log(context, assignment, pa.concat_tables(batches)))
     with ExitStack() as stack:
         file = FileInProgress(store, context, assignment, stack)
         if assignment.base is None:
@@ -133,8 +137,6 @@ def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) 
 
 def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> WriteStatus | None:
     """Return the status of a file that an earlier attempt wrote, None when there is none."""
-    if assignment.log is not None:
-        return adopt_log(store, context, assignment)
     info = store.info(assignment.path)
     if info is None:
         return None

@@ -120,6 +120,7 @@ class WriteStatus:
         num_late: rows that lost against a stored row with a larger ordering value.
         num_ignored: deletes of keys that were not there.
         adopted: True when an earlier attempt had written the file already.
+        rolled: the entries of the files that follow, when a log rolled over.
     """
 
     instant: InstantTime
@@ -128,6 +129,12 @@ class WriteStatus:
     num_late: int = 0
     num_ignored: int = 0
     adopted: bool = False
+    rolled: tuple[WriteStat, ...] = ()
+
+    @property
+    def stats(self) -> tuple[WriteStat, ...]:
+        """The entries for the commit, one for each file."""
+        return (self.stat, *self.rolled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

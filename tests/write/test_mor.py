@@ -13,7 +13,7 @@ import pytest
 import lakefmt
 from lakefmt import config as settings_module
 from lakefmt import lowlevel
-from lakefmt.errors import CommitConflict, CorruptFile, InvalidInputError, UnsupportedFeature
+from lakefmt.errors import CommitConflict, CorruptFile, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.formats.log_blocks import BlockKind, HeaderKey
 from lakefmt.formats.log_data import BlockHeader, encode_data_block
@@ -29,7 +29,6 @@ from lakefmt.timeline.markers import announce, list_marked
 from lakefmt.timeline.rollback import find_logs_of_instant
 from lakefmt.values import CommitResult, FileId, InstantTime, WriteOperation, WriteStat
 from lakefmt.values_merge import MergeRule, Order
-from lakefmt.write import log_files
 from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows, log_file
 from lakefmt.write.log_files import split_deletes
 from tests.judges.compare import assert_same_multiset
@@ -271,16 +270,6 @@ def test_a_strange_file_of_that_name_is_not_adopted() -> None:
         lowlevel.write_files(context, assignment, batches)
     lowlevel.abort(context)
     assert content(table) == [("a", "sf", 1, 1)]
-
-
-def test_a_log_that_nobody_could_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = make()
-    table.upsert(rows(("a", "sf", 1, 1)))
-    monkeypatch.setattr(log_files, "_MAX_LOG_BYTES", 100)
-    with pytest.raises(InvalidInputError, match="in parts"):
-        table.upsert(rows(("a", "sf", 2, 2)))
-    assert content(table) == [("a", "sf", 1, 1)]
-    assert not table.access.load().timeline.pending
 
 
 # --- keys and logs ------------------------------------------------------------------------------------------------

@@ -29,10 +29,13 @@ OPTIONS: dict[str, object] = {
     "lakefmt.durability": "none",
     "hoodie.client.heartbeat.tolerable.misses": 0,
 }
+#: A block for each row, a file for each block.
+ROLLING: dict[str, object] = {"hoodie.logfile.data.block.max.size": 1, "hoodie.logfile.max.size": 1}
 VERBS: dict[str, Callable[[Table], object]] = {
     "upsert": lambda t: t.upsert(rows(3, 9, ts=2)),
     "partial": lambda t: t.upsert(rows(3, 6, ts=2).drop_columns(["v"]), partial=True),
     "delete": lambda t: t.delete(["k1", "k2"]),
+    "rolled": lambda t: t.upsert(rows(2, 5, ts=2), options=ROLLING),
     "rollback": lambda t: t.rollback(t.timeline.entries[-1].time),
 }
 ENDINGS = [
@@ -125,8 +128,10 @@ def test_before_or_after_and_no_orphan(verb: str, version: int, mode: FaultMode,
 
 @pytest.mark.parametrize("version", [6, 8])
 def test_the_verbs_write_logs(version: int) -> None:
-    for verb in ("upsert", "partial", "delete"):
+    for verb in ("upsert", "partial", "delete", "rolled"):
         setting = scene(verb, version)
+        logs = {effect.name for effect in setting.effects if ".log." in effect.name and ".marker." not in effect.name}
+        assert len(logs) >= (3 if verb == "rolled" else 1), verb
         assert any(".log." in effect.name for effect in setting.effects if ".marker." not in effect.name), verb
         assert not same(setting.before, setting.after)
 

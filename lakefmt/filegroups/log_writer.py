@@ -1,0 +1,285 @@
+"""Writing rows as log files: blocks of bounded size, files that roll, each an object of its own (spec 7.5, 7.6, 7.11; effects).
+
+A file appears by put-if-absent and is never appended to: where Hudi rolls over to the next version of the name, so do we.
+Whoever comes second adopts what is there, file by file: the blocks tell how many rows they hold, and the rest follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakefmt.config import Settings
+from lakefmt.errors import CorruptFile, InternalError, StorageError
+from lakefmt.filegroups.model import join_path
+from lakefmt.formats.log_blocks import BlockKind
+from lakefmt.formats.log_data import (
+    BlockHeader,
+    decode_avro_content,
+    decode_parquet_content,
+    encode_data_block,
+    encode_parquet_block,
+)
+from lakefmt.formats.log_deletes import decode_delete_content, delete_records, encode_delete_block
+from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.formats.names import MarkerType, parse_log_file
+from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.timeline.markers import announce
+from lakefmt.values import PARTITION_PATH, RECORD_KEY, InstantTime
+
+__all__ = ["LogForm", "LogRowsOut", "WrittenLog", "log_form", "nth_log_name", "write_logs"]
+
+I64 = npt.NDArray[np.int64]
+
+#: No reader takes a larger log file.
+_MAX_LOG_BYTES = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogRowsOut:
+    """What goes to the logs of one file group.
+
+    Attributes:
+        data: rows with their meta columns, in the columns of the data blocks.
+        deletes: rows whose keys are removed: keys, partition paths and ordering columns at least.
+        partial: `data` has some of the table's columns only.
+        data_positions: rows of the base file that `data` stand for, ascending; None: not known.
+        delete_positions: the same for `deletes`.
+    """
+
+    data: pa.Table
+    deletes: pa.Table
+    partial: bool = False
+    data_positions: I64 | None = None
+    delete_positions: I64 | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogForm:
+    """How rows become blocks and files.
+
+    Attributes:
+        instant: the writing instant.
+        data_schema: the Avro schema of the data blocks, meta columns included.
+        delete_schema: the one that delete blocks name.
+        ordering: the ordering columns that deletes carry.
+        base_instant: the base file that positions refer to; None: there are none.
+        replaces: instants whose blocks these stand for (log compaction).
+        parquet: data blocks hold Parquet, not Avro rows.
+        codec: compression of Parquet blocks.
+        level: its level.
+        block_bytes: bytes of rows, as Arrow holds them, after which the next block begins.
+        file_bytes: bytes after which the next file begins.
+        durable: files reach the disk before they count.
+    """
+
+    instant: InstantTime
+    data_schema: str
+    delete_schema: str
+    ordering: tuple[str, ...] = ()
+    base_instant: InstantTime | None = None
+    replaces: tuple[InstantTime, ...] = ()
+    parquet: bool = False
+    codec: str = "zstd"
+    level: int = 1
+    block_bytes: int = 256 << 20
+    file_bytes: int = 1 << 30
+    durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLog:
+    """One log file that is there.
+
+    Attributes:
+        name: its name in the partition.
+        size: bytes.
+        rows: rows in its data blocks.
+        deletes: records in its delete blocks.
+        adopted: an earlier attempt had written it.
+    """
+
+    name: str
+    size: int
+    rows: int
+    deletes: int
+    adopted: bool = False
+
+
+def log_form(
+    settings: Settings, instant: InstantTime, data_schema: str, delete_schema: str, ordering: tuple[str, ...]
+) -> LogForm:
+    """Return the form that settings ask for.
+
+    Example:
+        >>> from lakefmt.config import resolve_settings
+        >>> log_form(resolve_settings({}), "20260101000000000", "{}", "{}", ()).block_bytes
+        268435456
+    """
+    return LogForm(
+        instant,
+        data_schema,
+        delete_schema,
+        ordering,
+        parquet=settings.values.get("hoodie.logfile.data.block.format") == "parquet",
+        codec=settings.text("hoodie.parquet.compression.codec") or "zstd",
+        level=settings.integer("lakefmt.parquet.compression.level"),
+        block_bytes=settings.integer("hoodie.logfile.data.block.max.size"),
+        file_bytes=settings.integer("hoodie.logfile.max.size"),
+        durable=settings.text("lakefmt.durability") == "fsync",
+    )
+
+
+def nth_log_name(first: str, number: int) -> str:
+    """Return the name of the file that `number` files follow the one named `first` when a log rolls over.
+
+    Example:
+        >>> nth_log_name(".f-0_20260101000000000.log.1_3-0-0", 2)
+        '.f-0_20260101000000000.log.3_3-0-0'
+    """
+    parts = parse_log_file(first)
+    if parts is None or parts.write_token is None:
+        raise InternalError(f"{first} is no name of a log that lakefmt writes")
+    return f".{parts.file_id}_{parts.instant}.log.{parts.version + number}_{parts.write_token}"
+
+
+def write_logs(
+    store: ObjectStore, partition: str, first: str, out: LogRowsOut, form: LogForm, marker: MarkerType
+) -> tuple[WrittenLog, ...]:
+    """Write rows as one log file or several, or adopt those that are there; the first one's marker is the caller's.
+
+    Raises:
+        InvalidInputError: a block would be too large to be read.
+        CorruptFile: a file of such a name is there and was not written by this write.
+        StorageError: the store does not say whether a file is there.
+    """
+    done: list[WrittenLog] = []
+    rows = deletes = 0
+    while not done or rows < out.data.num_rows or deletes < out.deletes.num_rows:
+        path = join_path(partition, nth_log_name(first, len(done)))
+        if done:
+            announce(store, form.instant, path, marker)
+        left = (out.data.num_rows - rows, out.deletes.num_rows - deletes)
+        one = _adopt(store, path, form, left)
+        if one is None:
+            one = _write_one(store, path, form, _blocks(out, form, rows, deletes), left)
+        done.append(one)
+        rows, deletes = rows + one.rows, deletes + one.deletes
+    return tuple(done)
+
+
+# --------------------------------------------------------------------------------------------------------- one file
+
+_Block = tuple[bytes, int, int]
+
+
+def _write_one(
+    store: ObjectStore, path: str, form: LogForm, blocks: Iterator[_Block], left: tuple[int, int]
+) -> WrittenLog:
+    rows = deletes = 0
+    with store.create(path, durable=form.durable) as sink:
+        for data, more_rows, more_deletes in blocks:
+            if sink.size and sink.size + len(data) > _MAX_LOG_BYTES:
+                break
+            sink.file.write(data)
+            rows, deletes = rows + more_rows, deletes + more_deletes
+            if sink.size > form.file_bytes:  # as Hudi does: the block that passes the limit is the file's last one
+                break
+        outcome, size = sink.put_if_absent(), sink.size
+    if outcome is PutOutcome.DONE:
+        return WrittenLog(path.rpartition("/")[2], size, rows, deletes)
+    found = _adopt(store, path, form, left)
+    if found is None:
+        raise StorageError(f"the store does not say whether {path} was written", transient=True)
+    return found
+
+
+def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator[_Block]:
+    """Yield blocks with the rows and deletes they hold, from the given ones on: rows first, as Hudi does."""
+    encode = _parquet_block if form.parquet else _avro_block
+    for part, places in _cut(out.data, out.data_positions, rows, form.block_bytes):
+        header = _header(form, form.data_schema, places, is_partial=out.partial)
+        yield encode(part, header, form), part.num_rows, 0
+    for part, places in _cut(out.deletes, out.delete_positions, deletes, form.block_bytes):
+        orderings = [_as_stored(part.column(name)) for name in form.ordering]
+        records = delete_records(part.column(RECORD_KEY), part.column(PARTITION_PATH), *orderings)
+        yield encode_delete_block(records, _header(form, form.delete_schema, places)), 0, part.num_rows
+
+
+def _header(form: LogForm, schema: str, places: I64 | None, *, is_partial: bool = False) -> BlockHeader:
+    return BlockHeader(
+        form.instant,
+        schema,
+        positions=places,
+        base_instant_time=None if places is None else form.base_instant,
+        is_partial=is_partial,
+        compacted_block_times=form.replaces,
+    )
+
+
+def _avro_block(part: pa.Table, header: BlockHeader, _: LogForm) -> bytes:
+    return encode_data_block(part, header)
+
+
+def _parquet_block(part: pa.Table, header: BlockHeader, form: LogForm) -> bytes:
+    return encode_parquet_block(part, header, form.codec, form.level)
+
+
+def _cut(table: pa.Table, places: I64 | None, first: int, block_bytes: int) -> Iterator[tuple[pa.Table, I64 | None]]:
+    step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes)))
+    for start in range(first, table.num_rows, step):
+        yield table.slice(start, step), None if places is None else places[start : start + step]
+
+
+def _as_stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return dates and times as the numbers that records hold: Java compares those, not dates."""
+    if pt.is_temporal(column.type):
+        return column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    return column
+
+
+# --------------------------------------------------------------------------------------------------------- adopting
+
+
+def _adopt(store: ObjectStore, path: str, form: LogForm, left: tuple[int, int]) -> WrittenLog | None:
+    """Return the log that an earlier attempt wrote, None when there is none."""
+    info = store.info(path)
+    if info is None:
+        return None
+    reader = LogBlockReader(path)
+    reader.feed(store.read(path, _MAX_LOG_BYTES))
+    rows = deletes = 0
+    for found in reader.finish():
+        if not isinstance(found, WholeBlock) or found.block.instant_time != form.instant:
+            raise CorruptFile(f"{path} exists and was not written by this write")
+        count = _COUNT.get(found.block.kind, _count_avro)(found, path)
+        if found.block.kind is BlockKind.DELETE:
+            deletes += count
+        else:
+            rows += count
+    if rows > left[0] or deletes > left[1] or (rows + deletes == 0 and left != (0, 0)):
+        raise CorruptFile(f"{path} exists and holds other rows than this write has for it")
+    return WrittenLog(path.rpartition("/")[2], info.size, rows, deletes, adopted=True)
+
+
+def _count_deletes(found: WholeBlock, what: str) -> int:
+    return len(decode_delete_content(found.content, what=what))
+
+
+def _count_parquet(found: WholeBlock, what: str) -> int:
+    return int(decode_parquet_content(found.content, [RECORD_KEY], what=what).num_rows)
+
+
+def _count_avro(found: WholeBlock, what: str) -> int:
+    return int(decode_avro_content(found.content, found.block.schema or "", [RECORD_KEY], what=what).num_rows)
+
+
+_COUNT: dict[BlockKind, Callable[[WholeBlock, str], int]] = {
+    BlockKind.DELETE: _count_deletes,
+    BlockKind.PARQUET_DATA: _count_parquet,
+}
