@@ -466,6 +466,17 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured(
         "hoodie.compaction.daybased.target.partitions", int, 10, "days that the strategies by day look at", minimum=1
     ),
+    _honoured("hoodie.log.compaction.inline", _bool, False, "after a commit, fold logs when enough of them came"),
+    _honoured(
+        "hoodie.log.compaction.blocks.threshold",
+        int,
+        5,
+        "blocks in the logs of a file slice from which on a log compaction folds them",
+        minimum=1,
+    ),
+    _inert(
+        "hoodie.log.compaction.enable", "in Hudi it is for the metadata table; `hoodie.log.compaction.inline` is asked"
+    ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),
     _refused("hoodie.bloom.index.use.metadata", "lakefmt does not keep a metadata table yet"),

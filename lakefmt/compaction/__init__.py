@@ -8,6 +8,11 @@ from lakefmt.compaction.compact_pending import abandon_compaction
 from lakefmt.compaction.compact_plan import CompactionPlan, CompactionRules, CompactionStrategy, CompactionTrigger
 from lakefmt.compaction.compact_run import CompactionResult, plan_compaction_of, run_compaction
 from lakefmt.compaction.compact_verbs import CompactionVerbs
+from lakefmt.compaction.log_compact_run import (
+    abandon_log_compaction,
+    plan_log_compaction_of,
+    run_log_compaction,
+)
 
 __all__ = [
     "ArchiveResult",
@@ -22,11 +27,14 @@ __all__ = [
     "CompactionTrigger",
     "CompactionVerbs",
     "abandon_compaction",
+    "abandon_log_compaction",
     "plan_archive_of",
     "plan_clean_of",
     "plan_compaction_of",
+    "plan_log_compaction_of",
     "run_archive",
     "run_clean",
     "run_compaction",
+    "run_log_compaction",
     "run_services",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from lakefmt.compaction.archive_run import run_archive
 from lakefmt.compaction.clean_run import run_clean
 from lakefmt.compaction.compact_run import run_compaction
+from lakefmt.compaction.log_compact_run import run_log_compaction
 from lakefmt.config import Settings, resolve_settings
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.access import TableAccess
@@ -29,6 +30,8 @@ def run_services(access: TableAccess, options: Mapping[str, object]) -> tuple[st
     failures = []
     if config.table_type is TableType.MERGE_ON_READ:
         failures += _compact(access, options, settings)
+        if settings.flag("hoodie.log.compaction.inline"):
+            failures += _attempt("log compaction", lambda: run_log_compaction(access, options, force=False))
     if settings.flag("hoodie.clean.automatic"):
         timeline = access.timeline_store(config).load()
         if _commits_since_clean(timeline) >= settings.integer("hoodie.clean.trigger.max.commits"):

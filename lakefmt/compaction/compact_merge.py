@@ -26,7 +26,7 @@ from lakefmt.table_config import merge_rule
 from lakefmt.timeline.markers import announce
 from lakefmt.values import COMMIT_SEQNO, FILE_NAME, RECORD_KEY, InstantTime, PartitionPath, WriteStat
 
-__all__ = ["SliceFiles", "SliceMerge", "same_rows"]
+__all__ = ["SliceFiles", "SliceMerge", "same_rows", "slice_of"]
 
 SliceFiles = tuple[dict[str, BaseFile], dict[str, LogFile]]
 
@@ -66,7 +66,7 @@ class SliceMerge:
             CorruptFile: a file or block is damaged.
             InternalError: the new file does not hold the slice's rows.
         """
-        piece = _slice_of(operation, files)
+        piece = slice_of(operation, files)
         token = f"{number}-{self.attempt}-0"
         name = base_file_name(operation.file_id, token, self.time)
         path = join_path(operation.partition, name)
@@ -112,7 +112,12 @@ class SliceMerge:
             )
 
 
-def _slice_of(operation: CompactionOperation, files: SliceFiles) -> FileSlice:
+def slice_of(operation: CompactionOperation, files: SliceFiles) -> FileSlice:
+    """Return the slice that an operation names, as it was planned.
+
+    Raises:
+        SnapshotExpired: a file of it is gone.
+    """
     bases, logs = files
     try:
         base = None if operation.base_name is None else bases[operation.base_name]

@@ -113,15 +113,15 @@ def check_table(config: TableConfig) -> None:
     merge_rule(config)
 
 
-def find_pending(timeline: Timeline, time: str) -> Instant:
-    """Return the pending compaction of a requested time.
+def find_pending(timeline: Timeline, time: str, action: Action = Action.COMPACTION) -> Instant:
+    """Return the pending compaction, or log compaction, of a requested time.
 
     Raises:
         InstantNotFound: there is none.
     """
-    found = [i for i in timeline.pending if i.action is Action.COMPACTION and i.time == time]
+    found = [i for i in timeline.pending if i.action is action and i.time == time]
     if not found:
-        raise InstantNotFound(f"no compaction is pending at {time}")
+        raise InstantNotFound(f"no {action.value} is pending at {time}")
     return found[0]
 
 
@@ -136,7 +136,7 @@ def check_dead(services: TableServices, state: TableState, pending: Instant) -> 
         return
     life = services.life_of(state.config, state.timeline, pending)
     if life.alive:
-        raise WriterActive(f"the compaction {pending.time} is at work ({life.reason}); try again later")
+        raise WriterActive(f"the {pending.action.value} {pending.time} is at work ({life.reason}); try again later")
 
 
 def read_plan(services: TableServices, state: TableState, pending: Instant) -> CompactionPlan | None:

@@ -26,6 +26,7 @@ __all__ = [
     "CompactionTrigger",
     "is_due",
     "plan_compaction",
+    "plan_operation",
     "since_last_compaction",
 ]
 
@@ -156,12 +157,14 @@ class CompactionPlan:
         operations: the slices, in the order in which they are merged.
         left: candidates that the strategy left for another time.
         due: whether the trigger says it is time; a call that asks for a compaction gets one all the same.
+        log: whether logs are folded into one log, not merged into base files.
     """
 
     rules: CompactionRules | None
     operations: tuple[CompactionOperation, ...] = ()
     left: int = 0
     due: bool = True
+    log: bool = False
 
     @property
     def num_logs(self) -> int:
@@ -177,8 +180,9 @@ class CompactionPlan:
         name = "as planned" if self.rules is None else self.rules.strategy.value.removesuffix("CompactionStrategy")
         rest = f"; {self.left:,} left for later" if self.left else ""
         early = "" if self.due else "; not due yet"
+        verb = "log compact" if self.log else f"compact ({name})"
         title = (
-            f"compact ({name}): {len(self.operations):,} slices, {self.num_logs:,} logs, "
+            f"{verb}: {len(self.operations):,} slices, {self.num_logs:,} logs, "
             f"{self.log_bytes:,} log bytes{rest}{early}"
         )
         lines = [
@@ -277,7 +281,7 @@ def plan_compaction(
           p: no base file + 1 logs
     """
     candidates = [
-        _operation(piece, rules)
+        plan_operation(piece, rules.max_file_bytes)
         for piece in sorted(slices, key=lambda s: (s.partition, s.file_id))
         if piece.logs and (piece.partition, piece.file_id) not in busy
     ]
@@ -285,12 +289,13 @@ def plan_compaction(
     return CompactionPlan(rules, tuple(chosen), len(candidates) - len(chosen), due)
 
 
-def _operation(piece: FileSlice, rules: CompactionRules) -> CompactionOperation:
+def plan_operation(piece: FileSlice, max_file_bytes: int) -> CompactionOperation:
+    """Return the operation that merges a slice; `max_file_bytes`: what one without a base file is expected to write."""
     log_bytes = sum(log.size for log in piece.logs)
     base_bytes = 0 if piece.base is None else piece.base.size
     # Whole MiB, as Hudi counts them: its plans and ours stop at the same operation.
     read = (base_bytes + log_bytes) // _MIB
-    write = (rules.max_file_bytes if piece.base is None else base_bytes) // _MIB
+    write = (max_file_bytes if piece.base is None else base_bytes) // _MIB
     metrics = {
         "TOTAL_LOG_FILES": float(len(piece.logs)),
         "TOTAL_IO_READ_MB": float(read),

@@ -16,6 +16,12 @@ __all__ = ["parse_plan_record", "plan_record"]
 
 #: Version 2 of a plan holds names only; version 1 held whole paths.
 _PLAN_VERSION = 2
+#: What Hudi says in the plan of a log compaction; releases before 1.0 take the class by its name.
+_LOG_STRATEGY = {
+    "compactorClassName": "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper",
+    "strategyParams": {},
+    "version": 1,
+}
 
 
 def plan_record(plan: CompactionPlan) -> dict[str, object]:
@@ -41,8 +47,8 @@ def plan_record(plan: CompactionPlan) -> dict[str, object]:
         ],
         "extraMetadata": None,
         "version": _PLAN_VERSION,
-        "strategy": None,
-        "preserveHoodieMetadata": False,
+        "strategy": _LOG_STRATEGY if plan.log else None,
+        "preserveHoodieMetadata": plan.log,
         "missingSchedulePartitions": None,
     }
 

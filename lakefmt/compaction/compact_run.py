@@ -58,6 +58,7 @@ from lakefmt.values import InstantTime, WriteOperation, WriteStat
 
 __all__ = [
     "CompactionResult",
+    "check_no_earlier_write",
     "compaction_rules",
     "plan_compaction_of",
     "run_compaction",
@@ -69,7 +70,7 @@ _MOST_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction did; prints as one readable line. ``instant`` None: nothing was to be merged, or a plan only.
+    """What a compaction, or log compaction, did; prints as one readable line. ``instant`` None: nothing was to be merged, or a plan only.
 
     Attributes:
         files: what was written, slice by slice.
@@ -85,17 +86,23 @@ class CompactionResult:
 
     @property
     def num_rows(self) -> int:
-        """Rows in the new base files."""
+        """Rows in the new files."""
         return sum(stat.num_writes for stat in self.files)
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of the new base files."""
+        """Bytes of the new files."""
         return sum(stat.total_write_bytes for stat in self.files)
 
     def __str__(self) -> str:
         if self.completion_time is None:
             return str(self.plan)
+        if self.plan.log:
+            deletes = sum(stat.num_deletes for stat in self.files)
+            return (
+                f"log compact {self.instant}: {self.plan.num_logs:,} logs folded into {len(self.files):,}, "
+                f"{self.num_rows:,} rows, {deletes:,} deletes, {self.bytes_written:,} bytes, {self.seconds:.3f} s"
+            )
         return (
             f"compact {self.instant}: {self.plan.num_logs:,} logs merged into {len(self.files):,} base files, "
             f"{self.num_rows:,} rows, {self.bytes_written:,} bytes, {self.seconds:.3f} s"
@@ -196,12 +203,12 @@ def _plan(services: TableServices, state: TableState, *, force: bool) -> Compact
     due = is_due(state.timeline, rules, now, zone)
     if not (due or force):
         return CompactionPlan(rules, due=False)
-    _check_no_earlier_write(services, state)
+    check_no_earlier_write(services, state)
     busy = frozenset(planned_groups(services, state))
     return plan_compaction(access.slices(state), busy, rules, now.astimezone(zone).date(), due=due)
 
 
-def _check_no_earlier_write(services: TableServices, state: TableState) -> None:
+def check_no_earlier_write(services: TableServices, state: TableState) -> None:
     """On version 6 a log tells its base's instant only: a write that is pending now may add to a slice being merged."""
     if state.config.version.layout > 1:
         return

@@ -8,8 +8,14 @@ from contextlib import AbstractContextManager
 from lakefmt.compaction.compact_pending import abandon_compaction
 from lakefmt.compaction.compact_plan import CompactionPlan
 from lakefmt.compaction.compact_run import CompactionResult, plan_compaction_of, run_compaction
+from lakefmt.compaction.log_compact_run import (
+    abandon_log_compaction,
+    plan_log_compaction_of,
+    run_log_compaction,
+)
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.access import TableAccess
+from lakefmt.timeline.instant import Action
 
 __all__ = ["CompactionVerbs"]
 
@@ -29,16 +35,19 @@ class CompactionVerbs:
         abandon: str | None = None,
         dry_run: bool = False,
         verify: bool = False,
+        log: bool = False,
         options: Mapping[str, object] | None = None,
     ) -> CompactionResult:
         """Merge logs into base files: carry out what waits, then plan a compaction and carry it out.
 
         Args:
             schedule: only request the plan; the next compaction, or another engine's, carries it out.
-            run: only carry out the pending compaction of this requested time, whichever engine planned it.
-            abandon: only withdraw the pending compaction of this requested time.
+            run: only carry out the pending compaction, or log compaction, of this requested time, whichever engine
+                planned it.
+            abandon: only withdraw the pending compaction, or log compaction, of this requested time.
             dry_run: True returns the plan and touches nothing.
-            verify: compare every new file with its slice before anything becomes visible.
+            verify: compare every new base file with its slice before anything becomes visible.
+            log: fold the logs of a slice into one log instead; base files stay as they are.
             options: settings of the call, such as ``hoodie.compaction.strategy``.
 
         Raises:
@@ -57,9 +66,20 @@ class CompactionVerbs:
         if sum((schedule, run is not None, abandon is not None, dry_run)) > 1:
             raise InvalidInputError("compact takes one of schedule, run, abandon and dry_run")
         if dry_run:
-            return CompactionResult(None, plan_compaction_of(self.access, options))
+            plan = plan_log_compaction_of if log else plan_compaction_of
+            return CompactionResult(None, plan(self.access, options))
         with self._writing:
+            named = run or abandon
+            log = log if named is None else self._folds_logs(named)
             if abandon is not None:
-                abandon_compaction(self.access, abandon, options)
-                return CompactionResult(None, CompactionPlan(None))
+                withdraw = abandon_log_compaction if log else abandon_compaction
+                withdraw(self.access, abandon, options)
+                return CompactionResult(None, CompactionPlan(None, log=log))
+            if log:
+                return run_log_compaction(self.access, options, schedule=schedule, run=run)
             return run_compaction(self.access, options, schedule=schedule, run=run, verify=verify)
+
+    def _folds_logs(self, instant: str) -> bool:
+        """Tell whether what is pending at an instant is a log compaction."""
+        timeline = self.access.load().timeline
+        return any(i.time == instant and i.action is Action.LOG_COMPACTION for i in timeline.pending)

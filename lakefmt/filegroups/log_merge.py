@@ -23,7 +23,7 @@ from lakefmt.values import IS_DELETED, RECORD_KEY
 from lakefmt.values_merge import MergeRule
 from lakefmt.values_mergers import CustomMerge
 
-__all__ = ["merge_logs"]
+__all__ = ["merge_logs", "only_rows", "wipe", "with_delete_marks"]
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -56,15 +56,15 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     if rule.custom is not None:
         return _merge_called(base, logs, codes, encoded.dictionary, rule.custom)
     if logs.always.any():
-        alive, gone = _wipe(codes, logs.always, len(encoded.dictionary))
+        alive, gone = wipe(codes, logs.always, len(encoded.dictionary))
         removed = encoded.dictionary.filter(pa.array(gone))
         base = base.filter(pc.invert(pc.is_in(base.column(RECORD_KEY), value_set=removed)))
-        logs, codes = _only(logs, alive), codes[alive]
+        logs, codes = only_rows(logs, alive), codes[alive]
     if not len(codes):
         return base
     if logs.is_partial:
         return _merge_partial(base, logs, codes, rule)
-    rows = _with_delete_marks(logs)
+    rows = with_delete_marks(logs)
     combined = combine_rows(rows, codes, rule)
     table, deletes = (
         (logs.table, logs.deletes) if combined is None else (combined.table, logs.deletes[combined.winners])
@@ -72,7 +72,7 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     return merge_into_base(base, Incoming(table.select(base.column_names), deletes), rule=rule).table
 
 
-def _wipe(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mask]:
+def wipe(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mask]:
     """Return the rows that no later unconditional delete of their key takes away, and the keys that it leaves without any.
 
     A row that comes after such a delete meets the base file's row as if there had been no delete: the logs are folded
@@ -87,12 +87,13 @@ def _wipe(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mask]:
     return alive, gone
 
 
-def _only(logs: LogRows, which: Mask) -> LogRows:
+def only_rows(logs: LogRows, which: Mask) -> LogRows:
+    """Return some of the rows."""
     table = logs.table.filter(pa.array(which))
-    return LogRows(table, logs.deletes[which], logs.always[which], logs.brings[which], logs.columns)
+    return replace(logs, table=table, deletes=logs.deletes[which], always=logs.always[which], brings=logs.brings[which])
 
 
-def _with_delete_marks(logs: LogRows) -> pa.Table:
+def with_delete_marks(logs: LogRows) -> pa.Table:
     """Return the rows with every delete marked, so that combining sees those of delete blocks, too."""
     marks = pa.array(logs.deletes)
     if IS_DELETED in logs.table.column_names:

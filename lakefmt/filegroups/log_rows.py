@@ -7,7 +7,7 @@ mark. Nothing is merged here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,18 @@ from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, Unsuppo
 from lakefmt.filegroups.log_select import PlacedBlock, select_blocks
 from lakefmt.filegroups.merge_values import marked_deletes
 from lakefmt.filegroups.model import FileSlice, LogFile
-from lakefmt.formats.log_blocks import BlockKind
+from lakefmt.filegroups.reader import reading
+from lakefmt.formats.log_blocks import BlockKind, ReadAt, scan_blocks
 from lakefmt.formats.log_data import decode_avro_content, decode_parquet_content
 from lakefmt.formats.log_deletes import DeleteRecords, decode_delete_content
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow, reconcile
 from lakefmt.storage.api import ObjectStore
-from lakefmt.values import PARTITION_PATH, RECORD_KEY
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import PARTITION_PATH, RECORD_KEY, InstantTime
 from lakefmt.values_merge import MergeRule
 
-__all__ = ["LogRows", "read_log_rows"]
+__all__ = ["LogRows", "read_log_rows", "select_log_blocks"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -46,6 +48,7 @@ class LogRows:
         brings: for rows of partial updates which columns they bring: a block's number per row into ``columns``.
         columns: the columns of each kind of block; None stands for all.
         num_blocks: how many blocks they come from.
+        instants: the instants of these blocks, each once, oldest first.
     """
 
     table: pa.Table
@@ -54,6 +57,7 @@ class LogRows:
     brings: npt.NDArray[np.int64]
     columns: tuple[frozenset[str] | None, ...]
     num_blocks: int = 0
+    instants: tuple[str, ...] = ()
 
     @property
     def is_partial(self) -> bool:
@@ -95,7 +99,30 @@ def read_log_rows(
             contents[(log.path, whole.block.start)] = whole.content
     chosen = select_blocks(placed, layout=layout, is_committed=is_committed, bound=bound)
     parts = [_decode(p, contents[(p.file.path, p.block.start)], schema, rule) for p in chosen]
-    return _joined(parts, schema)
+    return replace(_joined(parts, schema), instants=tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen)))
+
+
+def select_log_blocks(store: ObjectStore, piece: FileSlice, timeline: Timeline) -> list[PlacedBlock]:
+    """Return the blocks of a slice's logs that count, oldest first; their contents are not read.
+
+    Raises:
+        SnapshotExpired: a log file is gone.
+    """
+    filesystem, prefix = store.arrow_filesystem()
+    placed = []
+    for log in piece.logs:
+        with reading(log.path), filesystem.open_input_file(prefix + log.path) as source:
+            placed += [PlacedBlock(log, block) for block in scan_blocks(_read_at(source), source.size(), log.path)]
+    return select_blocks(
+        placed,
+        layout=timeline.layout,
+        is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+        bound=timeline.bound,
+    )
+
+
+def _read_at(source: pa.NativeFile) -> ReadAt:
+    return lambda at, count: source.read_at(count, at)
 
 
 def _blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:

@@ -238,7 +238,7 @@ def plan_rollback_of(
         logs: logs that may be its own in version 6; None: those among `files`.
     """
     names = list_files_of_instant(store, target.time) if files is None else list(files)
-    appends = layout == 1 and target.action is Action.DELTA_COMMIT
+    appends = layout == 1 and target.action in (Action.DELTA_COMMIT, Action.LOG_COMPACTION)
     own = find_logs_of_instant(store, target.time, names if logs is None else logs) if appends else None
     return plan_rollback(target, names, own)
 

@@ -81,8 +81,9 @@ def _may_wait(services: TableServices, state: TableState, pending: Instant, rule
     Raises:
         UnsupportedFeature: it is a service beside which lakefmt cannot write alone.
     """
-    if pending.action is Action.COMPACTION and state.config.table_type is TableType.MERGE_ON_READ:
-        return True  # logs go on top of it (spec 4.4)
+    on_top = pending.action in (Action.COMPACTION, Action.LOG_COMPACTION)
+    if on_top and state.config.table_type is TableType.MERGE_ON_READ:
+        return True  # logs go on top of it (spec 4.4); a folded log stands where the logs stood that it replaces
     if rules.beside and (pending.action in _PLANS or is_clustering(services.access, state, pending)):
         return True  # whose file groups it takes in is asked before files are written, and before the commit
     if pending.action in _PLANS:

@@ -1,0 +1,358 @@
+"""Log compactions: what is read is the same before and after, alone and with what comes later; whoever dies where."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.compaction.compact_run import run_compaction
+from lakefmt.compaction.log_compact_plan import is_log_compaction_due
+from lakefmt.compaction.log_compact_run import abandon_log_compaction, plan_log_compaction_of, run_log_compaction
+from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError, UnsupportedFeature, WriterActive
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.log_rows import select_log_blocks
+from lakefmt.formats.log_blocks import HeaderKey
+from lakefmt.storage import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.invariants import check_no_orphans, check_visible
+from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.timeline.instant import Action
+from lakefmt.timeline.view import timeline_from_names
+from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
+from tests.compaction.test_compact import Later, assert_same_rows, data_files, everything, steps
+from tests.judges.compare import assert_same_multiset
+from tests.judges.hudi_rs import HudiRsJudge
+
+FOLD = {**OPTIONS, "hoodie.log.compaction.blocks.threshold": 2}
+ONE_THREAD = {**FOLD, "lakefmt.write.threads": 1, "hoodie.client.heartbeat.tolerable.misses": 0}
+
+
+def made(version: int = 8, ordering: str | None = "ts") -> tuple[MorTable, str]:
+    """A table in memory and its store's name: two groups with three logs each, one of them logs only."""
+    name = fresh_name()
+    mor = MorTable(f"memory://{name}", version, ordering)
+    mor.base(rows(["a", "b", "c", "e"]))
+    mor.log(rows(["a", "d"], ts=2, v=5.0), ["b"], 3)
+    mor.log(rows(["a", "b"], ts=1, v=6.0))
+    mor.log(None, ["e"], None)
+    for ts in (1, 3, 2):
+        mor.log(rows(["y1", f"y{ts}"], ts=ts, v=float(ts), partition="y"), partition="y")
+    return mor, name
+
+
+def pending(table: Table) -> list[str]:
+    return [str(i) for i in table.access.load().timeline.pending if i.action is Action.LOG_COMPACTION]
+
+
+def num_blocks(table: Table) -> int:
+    state = table.access.load()
+    return sum(len(select_log_blocks(table.access.store, p, state.timeline)) for p in table.access.slices(state))
+
+
+# ----------------------------------------------------------------------------------------------------------- the law
+
+
+@settings(max_examples=12)
+@given(st.sampled_from([6, 8, 9]), st.sampled_from(["ts", None]), st.booleans(), steps(), st.sets(st.integers(0, 6)))
+def test_what_is_read_stays_whatever_comes_before_and_after(version, ordering, with_base, found, cuts):
+    """A twin of the table is never folded: both are read alike after every step, and after a compaction at the end."""
+    folded, twin = (MorTable(f"memory://{fresh_name()}", version, ordering) for _ in range(2))
+    for mor in (folded, twin):
+        if with_base:
+            mor.base(rows("abc", ts=2))
+    for number, (kind, keys, ts) in enumerate(found):
+        data = None if kind == "deletes" else rows(keys, ts=ts, v=float(number))
+        for mor in (folded, twin):
+            mor.log(data, keys[:2] if kind != "rows" else (), ts)
+        if number in cuts:
+            before = everything(folded.table)
+            run_log_compaction(folded.table.access, FOLD)
+            assert_same_multiset(everything(folded.table), before)
+        assert_same_multiset(folded.table.read(), twin.table.read())
+    run_compaction(folded.table.access, OPTIONS, verify=True)
+    assert_same_multiset(folded.table.read(query="read_optimized"), twin.table.read())
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_log_compaction_says_what_it_does(version):
+    mor, _ = made(version)
+    before, access = everything(mor.table), mor.table.access
+    times = [i.time for i in access.load().timeline.commits]
+    states = {time: mor.table.read(as_of=time) for time in times}
+    plan = plan_log_compaction_of(access, FOLD)
+    assert [len(o.log_names) for o in plan.operations] == [3, 3]
+    assert str(plan).startswith("log compact: 2 slices, 6 logs, ")
+    result = mor.table.compact(log=True, options=FOLD)
+    assert f"log compact {result.instant}: 6 logs folded into 2, 5 rows, 2 deletes" in str(result)
+    assert_same_multiset(everything(mor.table), before)
+    assert num_blocks(mor.table) == 3, "a data and a delete block, a data block"
+    state = access.load()
+    instant = state.timeline.find(result.instant)
+    assert instant.action is Action.DELTA_COMMIT
+    commit = access.commit_metadata(state, instant)
+    assert commit.operation.value == "LOG_COMPACT"
+    assert commit.schema_text == mor.plain_text
+    assert [stat.extra["totalLogBlocks"] for stat in commit.stats] == [4, 3]
+    for piece in access.slices(state):
+        blocks = select_log_blocks(access.store, piece, state.timeline)
+        assert {block.block.instant_time for block in blocks} == {result.instant}
+        assert all(len(block.block.header[HeaderKey.COMPACTED_BLOCK_TIMES].split(",")) == 3 for block in blocks)
+    for time, expected in states.items():
+        assert_same_multiset(mor.table.read(as_of=time), expected, what=time)
+    last = state.timeline.find(times[-1]).order_time
+    assert mor.table.incremental(last).num_rows == 0, "no row has changed"
+    assert mor.table.compact(log=True, options=FOLD).instant is None, "what is folded is not folded again"
+    check_visible(mor.table)
+    check_no_orphans(mor.table)
+    assert not list(access.store.list(".hoodie/.temp"))
+
+
+def test_a_log_compaction_can_be_rolled_back():
+    for version in (6, 8):
+        mor, _ = made(version)
+        before, files = everything(mor.table), data_files(mor.table)
+        result = mor.table.compact(log=True, options=FOLD)
+        mor.table.rollback(result.instant)
+        assert_same_multiset(everything(mor.table), before)
+        assert data_files(mor.table) == files
+
+
+def test_folded_logs_are_folded_again_with_what_came_later():
+    mor, _ = made(9)
+    first = mor.table.compact(log=True, options=FOLD)
+    for n in range(3):
+        mor.log(rows(["a", "q"], ts=5 + n, v=float(n)), ["c"], 9)
+    before = everything(mor.table)
+    second = mor.table.compact(log=True, options=FOLD)
+    assert [len(o.log_names) for o in second.plan.operations] == [7]
+    assert_same_multiset(everything(mor.table), before)
+    state = mor.table.access.load()
+    (block, *_) = select_log_blocks(mor.table.access.store, mor.table.access.slices(state)[0], state.timeline)
+    assert first.instant in block.block.compacted_block_times
+    run_compaction(mor.table.access, OPTIONS, verify=True)
+    assert_same_multiset(everything(mor.table, "read_optimized"), before)
+
+
+# ------------------------------------------------------------------------------------------------------ others at work
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_writers_go_on_beside_a_plan_that_waits(version):
+    mor, _ = made(version)
+    access = mor.table.access
+    planned = run_log_compaction(access, FOLD, schedule=True)
+    assert pending(mor.table) == [f"{planned.instant} logcompaction requested"]
+    assert not plan_log_compaction_of(access, FOLD).operations, "its groups are taken"
+    mor.table.upsert(rows(["a", "n"], ts=9, v=9.0), options=OPTIONS)
+    before = everything(mor.table)
+    if version == 6:
+        # There the number in its name would make the folded log the newer one for who knows no folded logs.
+        with pytest.raises(CommitConflict, match="do it again"):
+            mor.table.compact(run=planned.instant, options=FOLD)
+        assert not pending(mor.table)
+        assert_same_multiset(everything(mor.table), before)
+    assert mor.table.compact(log=True, options=FOLD).plan.operations
+    assert_same_multiset(everything(mor.table), before)
+    check_no_orphans(mor.table)
+
+
+def test_a_write_that_straddles_a_log_compaction_stays_on_top():
+    mor, _ = made(8, ordering=None)
+    straddling = mor.write_log(mor.begin(), rows(["a"], v=7.0))
+    run_log_compaction(mor.table.access, FOLD)
+    mor.complete(*straddling)
+    assert mor.table.read(filter="id = 'a'")["v"].to_pylist() == [7.0]
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_compaction_overtakes_a_log_compaction(done):
+    """Its log would stand on a base file that has newer rows."""
+    mor, _ = made(8, ordering=None)
+    access, before = mor.table.access, None
+    planned = run_log_compaction(access, FOLD, schedule=True)
+    mor.log(rows(["a"], v=8.0))
+    # Another engine's compaction takes no notice of a log compaction that waits.
+    at = find_requested(access, planned.instant)
+    hidden = access.store.read(at)
+    access.store.delete([at])
+    run_compaction(access, OPTIONS, schedule=not done)
+    access.store.put(at, hidden)
+    before = everything(mor.table)
+    assert run_log_compaction(access, FOLD, run=planned.instant).instant is None
+    assert not pending(mor.table)
+    run_compaction(access, OPTIONS)
+    assert_same_multiset(everything(mor.table), before)
+
+
+def find_requested(access: TableAccess, time: str) -> str:
+    (name,) = [o.name for o in access.store.list() if o.name.endswith(f"{time}.logcompaction.requested")]
+    return name
+
+
+def test_a_compaction_planned_while_logs_are_folded_wins(monkeypatch):
+    mor, _ = made(8, ordering=None)
+    access = mor.table.access
+    before, files = everything(mor.table), data_files(mor.table)
+    from lakefmt.compaction import log_compact_run
+
+    folds = log_compact_run.SliceFold.run
+
+    def slowly(self, plan):
+        stats = folds(self, plan)
+        state = access.load()
+        time = access.instant_clock(state.config).next(state.timeline.highest_time)
+        access.timeline_store(state.config, durable=False).request(time, Action.COMPACTION)
+        return stats
+
+    monkeypatch.setattr(log_compact_run.SliceFold, "run", slowly)
+    with pytest.raises(CommitConflict, match="withdrawn"):
+        run_log_compaction(access, FOLD)
+    assert not pending(mor.table)
+    assert data_files(mor.table) == files
+    assert_same_multiset(everything(mor.table), before)
+
+
+def test_a_plan_is_withdrawn_or_named():
+    mor, _ = made()
+    planned = mor.table.compact(log=True, schedule=True, options=FOLD)
+    mor.table.compact(abandon=planned.instant)
+    assert not pending(mor.table)
+    with pytest.raises(InstantNotFound, match="logcompaction"):
+        abandon_log_compaction(mor.table.access, planned.instant)
+    again = mor.table.compact(log=True, schedule=True, options=FOLD)
+    assert mor.table.compact(run=again.instant).instant == again.instant
+    third = mor.table.compact(dry_run=True, log=True)
+    assert not third.plan.operations
+
+
+def test_it_runs_after_a_commit_when_enough_came():
+    table = lakefmt.create_table(
+        f"memory://{fresh_name()}",
+        schema=rows("a").schema,
+        record_key="id",
+        ordering="ts",
+        table_type="mor",
+        options={**FOLD, "hoodie.log.compaction.inline": True},
+    )
+    for ts in range(5):
+        table.upsert(rows("ab", ts=ts, v=float(ts)))
+    state = table.access.load()
+    operations = [table.access.commit_metadata(state, i).operation.value for i in state.timeline.commits]
+    assert operations == ["UPSERT", "UPSERT", *["UPSERT", "LOG_COMPACT"] * 3]
+    assert_same_multiset(table.read(), rows("ab", ts=4, v=4.0))
+
+
+def test_enough_are_counted_from_the_last_compaction_of_either_kind():
+    deltas = [f"2026010100000{n}000_2026010100000{n}500.deltacommit" for n in range(3)]
+    compacted = [*deltas, "20260101000000700_20260101000000900.commit"]
+    folded = [
+        *deltas,
+        *(f"20260101000001700{rest}" for rest in (".logcompaction.requested", "_20260101000001900.deltacommit")),
+    ]
+    due = [is_log_compaction_due(timeline_from_names(n, 2), 3) for n in (deltas, compacted, folded)]
+    assert due == [True, False, False]
+    # Hudi counts the log compaction itself.
+    assert is_log_compaction_due(timeline_from_names(folded, 2), 2)
+
+
+# ------------------------------------------------------------------------------------------------- what is not folded
+
+
+def test_partial_rows_stay_as_they_are():
+    table = lakefmt.create_table(
+        f"memory://{fresh_name()}",
+        schema=rows("a").schema,
+        record_key="id",
+        ordering="ts",
+        table_type="mor",
+        options=FOLD,
+    )
+    table.upsert(rows("ab"))
+    for ts in (2, 3):
+        table.upsert(rows("a", ts=ts).drop_columns(["v"]), partial=True)
+    assert table.compact(log=True).instant is None
+    cow = lakefmt.create_table(f"memory://{fresh_name()}", data=pa.table({"id": ["a"]}), record_key="id")
+    with pytest.raises(UnsupportedFeature, match="copy-on-write"):
+        cow.compact(log=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- dying
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "crash"),
+    [
+        (8, FaultMode.AFTER, True),
+        (8, FaultMode.TORN, True),
+        (8, FaultMode.ANSWER_LOST, False),
+        (8, FaultMode.BEFORE, False),
+        (6, FaultMode.AFTER, True),
+        (6, FaultMode.BEFORE, False),
+    ],
+)
+def test_dying_anywhere_leaves_the_rows_and_the_next_one_ends_it(version, mode, crash):
+    _, name = made(version)
+    whole = Table(TableAccess(FaultStore(MemoryStore(name), no_faults), ONE_THREAD))
+    before = everything(whole)
+    run_log_compaction(whole.access, ONE_THREAD)
+    effects = len(whole.access.store.effects)
+    for n in range(1, effects + 1):
+        _, name = made(version)
+        table = Table(TableAccess(FaultStore(MemoryStore(name), fail_at(n, mode, crash=crash)), ONE_THREAD))
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            run_log_compaction(table.access, ONE_THREAD)
+        healthy = Table(TableAccess(MemoryStore(name), FOLD))
+        assert_same_rows(healthy, before, n)
+        healthy.upsert(rows(["zz"], ts=1))
+        later = TableAccess(MemoryStore(name), FOLD, clock=Later())
+        with contextlib.suppress(CommitConflict):
+            run_log_compaction(later, FOLD)
+        assert not healthy.access.load().timeline.pending, f"effect {n}"
+        healthy.delete(["zz"])
+        assert_same_rows(healthy, before, n)
+        check_visible(healthy)
+        check_no_orphans(healthy)
+
+
+def test_who_is_at_work_is_let_alone():
+    mor, name = made()
+    died = Table(TableAccess(FaultStore(MemoryStore(name), dies_at_the_end), OPTIONS))
+    with pytest.raises(SimulatedCrash):
+        run_log_compaction(died.access, FOLD)
+    before, files = everything(mor.table), data_files(mor.table)
+    with pytest.raises(WriterActive):
+        run_log_compaction(mor.table.access, FOLD)
+    (waiting,) = mor.table.access.load().timeline.pending
+    with pytest.raises(WriterActive):
+        abandon_log_compaction(mor.table.access, waiting.time)
+    result = run_log_compaction(TableAccess(MemoryStore(name), OPTIONS, clock=Later()), FOLD)
+    assert result.instant is not None, "the dead one is withdrawn, as Hudi does, and another one made"
+    assert result.finished == ()
+    assert len(data_files(mor.table)) == len(files)
+    assert_same_multiset(everything(mor.table), before)
+
+
+def dies_at_the_end(effect):
+    return fail_at(effect.number, FaultMode.BEFORE)(effect) if effect.name.endswith(".deltacommit") else None
+
+
+# ------------------------------------------------------------------------------------------------------------- judges
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("ordering", ["ts", None])
+def test_hudi_rs_reads_folded_logs(tmp_path, hudi_rs_judge: HudiRsJudge, version, ordering):
+    mor = MorTable(str(tmp_path / "t"), version, ordering)
+    mor.base(rows(["a", "b", "c", "e"]))
+    for n in range(4):
+        mor.log(rows(["a", "d"], ts=2 + n, v=float(n)), ["b"], 3)
+    run_log_compaction(mor.table.access, FOLD)
+    expected = mor.table.read()
+    assert_same_multiset(hudi_rs_judge.snapshot(tmp_path / "t"), expected)
+    mor.log(rows(["a"], ts=9, v=9.0), ["d"], 9)
+    assert_same_multiset(hudi_rs_judge.snapshot(tmp_path / "t"), mor.table.read())
