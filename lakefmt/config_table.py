@@ -399,6 +399,12 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("avro", "parquet"),
     ),
     _honoured(
+        "hoodie.write.record.positions",
+        _bool,
+        True,
+        "from version 8 on, rows in logs say which row of the base file they change, where that is known",
+    ),
+    _honoured(
         "hoodie.logfile.data.block.max.size",
         int,
         256 << 20,

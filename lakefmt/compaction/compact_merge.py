@@ -99,6 +99,7 @@ class SliceMerge:
             layout=timeline.layout,
             is_committed=lambda time: timeline.is_committed(InstantTime(time)),
             bound=self.time,
+            positions=True,
         )
         return base, logs, merge_logs(base, logs, rule)
 

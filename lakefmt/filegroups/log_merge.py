@@ -55,10 +55,17 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     codes: Rows = encoded.indices.to_numpy().astype(np.int64)
     if rule.custom is not None:
         return _merge_called(base, logs, codes, encoded.dictionary, rule.custom)
+    places = _places(base, logs, codes, encoded.dictionary)
     if logs.always.any():
         alive, gone = wipe(codes, logs.always, len(encoded.dictionary))
-        removed = encoded.dictionary.filter(pa.array(gone))
-        base = base.filter(pc.invert(pc.is_in(base.column(RECORD_KEY), value_set=removed)))
+        if places is None:
+            removed = encoded.dictionary.filter(pa.array(gone))
+            keep = to_mask(pc.invert(pc.is_in(base.column(RECORD_KEY), value_set=removed)))
+        else:
+            keep = np.ones(base.num_rows, dtype=bool)
+            keep[places[gone]] = False
+            places = (np.cumsum(keep) - 1)[places]
+        base = base.filter(pa.array(keep))
         logs, codes = only_rows(logs, alive), codes[alive]
     if not len(codes):
         return base
@@ -69,7 +76,26 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     table, deletes = (
         (logs.table, logs.deletes) if combined is None else (combined.table, logs.deletes[combined.winners])
     )
-    return merge_into_base(base, Incoming(table.select(base.column_names), deletes), rule=rule).table
+    if places is not None:
+        places = places[codes if combined is None else codes[combined.winners]]
+    incoming = Incoming(table.select(base.column_names), deletes)
+    return merge_into_base(base, incoming, rule=rule, places=places).table
+
+
+def _places(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array) -> Rows | None:
+    """Return the base file's row of each key that the logs have, None when their positions do not say it of all.
+
+    Positions are believed where the base file has these keys there: a key that two rows of the logs place differently, or
+    that is not where they say, is looked for as if there were none.
+    """
+    if logs.positions is None or not len(codes) or int(logs.positions.max()) >= base.num_rows:
+        return None
+    found = np.zeros(len(keys), np.int64)
+    found[codes] = logs.positions
+    if (found[codes] != logs.positions).any():
+        return None
+    stored = base.column(RECORD_KEY).take(pa.array(found))
+    return found if pc.all(pc.fill_null(pc.equal(stored, keys), False)).as_py() else None
 
 
 def wipe(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mask]:
@@ -90,7 +116,14 @@ def wipe(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mask]:
 def only_rows(logs: LogRows, which: Mask) -> LogRows:
     """Return some of the rows."""
     table = logs.table.filter(pa.array(which))
-    return replace(logs, table=table, deletes=logs.deletes[which], always=logs.always[which], brings=logs.brings[which])
+    return replace(
+        logs,
+        table=table,
+        deletes=logs.deletes[which],
+        always=logs.always[which],
+        brings=logs.brings[which],
+        positions=None if logs.positions is None else logs.positions[which],
+    )
 
 
 def with_delete_marks(logs: LogRows) -> pa.Table:

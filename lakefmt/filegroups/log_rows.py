@@ -20,7 +20,7 @@ from lakefmt.filegroups.merge_values import marked_deletes
 from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.formats.log_blocks import BlockKind, ReadAt, scan_blocks
-from lakefmt.formats.log_data import decode_avro_content, decode_parquet_content
+from lakefmt.formats.log_data import block_positions, decode_avro_content, decode_parquet_content
 from lakefmt.formats.log_deletes import DeleteRecords, decode_delete_content
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow, reconcile
@@ -31,6 +31,7 @@ from lakefmt.values_merge import MergeRule
 
 __all__ = ["LogRows", "read_log_rows", "select_log_blocks"]
 
+I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 #: A log file is read whole; Hudi rolls to a new one at one gigabyte.
@@ -47,6 +48,7 @@ class LogRows:
         always: which of those do so whatever is stored, and let any later row in again.
         brings: for rows of partial updates which columns they bring: a block's number per row into ``columns``.
         columns: the columns of each kind of block; None stands for all.
+        positions: the row of the base file that each row meets; None: not every block says it for this base file.
         num_blocks: how many blocks they come from.
         instants: the instants of these blocks, each once, oldest first.
     """
@@ -58,6 +60,7 @@ class LogRows:
     columns: tuple[frozenset[str] | None, ...]
     num_blocks: int = 0
     instants: tuple[str, ...] = ()
+    positions: npt.NDArray[np.int64] | None = None
 
     @property
     def is_partial(self) -> bool:
@@ -74,6 +77,7 @@ def read_log_rows(
     layout: int,
     is_committed: Callable[[str], bool],
     bound: str | None = None,
+    positions: bool = False,
 ) -> LogRows:
     """Return the rows of a slice's logs.
 
@@ -85,6 +89,7 @@ def read_log_rows(
         layout: 1 for version 6, 2 from version 8 on.
         is_committed: tells whether blocks of an instant count (version 6).
         bound: blocks of later instants do not count; None: all do.
+        positions: also say which rows of the base file they meet, if the blocks do; for merging with the whole of it.
 
     Raises:
         SnapshotExpired: a log file is gone.
@@ -99,7 +104,24 @@ def read_log_rows(
             contents[(log.path, whole.block.start)] = whole.content
     chosen = select_blocks(placed, layout=layout, is_committed=is_committed, bound=bound)
     parts = [_decode(p, contents[(p.file.path, p.block.start)], schema, rule) for p in chosen]
-    return replace(_joined(parts, schema), instants=tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen)))
+    return replace(
+        _joined(parts, schema),
+        instants=tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen)),
+        positions=_positions(piece, chosen, parts) if positions and layout > 1 else None,
+    )
+
+
+def _positions(piece: FileSlice, chosen: Sequence[PlacedBlock], parts: Sequence[LogRows]) -> I64 | None:
+    """Return the base file's row of every row; None when a block does not say it, or says it for another base file."""
+    if piece.base is None:
+        return None
+    found = [np.zeros(0, np.int64)]
+    for placed, part in zip(chosen, parts, strict=True):
+        places = block_positions(placed.block, piece.base.instant, part.table.num_rows, placed.file.path)
+        if places is None:
+            return None
+        found.append(places)
+    return np.concatenate(found)
 
 
 def select_log_blocks(store: ObjectStore, piece: FileSlice, timeline: Timeline) -> list[PlacedBlock]:

@@ -122,6 +122,7 @@ def merge_into_base(
     mode: MergeMode = MergeMode.COMMIT_TIME_ORDERING,
     *,
     rule: MergeRule | None = None,
+    places: Rows | None = None,
 ) -> Merged:
     """Merge routed rows into a base file's rows.
 
@@ -135,6 +136,7 @@ def merge_into_base(
         ordering: ordering columns; counts without `rule` only.
         mode: which of two wins; counts without `rule` only.
         rule: how the table merges.
+        places: the stored row that has the key of each incoming one, when that is known of all of them.
 
     Raises:
         InvalidInputError: an ordering value is not what the rule needs.
@@ -142,9 +144,13 @@ def merge_into_base(
     """
     rule = MergeRule.plain(mode, tuple(ordering)) if rule is None else rule
     keys = incoming.table.column(RECORD_KEY).combine_chunks()
-    found = pc.index_in(base.column(RECORD_KEY), value_set=keys).combine_chunks()
-    stored = np.flatnonzero(to_mask(pc.is_valid(found)))
-    match = found.drop_null().to_numpy().astype(np.int64)
+    if places is None:
+        found = pc.index_in(base.column(RECORD_KEY), value_set=keys).combine_chunks()
+        stored = np.flatnonzero(to_mask(pc.is_valid(found)))
+        match = found.drop_null().to_numpy().astype(np.int64)
+    else:
+        match = np.argsort(places)
+        stored = places[match]
     removes = incoming.deletes[match]
     wins = _winners(base, incoming, stored, match, rule)
     wins |= removes & rule.deletes_win

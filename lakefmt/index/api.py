@@ -27,6 +27,7 @@ __all__ = [
     "KeyReader",
     "Located",
     "LookUpStep",
+    "PlacingKeyReader",
     "SelectiveKeyReader",
 ]
 
@@ -59,6 +60,17 @@ class SelectiveKeyReader(KeyReader, Protocol):
 
     def keys_among(self, file: BaseFile, wanted: pa.StringArray) -> pa.ChunkedArray | None:
         """Return the keys of the parts of a file that may hold some of `wanted`; None: no part does, none is read."""
+        ...
+
+
+@runtime_checkable
+class PlacingKeyReader(SelectiveKeyReader, Protocol):
+    """A reader that knows which rows of a file the parts are that it did not leave out."""
+
+    def placed_keys(
+        self, file: BaseFile, wanted: pa.StringArray
+    ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
+        """Return the keys of the parts that may hold some of `wanted`, and the row of each; None: no part does."""
         ...
 
 
@@ -126,13 +138,26 @@ class FilterTally:
 class Located:
     """Pairs of row number and slice number, ordered by row; rows without a pair are new keys.
 
-    ``steps`` and ``filters`` tell how the answer was found; an index may leave them out.
+    ``steps`` and ``filters`` tell how the answer was found; an index may leave them out. ``positions`` may tell for each
+    pair the row of the slice's base file that has the key, -1 where that is not known or where several rows have it.
     """
 
     rows: npt.NDArray[np.int64]
     slices: npt.NDArray[np.int64]
     steps: tuple[LookUpStep, ...] = field(default=())
     filters: FilterTally | None = None
+    positions: npt.NDArray[np.int64] | None = None
+
+    def where(self, which: npt.NDArray[np.bool_]) -> Located:
+        """Return some of the pairs.
+
+        Example:
+            >>> pairs = Located(np.array([4, 5]), np.array([0, 1]))
+            >>> pairs.where(np.array([False, True])).rows.tolist()
+            [5]
+        """
+        positions = None if self.positions is None else self.positions[which]
+        return Located(self.rows[which], self.slices[which], self.steps, self.filters, positions)
 
 
 class Index(Protocol):

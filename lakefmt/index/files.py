@@ -15,6 +15,8 @@ from threading import Lock
 from typing import Final
 from weakref import WeakKeyDictionary
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
@@ -110,6 +112,27 @@ class KeyFiles:
         with reading(file.path):
             groups = _groups_for(metadata, _key_column(metadata, file), wanted)
         return self._read(file, metadata, groups) if groups else None
+
+    def placed_keys(
+        self, file: BaseFile, wanted: pa.StringArray
+    ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
+        """Return what :meth:`keys_among` does, with the row of the file that each key is from.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is damaged, or has no keys.
+        """
+        metadata = self._look(file).metadata
+        with reading(file.path):
+            groups = _groups_for(metadata, _key_column(metadata, file), wanted)
+            counts = np.array([metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)], np.int64)
+        if not groups:
+            return None
+        keys = self._read(file, metadata, groups)
+        lengths, starts = counts[groups], (np.cumsum(counts) - counts)[groups]
+        if int(lengths.sum()) != len(keys):
+            raise CorruptFile(f"{file.path}: {len(keys):,} keys where the footer says {int(lengths.sum()):,}")
+        return keys, np.arange(len(keys)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
     def _look(self, file: BaseFile) -> _Known:
         name = (file.path, file.size)

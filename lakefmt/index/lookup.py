@@ -24,6 +24,7 @@ from lakefmt.index.api import (
     KeyReader,
     Located,
     LookUpStep,
+    PlacingKeyReader,
     SelectiveKeyReader,
 )
 from lakefmt.index.filters import SharedHashes, StoredFilter, stored_filter
@@ -77,6 +78,7 @@ class _Seen:
     has_filter: bool  # … and was asked
     opened: bool
     found: Rows
+    positions: Rows | None
 
 
 def look_up(how: LookUp, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
@@ -95,6 +97,7 @@ def look_up(how: LookUp, wanted: IndexKeys, slices: Sequence[FileSlice], reader:
         [np.full(len(one.found), one.slice_number, dtype=np.int64) for one in seen],
         tuple(_steps(how, seen)),
         _tally(seen) if how.filters else None,
+        [one.positions for one in seen],
     )
 
 
@@ -145,6 +148,7 @@ class _Task:
         if stored is not None:
             rows = rows[stored.contains(self._hashes, rows)]
         found = self._found(candidate.file, rows) if len(rows) else None
+        nothing = rows[:0]
         return _Seen(
             slice_number=candidate.slice_number,
             considered=len(candidate.rows),
@@ -152,7 +156,8 @@ class _Task:
             passed=len(rows),
             has_filter=stored is not None,
             opened=found is not None,
-            found=rows[:0] if found is None else found,
+            found=nothing if found is None else found[0],
+            positions=nothing if found is None else found[1],
         )
 
     def _in_range(self, candidate: Candidate) -> Rows:
@@ -170,14 +175,20 @@ class _Task:
         # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
         return None if num_keys > max(_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
 
-    def _found(self, file: BaseFile, rows: Rows) -> Rows | None:
-        """Return the rows whose key is stored in the file; None when the file need not be opened for that."""
+    def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
+        """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
         mine = self._wanted.keys.take(pa.array(rows))
+        if isinstance(self._reader, PlacingKeyReader):
+            placed = self._reader.placed_keys(file, mine)
+            if placed is None:
+                return None
+            flags, positions = _places(mine, *placed)
+            return rows[flags], positions[flags]
         if isinstance(self._reader, SelectiveKeyReader):
             stored = self._reader.keys_among(file, mine)
         else:
             stored = self._reader.keys(file)
-        return None if stored is None else rows[_present(mine, stored)]
+        return None if stored is None else (rows[_present(mine, stored)], None)
 
 
 def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
@@ -186,6 +197,21 @@ def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bo
         stored = stored.filter(pc.is_in(stored, value_set=mine))
     flags: npt.NDArray[np.bool_] = pc.is_in(mine, value_set=stored).to_numpy(zero_copy_only=False)
     return flags
+
+
+def _places(mine: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> tuple[npt.NDArray[np.bool_], Rows]:
+    """Return which of my keys are stored, and the row of each; -1 where several rows have the key."""
+    known = pc.is_in(stored, value_set=mine)
+    found, places = stored.filter(known).combine_chunks(), numbers[np.asarray(known)]
+    at = pc.index_in(mine, value_set=found)
+    flags: npt.NDArray[np.bool_] = at.is_valid().to_numpy(zero_copy_only=False)
+    positions = np.full(len(mine), -1, np.int64)
+    positions[flags] = places[at.drop_null().to_numpy()]
+    if len(found) != np.count_nonzero(flags):
+        first = pc.index_in(found, value_set=found).to_numpy()
+        often = np.bincount(first, minlength=len(found)) > 1
+        positions[flags] = np.where(often[at.drop_null().to_numpy()], -1, positions[flags])
+    return flags, positions
 
 
 # ------------------------------------------------------------------------------------------------------- accounts
@@ -212,13 +238,19 @@ def _tally(seen: Sequence[_Seen]) -> FilterTally:
 
 
 def _ordered(
-    rows: Sequence[Rows], slices: Sequence[Rows], steps: tuple[LookUpStep, ...], tally: FilterTally | None
+    rows: Sequence[Rows],
+    slices: Sequence[Rows],
+    steps: tuple[LookUpStep, ...],
+    tally: FilterTally | None,
+    positions: Sequence[Rows | None],
 ) -> Located:
     """Join per-file answers into pairs ordered by row."""
     empty = np.empty(0, dtype=np.int64)
     all_rows, all_slices = np.concatenate([empty, *rows]), np.concatenate([empty, *slices])
     order = np.lexsort((all_slices, all_rows))
-    return Located(all_rows[order], all_slices[order], steps, tally)
+    told = [places for places in positions if places is not None]
+    places = np.concatenate([empty, *told])[order] if len(told) == len(positions) else None
+    return Located(all_rows[order], all_slices[order], steps, tally, places)
 
 
 # --------------------------------------------------------------------------------------------- partitions unknown
@@ -244,6 +276,7 @@ def locate_everywhere(index: Index, keys: pa.StringArray, slices: Sequence[FileS
         [mine[found.slices] for mine, found in answers],
         _joined_steps([found.steps for _, found in answers]),
         _joined_tallies([found.filters for _, found in answers]),
+        [found.positions for _, found in answers],
     )
 
 

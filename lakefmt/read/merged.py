@@ -94,6 +94,7 @@ def _merged(
         layout=state.timeline.layout,
         is_committed=lambda time: state.timeline.is_committed(InstantTime(time)),
         bound=state.timeline.bound,
+        positions=True,
     )
     rows = merge_logs(base, logs, rule)
     if query.expression is not None:

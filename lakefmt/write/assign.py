@@ -25,6 +25,7 @@ __all__ = [
     "Routes",
     "assign_rows",
     "change_file",
+    "group_positions",
     "group_rows",
     "log_file",
     "new_file",
@@ -66,13 +67,15 @@ class Assigned:
     """An assignment and the rows that go with it, as row numbers.
 
     ``leaving`` marks rows whose key leaves this file for another partition; None: no row does. ``stored`` has columns of
-    the stored rows that go along, one row for each of ``rows``.
+    the stored rows that go along, one row for each of ``rows``. ``positions``, of a log, has for each of ``rows`` the row
+    of the base file that it changes, -1 where that is not known.
     """
 
     assignment: FileAssignment
     rows: Rows
     leaving: npt.NDArray[np.bool_] | None = None
     stored: pa.Table | None = None
+    positions: Rows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,12 @@ class Logs:
     Attributes:
         layout: 1 for version 6, 2 from version 8 on.
         compacting: in version 6, the instant of the pending compaction of a (partition, file id): new logs are named by it.
+        positions: rows bring their place in the base file along, where it is known.
     """
 
     layout: int
     compacting: Mapping[tuple[PartitionPath, FileId], InstantTime] = field(default_factory=dict)
+    positions: bool = False
 
 
 def new_file(
@@ -181,6 +186,7 @@ def assign_rows(
     """
     homes = _grouped(routes.stay)
     left = _grouped(routes.leave)
+    places = group_positions(routes.stay, logs)
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
     for partition, rows in _by_partition(partitions, _fresh(len(partitions), routes)):
@@ -195,7 +201,9 @@ def assign_rows(
             file = rewrite_file(slices[number], instant, len(assigned), len(rows), match_keys=routes.stay is not None)
         else:
             file = change_file(slices[number], instant, len(assigned), len(rows), logs)
-        assigned.append(Assigned(file, rows, marks))
+        # Rows that leave were found otherwise, and rows that come in are nowhere yet.
+        known = places.get(number) if number not in inserts and marks is None else None
+        assigned.append(Assigned(file, rows, marks, positions=known))
     for partition, rows in opened:
         assigned.append(Assigned(new_file(partition, instant, len(assigned), new_uuid, rows=len(rows)), rows))
     return assigned
@@ -203,6 +211,13 @@ def assign_rows(
 
 def _grouped(located: Located | None) -> dict[int, Rows]:
     return {} if located is None else dict(group_rows(located.slices, located.rows))
+
+
+def group_positions(located: Located | None, logs: Logs | None) -> dict[int, Rows]:
+    """Return for each slice the base file's rows of the pairs found in it, in the pairs' order; nothing if not wanted."""
+    if located is None or located.positions is None or logs is None or not logs.positions:
+        return {}
+    return dict(group_rows(located.slices, located.positions))
 
 
 def _fresh(num_rows: int, routes: Routes) -> Rows:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES, grown_filter, new_filter, repeated
-from lakefmt.filegroups.log_writer import LogRowsOut
+from lakefmt.filegroups.log_writer import I64, LogRowsOut
 from lakefmt.filegroups.merge import Incoming, Mask, Merged, merge_into_base
 from lakefmt.filegroups.merge_values import has_order, marked_deletes, ordering_columns, refuse_nulls, to_mask
 from lakefmt.filegroups.model import BaseFile, join_path
@@ -46,8 +46,10 @@ from lakefmt.write.log_files import split_deletes, write_log
 from lakefmt.write.spilling import FileKeys
 from lakefmt.write.values import MOVED_AWAY, FileAssignment, WriteContext, WriteStatus
 
-__all__ = ["MOVED_AWAY", "FileInProgress", "write_assigned"]
+__all__ = ["MOVED_AWAY", "POSITION", "FileInProgress", "write_assigned"]
 
+#: A column of routed rows, never stored as such: the row of the base file that a log's row changes.
+POSITION = "_lakefmt_position"
 #: A filter takes its bits eight times over while it is made. Of so many keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000
@@ -122,6 +124,7 @@ def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) 
             f"{assignment.path}: {assignment.num_rows} rows were assigned and {rows.num_rows} came; nothing is written"
         )
     rule, schema = merge_rule(context.config), avro_to_arrow(context.file_schema_text)
+    rows, positions = _by_position(rows)
     deletes = _deletes(context, rows)
     if rule.stored.required and has_order(rule.stored, rows.column_names):
         refuse_nulls(ordering_columns(rows, rule.stored), rule.stored)  # nobody could merge what is in a log
@@ -132,7 +135,20 @@ def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) 
     # Version 6 knows no partial rows, a rule of the table's own neither: what they lack was brought from stored rows.
     whole = context.config.version.layout == 1 or rule.is_own
     brought = schema.names if whole else (*META_COLUMNS, *rows.column_names)
-    return split_deletes(complete, deletes, marked, rule, frozenset(brought))
+    return split_deletes(complete, deletes, marked, rule, frozenset(brought), positions)
+
+
+def _by_position(rows: pa.Table) -> tuple[pa.Table, I64 | None]:
+    """Return rows in the order of the base file's, with their places; as they came, when not every place is known."""
+    if POSITION not in rows.column_names:
+        return rows, None
+    places = rows.column(POSITION).to_numpy()
+    rows = rows.drop_columns([POSITION])
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    if not len(places) or ordered[0] < 0 or (np.diff(ordered) <= 0).any():
+        return rows, None
+    return rows if (np.diff(places) > 0).all() else rows.take(pa.array(order)), ordered
 
 
 def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> WriteStatus | None:

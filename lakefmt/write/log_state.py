@@ -51,12 +51,12 @@ _THREADS = 4
 _BUCKET = re.compile(r"000\d{5}-")
 
 
-def log_placing(access: TableAccess, state: TableState) -> Logs | None:
-    """Return how changes go to logs; None in a copy-on-write table."""
+def log_placing(access: TableAccess, state: TableState, *, positions: bool = False) -> Logs | None:
+    """Return how changes go to logs, from version 8 on with record positions if asked for; None: copy-on-write."""
     if state.config.table_type is not TableType.MERGE_ON_READ:
         return None
     if state.timeline.layout > 1:
-        return Logs(state.timeline.layout)
+        return Logs(state.timeline.layout, positions=positions)
     return Logs(1, _compacting(access, state))
 
 
@@ -252,7 +252,7 @@ def _dead(
 
 
 def _without(located: Located, dead: Mask) -> Located:
-    return Located(located.rows[~dead], located.slices[~dead], located.steps, located.filters)
+    return located.where(~dead)
 
 
 def _newest(located: Located, slices: Sequence[FileSlice]) -> Mask:
@@ -298,7 +298,10 @@ def _with_log_keys(
     rows = np.concatenate([located.rows, *(mine for _, mine in found)])
     numbers = np.concatenate([located.slices, *(np.full(len(mine), n, np.int64) for n, mine in found)])
     order = np.lexsort((numbers, rows))
-    return Located(rows[order], numbers[order], located.steps, located.filters)
+    places = located.positions
+    if places is not None:  # keys of logs have none
+        places = np.concatenate([places, np.full(len(rows) - len(places), -1, np.int64)])[order]
+    return Located(rows[order], numbers[order], located.steps, located.filters, places)
 
 
 def bring_stored(

@@ -49,7 +49,7 @@ def split_moves(
     if not update_partition:
         return Routes(located)
     moved = elsewhere(batch, located, slices)
-    stay = Located(located.rows[~moved], located.slices[~moved], located.steps)
+    stay = located.where(~moved)
     leave = Located(located.rows[moved], located.slices[moved])
     rule = merge_rule(config)
     if rule.needs_stored and len(leave.rows):

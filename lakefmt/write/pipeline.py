@@ -35,12 +35,13 @@ from lakefmt.write.assign import (
     Routes,
     assign_rows,
     change_file,
+    group_positions,
     group_rows,
     new_file,
     stable_order,
 )
 from lakefmt.write.changes import DoomedKeys
-from lakefmt.write.files import MOVED_AWAY, FileInProgress, prepare, write_assigned
+from lakefmt.write.files import MOVED_AWAY, POSITION, FileInProgress, prepare, write_assigned
 from lakefmt.write.incoming import KeyedBatch, key_batch, record_keys
 from lakefmt.write.log_state import (
     SliceReader,
@@ -116,7 +117,7 @@ def assign(
     partitions = _partitions_to_list(access, batch, index)
     # Plain inserts look for small files only.
     slices = [] if index is None and not sizing.small_bytes else access.slices(state, partitions)
-    logs = log_placing(access, state)
+    logs = log_placing(access, state, positions=context.settings.flag("hoodie.write.record.positions"))
     routes = Routes(None)
     if index is not None:
         # On top of a delete in a log a partial row would find what was there before it.
@@ -193,11 +194,12 @@ def assign_deletes(
         located = locate_everywhere(index, doomed.keys, slices, key_files(access, state))
     else:
         located = index.locate(IndexKeys(doomed.keys, doomed.homes), slices, key_files(access, state))
-    logs = log_placing(access, state)
+    logs = log_placing(access, state, positions=context.settings.flag("hoodie.write.record.positions"))
     if logs is not None:
         located = settle_in_logs(access, state, doomed.keys, doomed.homes, located, slices, alive=True)
+    places = group_positions(located, logs)
     assigned = [
-        Assigned(change_file(slices[number], context.instant, at, len(rows), logs), rows)
+        Assigned(change_file(slices[number], context.instant, at, len(rows), logs), rows, positions=places.get(number))
         for at, (number, rows) in enumerate(group_rows(located.slices, located.rows))
     ]
     return assigned if logs is None else _bring(access, context, state, assigned, slices, doomed.keys, ())
@@ -219,6 +221,8 @@ def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
     table = _pick(batch, assigned.rows)
     if assigned.leaving is not None:
         table = table.append_column(MOVED_AWAY, pa.array(assigned.leaving))
+    if assigned.positions is not None:
+        table = table.append_column(POSITION, pa.array(assigned.positions))
     stored = pa.table({}) if assigned.stored is None else assigned.stored
     for name in stored.column_names:
         at = table.schema.get_field_index(name)
