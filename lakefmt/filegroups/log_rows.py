@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, UnsupportedFeature
+from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.log_select import PlacedBlock, select_blocks
 from lakefmt.filegroups.merge_values import marked_deletes
 from lakefmt.filegroups.model import FileSlice, LogFile
@@ -169,7 +169,7 @@ def _decode(placed: PlacedBlock, content: bytes | memoryview, schema: pa.Schema,
     stored = set(avro_to_arrow(block.schema).names)
     wanted = [name for name in schema.names if name in stored]
     if block.kind is BlockKind.PARQUET_DATA:
-        rows = decode_parquet_content(content, wanted, what=what)
+        rows = _parquet_rows(content, wanted, what)
     else:
         rows = decode_avro_content(content, block.schema, wanted, what=what)
     if RECORD_KEY not in rows.column_names:
@@ -178,6 +178,14 @@ def _decode(placed: PlacedBlock, content: bytes | memoryview, schema: pa.Schema,
     names = frozenset(wanted) if block.is_partial else None
     deletes = marked_deletes(table, rule)
     return _plain(table, deletes, np.zeros(table.num_rows, dtype=bool), names)
+
+
+def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> pa.Table:
+    try:
+        return decode_parquet_content(content, wanted, what=what)
+    except InvalidInputError as error:
+        # The header names them, and the file was written to fit it.
+        raise CorruptFile(f"damaged Parquet block: {error}") from None
 
 
 def _plain(table: pa.Table, deletes: Mask, always: Mask, names: frozenset[str] | None) -> LogRows:
