@@ -95,7 +95,7 @@ def _places(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array) -> Rows 
     if (found[codes] != logs.positions).any():
         return None
     stored = base.column(RECORD_KEY).take(pa.array(found))
-    return found if pc.all(pc.fill_null(pc.equal(stored, keys), False)).as_py() else None
+    return found if to_mask(pc.fill_null(pc.equal(stored, keys), False)).all() else None
 
 
 def wipe(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mask]:

@@ -23,6 +23,7 @@ __all__ = ["compact"]
 @click.option("--schedule", is_flag=True, help="Only put the plan on the timeline.")
 @click.option("--run", metavar="INSTANT", help="Only carry out the plan that waits at INSTANT, whoever made it.")
 @click.option("--abandon", metavar="INSTANT", help="Only withdraw the plan that waits at INSTANT.")
+@click.option("--log", is_flag=True, help="Fold the logs of a slice into one log; base files stay as they are.")
 @click.option("--verify", is_flag=True, help="Compare every new file with its slice before anything becomes visible.")
 @yes_option
 @dry_run_option
@@ -35,6 +36,7 @@ def compact(
     schedule: bool,
     run: str | None,
     abandon: str | None,
+    log: bool,
     verify: bool,
     yes: bool,
     only_plan: bool,
@@ -54,12 +56,12 @@ def compact(
         with progress("compact"):
             _say(opened.compact(run=run, verify=verify), schedule=False, as_json=as_json)
         return
-    plan = opened.compact(dry_run=True).plan
+    plan = opened.compact(dry_run=True, log=log).plan
     result = carry_out_plan(
         "compact",
         "compacted",
         plan,
-        lambda: opened.compact(schedule=schedule, verify=verify),
+        lambda: opened.compact(schedule=schedule, verify=verify, log=log),
         as_json=as_json,
         only_plan=only_plan,
         yes=yes,
