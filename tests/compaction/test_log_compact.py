@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 
 import pyarrow as pa
 import pytest
@@ -360,3 +361,17 @@ def test_hudi_rs_reads_folded_logs(tmp_path, hudi_rs_judge: HudiRsJudge, version
     assert_same_multiset(hudi_rs_judge.snapshot(tmp_path / "t"), expected)
     mor.log(rows(["a"], ts=9, v=9.0), ["d"], 9)
     assert_same_multiset(hudi_rs_judge.snapshot(tmp_path / "t"), mor.table.read())
+
+
+def test_a_folded_log_with_another_value_is_found_out(tmp_path, hudi_rs_judge: HudiRsJudge):
+    """The judge of the test above can say no."""
+    mor = MorTable(str(tmp_path / "t"), 8)
+    mor.base(rows(["a", "b"]))
+    for n in range(3):
+        mor.log(rows(["a"], ts=2 + n, v=n + 0.5))
+    result = run_log_compaction(mor.table.access, FOLD)
+    expected = mor.table.read()
+    path = tmp_path / "t" / result.files[0].path
+    path.write_bytes(path.read_bytes().replace(struct.pack("<d", 2.5), struct.pack("<d", 7.5)))
+    with pytest.raises(AssertionError, match=r"7\.5"):
+        assert_same_multiset(hudi_rs_judge.snapshot(tmp_path / "t"), expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -95,8 +96,13 @@ def test_hudi_1_0_reads_folded_logs(tmp_path: Path, spark_judge_102: SparkJudge)
     for ts in (7, 6, 8):
         table.upsert(plain_rows(3, ts=ts), options=ROLLING)
     table.delete(list(keys(1)))
-    table.compact(log=True, options=FOLD)
+    folded = table.compact(log=True, options=FOLD)
     expected = overlaid(plain_rows(9, ts=5), plain_rows(3, ts=8), without=keys(1))
     spark_judge_102.assert_same_rows(root, expected, what="folded logs")
     table.upsert(plain_rows(1, ts=9))
-    spark_judge_102.assert_same_rows(root, overlaid(expected, plain_rows(1, ts=9)), what="a log on top")
+    expected = overlaid(expected, plain_rows(1, ts=9))
+    spark_judge_102.assert_same_rows(root, expected, what="a log on top")
+    (path,) = (root / stat.path for stat in folded.files if stat.num_deletes == 0 and "city=rio" in stat.path)
+    path.write_bytes(path.read_bytes().replace(struct.pack("<d", 16.0), struct.pack("<d", 17.0)))
+    with pytest.raises(AssertionError, match=r"17\.0"):
+        spark_judge_102.assert_same_rows(root, expected, what="a value changed in the folded log")
