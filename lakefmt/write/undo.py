@@ -175,7 +175,10 @@ def _undo(services: TableServices, state: TableState, target: Instant, plan: Rol
     timeline_store = services.timeline(state.config)
     if target.is_completed:
         timeline_store.reopen(target)
-    return run_rollback(services.access.store, timeline_store, plan, services.times_after(state.config, state.timeline))
+    time = run_rollback(services.access.store, timeline_store, plan, services.times_after(state.config, state.timeline))
+    if any(file.action is Action.LOG_COMPACTION for file in state.timeline.files_of(target)):
+        timeline_store.remove_pending(target.time, Action.LOG_COMPACTION)  # its plan is not kept, unlike a compaction's
+    return time
 
 
 def _undo_service(
