@@ -6,6 +6,7 @@ promises it could not keep. They run on the properties as they are *now*: anothe
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
@@ -26,7 +27,9 @@ from lakefmt.values_mergers import FUNCTION, find_merger, strategy_id
 __all__ = [
     "PAYLOADS",
     "STRATEGY_IDS",
+    "CdcMode",
     "TableConfig",
+    "cdc_mode",
     "check_merger",
     "check_readable",
     "check_writable",
@@ -249,8 +252,40 @@ def check_writable(config: TableConfig) -> None:
     if config.table_type is TableType.MERGE_ON_READ:
         _check_logs_writable(config)
     _check_unstored(config)
-    if _flag(properties, "hoodie.table.cdc.enabled", False):
-        raise UnsupportedFeature("hoodie.table.cdc.enabled=true: change data capture files are not written yet")
+    if cdc_mode(properties) is not None and (config.drop_partition_columns or not config.populate_meta_fields):
+        raise UnsupportedFeature(
+            "hoodie.table.cdc.enabled=true is not written for tables without meta columns or with dropped partition columns"
+        )
+
+
+class CdcMode(enum.Enum):
+    """What a table's change files hold of every change (spec 9), in Hudi's words."""
+
+    OP_KEY_ONLY = "OP_KEY_ONLY"
+    DATA_BEFORE = "DATA_BEFORE"
+    DATA_BEFORE_AFTER = "DATA_BEFORE_AFTER"
+
+
+def cdc_mode(properties: Mapping[str, str]) -> CdcMode | None:
+    """Return what the table writes down of every change; None: it captures none (spec 9).
+
+    Raises:
+        UnsupportedFeature: the logging mode is none that Hudi knows.
+
+    Example:
+        >>> cdc_mode({"hoodie.table.cdc.enabled": "true"}).value, cdc_mode({})
+        ('DATA_BEFORE_AFTER', None)
+    """
+    if not _flag(properties, "hoodie.table.cdc.enabled", False):
+        return None
+    named = properties.get("hoodie.table.cdc.supplemental.logging.mode") or CdcMode.DATA_BEFORE_AFTER.value
+    try:
+        return CdcMode(named.upper())  # tables of old releases have it in lower case
+    except ValueError:
+        known = ", ".join(mode.value for mode in CdcMode)
+        raise UnsupportedFeature(
+            f"hoodie.table.cdc.supplemental.logging.mode={named!r} is not known: expected one of {known}"
+        ) from None
 
 
 def _check_unstored(config: TableConfig) -> None:

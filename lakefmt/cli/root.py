@@ -19,7 +19,7 @@ from lakefmt.cli.commands.compact import compact
 from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.demo import quickstart
 from lakefmt.cli.commands.look import files, stats, timeline
-from lakefmt.cli.commands.rows import incremental, read
+from lakefmt.cli.commands.rows import changes, incremental, read
 from lakefmt.cli.commands.undo import restore, rollback, savepoint
 from lakefmt.cli.commands.upgrade import upgrade
 from lakefmt.cli.options import wants_json
@@ -77,7 +77,7 @@ def main() -> None:
     """
 
 
-_LOOKING = (read, incremental, timeline, files, stats, check)
+_LOOKING = (read, incremental, changes, timeline, files, stats, check)
 _CHANGING = (create, write, delete, rollback, savepoint, restore, clean, compact, archive, upgrade)
 for _command in (*_LOOKING, *_CHANGING, quickstart):
     main.add_command(_command)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta, tzinfo
 
 from lakefmt.errors import InvalidInputError, UnknownSetting
-from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.filegroups.model import FileSlice, LogFile, join_path
+from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant, format_instant_time, parse_instant_time
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
@@ -27,6 +28,7 @@ __all__ = [
     "earliest_to_retain",
     "is_needed",
     "plan_clean",
+    "with_change_files",
 ]
 
 GroupKey = tuple[PartitionPath, FileId]
@@ -254,6 +256,32 @@ def _not_needed(
         for place, (piece, successor) in enumerate(zip(group, successors, strict=True))
         if not is_needed(piece, successor, newest - place, rules, floor, needs)
     ]
+
+
+def with_change_files(plan: CleanPlan, changes: Iterable[LogFile]) -> CleanPlan:
+    """Return the plan that also removes what change files tell of the slices that go (spec 9).
+
+    Args:
+        plan: which slices go.
+        changes: the change files of its partitions.
+
+    Example:
+        >>> plan = CleanPlan(CleanRules(), None, None, {"": ("f-0_1-0-0_20260101000000000.parquet",)})
+        >>> change = LogFile("", ".f-0_20260101000000000.log.1_1-0-0.cdc", "f-0", "20260101000000000", 1, 9)
+        >>> with_change_files(plan, [change]).num_files
+        2
+    """
+    parsed = ((p, parse_base_file(name)) for p, names in plan.files.items() for name in names)
+    going = {(p, base.file_id, base.instant) for p, base in parsed if base is not None}
+    doomed = [file for file in changes if (file.partition, file.file_id, file.instant) in going]
+    files = {partition: list(names) for partition, names in plan.files.items()}
+    for file in doomed:
+        files[file.partition].append(file.name)
+    return replace(
+        plan,
+        files={p: tuple(names) for p, names in files.items()},
+        num_bytes=plan.num_bytes + sum(file.size for file in doomed),
+    )
 
 
 def _names(piece: FileSlice) -> list[str]:

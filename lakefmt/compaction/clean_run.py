@@ -21,6 +21,7 @@ from lakefmt.compaction.clean_plan import (
     Needs,
     earliest_to_retain,
     plan_clean,
+    with_change_files,
 )
 from lakefmt.compaction.clean_records import (
     FLOOR,
@@ -33,12 +34,13 @@ from lakefmt.compaction.clean_records import (
 from lakefmt.config import Settings
 from lakefmt.errors import WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.cdc_files import list_change_files
 from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.plans import groups_of_plan
 from lakefmt.filegroups.services import TableServices, open_services, request_service
 from lakefmt.filegroups.view import all_slices, build_slices
 from lakefmt.formats.names import parse_base_file, parse_log_file
-from lakefmt.table_config import TableConfig, check_writable
+from lakefmt.table_config import TableConfig, cdc_mode, check_writable
 from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from lakefmt.timeline.consumers import consumed_until
 from lakefmt.timeline.heartbeat import heartbeat_name
@@ -202,6 +204,10 @@ def _without_reachable(access: TableAccess, state: TableState, job: CleanJob) ->
     bases, logs = access.listing(state.config).files(list(job.files))
     slices = build_slices(bases, logs, state.timeline, access.replaced(state))
     kept = {path for piece in slices for path in piece.paths} | _saved(access, state)
+    if cdc_mode(state.config.properties) is not None:
+        current = {(base.partition, base.file_id, base.instant) for base in bases if base.path in kept}
+        changes = list_change_files(access.store, list(job.files))
+        kept |= {file.path for file in changes if (file.partition, file.file_id, file.instant) in current}
     files = {p: tuple(n for n in names if join_path(p, n) not in kept) for p, names in job.files.items()}
     return replace(job, files={p: names for p, names in files.items() if names})
 
@@ -220,7 +226,10 @@ def _plan(services: TableServices, state: TableState) -> CleanPlan:
         return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
     partitions = _changed_partitions(services, state, rules, earliest)
     bases, logs = access.listing(state.config).files(partitions)
-    return plan_clean(timeline, all_slices(bases, logs, timeline), access.replaced(state), rules, needs, earliest)
+    plan = plan_clean(timeline, all_slices(bases, logs, timeline), access.replaced(state), rules, needs, earliest)
+    if cdc_mode(state.config.properties) is None:
+        return plan
+    return with_change_files(plan, list_change_files(access.store, plan.files))
 
 
 def _needs(services: TableServices, state: TableState) -> Needs:

@@ -5,7 +5,7 @@ Memory is bounded by the slice. Rows keep their commit time and sequence number;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,14 +15,16 @@ from lakefmt.config import Settings
 from lakefmt.errors import InternalError, SnapshotExpired
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.base_writer import grown_filter, named_rows, write_base_file
+from lakefmt.filegroups.cdc_files import cdc_file_name, write_change_file
+from lakefmt.filegroups.cdc_rows import compare_rows
 from lakefmt.filegroups.log_merge import merge_logs
 from lakefmt.filegroups.log_rows import LogRows, read_log_rows
 from lakefmt.filegroups.merge_values import to_mask
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.formats.names import base_file_name
-from lakefmt.schema import avro_to_arrow, reconcile
-from lakefmt.table_config import merge_rule
+from lakefmt.schema import arrow_to_avro, avro_to_arrow, reconcile, without_meta_columns
+from lakefmt.table_config import cdc_mode, merge_rule
 from lakefmt.timeline.markers import announce
 from lakefmt.values import COMMIT_SEQNO, FILE_NAME, RECORD_KEY, InstantTime, PartitionPath, WriteStat
 
@@ -73,6 +75,7 @@ class SliceMerge:
         reader = BaseFileReader(self.access.store)
         base, logs, rows = self._merged(reader, piece)
         counts = count_changes(base, logs, rows)
+        told = self._log_changes(operation, token, base, rows)
         announce(self.access.store, self.time, path, "CREATE" if piece.base is None else "MERGE")
         bloom = None
         if piece.base is not None:
@@ -82,7 +85,28 @@ class SliceMerge:
         if self.verify:
             written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
             self._verify(piece, written)
-        return _stat(piece, path, rows.num_rows, size, logs, counts)
+        made = _stat(piece, path, rows.num_rows, size, logs, counts)
+        return made if told is None else replace(made, extra={**made.extra, "cdcStats": told})
+
+    def _log_changes(
+        self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table
+    ) -> dict[str, int] | None:
+        """Write down what the logs changed, where the table captures changes; Hudi's compactions do, too."""
+        mode = cdc_mode(self.state.config.properties)
+        if mode is None:
+            return None
+        path = join_path(operation.partition, cdc_file_name(operation.file_id, self.time, token))
+        schema = arrow_to_avro(without_meta_columns(avro_to_arrow(self.schema_text)), self.state.config.name)
+        size = write_change_file(
+            self.access.store,
+            path,
+            compare_rows(base, rows),
+            mode=mode,
+            instant=self.time,
+            table_schema=schema,
+            settings=self.settings,
+        )
+        return {path: size}
 
     def _merged(self, reader: BaseFileReader, piece: FileSlice) -> tuple[pa.Table, LogRows, pa.Table]:
         """Return the base file's rows, the logs' rows, and what they make together."""

@@ -9,9 +9,10 @@ from lakefmt.compaction.compact_plan import CompactionPlan
 from lakefmt.compaction.compact_records import parse_plan_record
 from lakefmt.errors import InstantNotFound, MetadataTablePresent, ObjectNotFound, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.cdc_files import list_change_files
 from lakefmt.filegroups.services import TableServices, open_services
 from lakefmt.storage.leftovers import remove_abandoned
-from lakefmt.table_config import TableConfig, check_readable, merge_rule
+from lakefmt.table_config import TableConfig, cdc_mode, check_readable, merge_rule
 from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
@@ -95,7 +96,7 @@ def check_table(config: TableConfig) -> None:
     """Raise when lakefmt cannot compact the table without breaking a promise to other readers.
 
     Raises:
-        UnsupportedFeature: it is not merge-on-read, keeps change data, or merges by a rule that lakefmt does not know.
+        UnsupportedFeature: it is not merge-on-read, or merges by a rule that lakefmt does not know.
         MetadataTablePresent: it advertises a metadata table.
     """
     check_readable(config)
@@ -108,8 +109,7 @@ def check_table(config: TableConfig) -> None:
         )
     if not config.populate_meta_fields or config.drop_partition_columns:
         raise UnsupportedFeature("tables without meta fields or partition columns in their files are not compacted")
-    if config.properties.get("hoodie.table.cdc.enabled", "").lower() == "true":
-        raise UnsupportedFeature("hoodie.table.cdc.enabled=true: change data capture files are not written yet")
+    cdc_mode(config.properties)
     merge_rule(config)
 
 
@@ -170,10 +170,11 @@ def partitions_of(plan: CompactionPlan) -> tuple[PartitionPath, ...]:
 def take_away(
     services: TableServices, state: TableState, time: InstantTime, partitions: tuple[PartitionPath, ...]
 ) -> None:
-    """Delete the base files that an attempt at a compaction wrote; call under the lock."""
+    """Delete the base and change files that an attempt at a compaction wrote; call under the lock."""
     store = services.access.store
     bases, _ = services.access.listing(state.config).files(partitions)
-    written = [base.path for base in bases if base.instant == time]
+    changes = () if cdc_mode(state.config.properties) is None else list_change_files(store, partitions)
+    written = [file.path for file in (*bases, *changes) if file.instant == time]
     store.delete(written)
     for partition in partitions:
         remove_abandoned(store, partition, recursive=False)

@@ -45,9 +45,10 @@ from lakefmt.errors import (
     WriterActive,
 )
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.cdc_files import cdc_paths, list_change_files
 from lakefmt.filegroups.services import TableServices, open_services, request_service
 from lakefmt.schema import arrow_to_avro
-from lakefmt.table_config import TableConfig
+from lakefmt.table_config import TableConfig, cdc_mode
 from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name
@@ -359,4 +360,8 @@ def _settle_bases(services: TableServices, state: TableState, time: InstantTime,
                 f"the compaction {time} would hide {base.path}, which was committed after it was planned: abandon it "
                 "and compact again"
             )
+    if cdc_mode(state.config.properties) is not None:
+        named = {path for stat in said.stats for path in cdc_paths(stat)}
+        found = list_change_files(services.access.store, sorted({stat.partition_path for stat in said.stats}))
+        strays += [file.path for file in found if file.instant == time and file.path not in named]
     services.access.store.delete(strays)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as made
 
 import numpy as np
 import pyarrow as pa
@@ -104,7 +105,11 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A base file's new content, and what became of the rows: every incoming row is in exactly one of the counts."""
+    """A base file's new content, and what became of the rows: every incoming row is in exactly one of the counts.
+
+    ``replaced`` and ``removed`` number the stored rows that were changed and that went, ascending in ``removed``; the
+    inserted rows are the last ones of ``table``.
+    """
 
     table: pa.Table
     inserted: int
@@ -113,6 +118,8 @@ class Merged:
     late: int
     ignored_deletes: int
     inserted_keys: pa.ChunkedArray
+    replaced: Rows = made(default_factory=lambda: np.empty(0, np.int64))
+    removed: Rows = made(default_factory=lambda: np.empty(0, np.int64))
 
 
 def merge_into_base(
@@ -162,9 +169,9 @@ def merge_into_base(
     if rule.custom is not None:
         met = _Pairs(stored, match).where(~removes)
         table, gone = _overlay_called(base, incoming, met, rule.custom)
-        updated, removed = len(met.stored) - len(gone), np.union1d(removed, gone)
+        replaced, removed = np.setdiff1d(met.stored, gone), np.union1d(removed, gone)
     else:
-        table, updated = _overlay(base, incoming, _Pairs(stored, match), wins, rule.partial)
+        table, replaced = _overlay(base, incoming, _Pairs(stored, match), wins, rule.partial)
     if len(removed):
         keep = np.ones(table.num_rows, dtype=bool)
         keep[removed] = False
@@ -174,11 +181,13 @@ def merge_into_base(
     return Merged(
         table=table,
         inserted=len(fresh),
-        updated=updated,
+        updated=len(replaced),
         deleted=len(removed),
-        late=int(len(stored) - updated - len(removed)),
+        late=len(stored) - len(replaced) - len(removed),
         ignored_deletes=int(np.count_nonzero(~known & incoming.deletes)),
         inserted_keys=inserts.column(RECORD_KEY),
+        replaced=replaced,
+        removed=removed,
     )
 
 
@@ -203,8 +212,8 @@ class _Pairs:
 
 def _overlay(
     base: pa.Table, incoming: Incoming, pairs: _Pairs, wins: Mask, partial: Partial | None
-) -> tuple[pa.Table, int]:
-    """Return the base with the values that come in, and how many rows they changed."""
+) -> tuple[pa.Table, Rows]:
+    """Return the base with the values that come in, and the rows that they changed."""
     alive = ~incoming.deletes[pairs.incoming]
     won = pairs.where(wins & alive)
     new = incoming.table.take(pa.array(won.incoming))
@@ -212,7 +221,7 @@ def _overlay(
     table = _replace_rows(base, won.stored, new, incoming.columns, weak)
     lost = pairs.where(~wins & alive)
     if partial is None or not partial.from_late or not len(lost.stored):
-        return table, len(won.stored)
+        return table, won.stored
     # The stored row is the winner here: what comes in fills only where its value gives way.
     mine = incoming.table.take(pa.array(lost.incoming))
     fields = [f for f in _data_fields(base) if incoming.columns is None or f.name in incoming.columns]
@@ -222,7 +231,7 @@ def _overlay(
     changed = ~np.logical_and.reduce([np.ones(len(lost.stored), dtype=bool), *kept.values()])
     rows = {name: mask[changed] for name, mask in kept.items()}
     table = _replace_rows(table, lost.stored[changed], mine.filter(pa.array(changed)), incoming.columns, rows)
-    return table, len(won.stored) + int(changed.sum())
+    return table, np.concatenate([won.stored, lost.stored[changed]])
 
 
 def _overlay_called(base: pa.Table, incoming: Incoming, pairs: _Pairs, custom: CustomMerge) -> tuple[pa.Table, Rows]:

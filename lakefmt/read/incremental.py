@@ -16,7 +16,7 @@ from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, WriteOperation
 
-__all__ = ["Increment", "plan_increment", "visible_at_end"]
+__all__ = ["Increment", "is_rewrite", "plan_increment", "select_commits", "visible_at_end"]
 
 _REWRITES = frozenset({WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 
@@ -62,17 +62,12 @@ def plan_increment(
         content: what a completed commit says.
         idle: requested times of pending instants that will add no rows, such as planned clusterings.
     """
-    barrier = _barrier(timeline, start, idle)
-    selected = [
-        i
-        for i in timeline.commits_by_completion
-        if start < i.order_time and (not end or i.order_time <= end) and (not barrier or i.order_time < barrier)
-    ]
+    selected = select_commits(timeline, start, end, idle)
     files: dict[tuple[str, str], BaseFile | None] = {}
     times = []
     for instant in selected:
         commit = content(instant)
-        if commit.operation in _REWRITES or commit.compacted:
+        if is_rewrite(commit):
             _follow(commit, files)
         else:
             times.append(instant.time)
@@ -82,6 +77,35 @@ def plan_increment(
     last = max((i.order_time for i in selected), default=InstantTime(start))
     known = [file for key in sorted(files) if (file := files[key]) is not None]
     return Increment(tuple(times), tuple(known), last, frozenset(files), len(known) < len(files))
+
+
+def select_commits(
+    timeline: Timeline, start: str, end: str | None, idle: Collection[InstantTime] = ()
+) -> list[Instant]:
+    """Return the commits of ``(start, end]`` in the order in which they became visible; for arguments see above.
+
+    Example:
+        >>> from lakefmt.timeline.view import timeline_from_names
+        >>> names = ["20260101000000000_20260101000000009.commit"]
+        >>> [i.order_time for i in select_commits(timeline_from_names(names, 2), "000", None)]
+        ['20260101000000009']
+    """
+    barrier = _barrier(timeline, start, idle)
+    return [
+        i
+        for i in timeline.commits_by_completion
+        if start < i.order_time and (not end or i.order_time <= end) and (not barrier or i.order_time < barrier)
+    ]
+
+
+def is_rewrite(commit: CommitMetadata) -> bool:
+    """Return whether a commit is that of a service, which moves rows and changes none.
+
+    Example:
+        >>> is_rewrite(CommitMetadata(WriteOperation.CLUSTER)), is_rewrite(CommitMetadata(WriteOperation.UPSERT))
+        (True, False)
+    """
+    return commit.operation in _REWRITES or bool(commit.compacted)
 
 
 def _barrier(timeline: Timeline, start: str, idle: Collection[InstantTime]) -> InstantTime | None:

@@ -20,7 +20,7 @@ from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
-__all__ = ["cleaned_files", "lost_files", "pinned_slices", "reach_back"]
+__all__ = ["cleaned_files", "files_of_clean", "lost_files", "pinned_slices", "reach_back"]
 
 #: Above every instant time.
 _END = "9" * 17
@@ -148,6 +148,11 @@ def _later_cleans(access: TableAccess, state: TableState, now: TableState, bound
         archived = access.with_history(state).timeline.archived
         past = [i for i in archived if i.action is Action.CLEAN and i.time > bound] + past
     return past + unseen
+
+
+def files_of_clean(access: TableAccess, state: TableState, clean: Instant) -> tuple[list[BaseFile], list[LogFile]]:
+    """Return the base files and logs that a clean removed, or is about to remove."""
+    return cleaned_files(_record_of_clean(access, state, clean))
 
 
 def _record_of_clean(access: TableAccess, state: TableState, clean: Instant) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.instant import Action, State, format_instant_time
 from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperation
 
-__all__ = ["NEXT_START", "Snapshot", "read_increment", "resolve_bound"]
+__all__ = ["NEXT_START", "Snapshot", "planned_clusterings", "reaching", "read_increment", "resolve_bound"]
 
 #: The schema metadata key of an increment that says where the next pull begins.
 NEXT_START = b"lakefmt.next_start"
@@ -155,9 +155,9 @@ def read_increment(
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
     first = resolve_bound(start, state.config)
     last = None if end is None else resolve_bound(end, state.config)
-    state = _reaching(access, state, first)
+    state = reaching(access, state, first)
     increment = plan_increment(
-        state.timeline, first, last, lambda i: access.commit_metadata(state, i), _planned_clusterings(access, state)
+        state.timeline, first, last, lambda i: access.commit_metadata(state, i), planned_clusterings(access, state)
     )
     plan = plan_query(access.schema(state), columns, filter, meta_columns=meta_columns)
     written = pc.field(COMMIT_TIME).isin(pa.array(increment.commits, pa.string()))
@@ -193,7 +193,7 @@ def _merged_increment(
     return pa.concat_tables([rows, *(part.cast(rows.schema) for part in merged)])
 
 
-def _reaching(access: TableAccess, state: TableState, start: str) -> TableState:
+def reaching(access: TableAccess, state: TableState, start: str) -> TableState:
     """Return the state, with the archive where commits after `start` may be in it.
 
     By completion time a commit may be archived although it completed after one that is still active, so only a start
@@ -204,7 +204,7 @@ def _reaching(access: TableAccess, state: TableState, start: str) -> TableState:
     return state if behind is None or start >= behind else access.with_history(state)
 
 
-def _planned_clusterings(access: TableAccess, state: TableState) -> set[InstantTime]:
+def planned_clusterings(access: TableAccess, state: TableState) -> set[InstantTime]:
     """Return the pending replacecommits of version 6 that only rearrange rows: nobody has to wait for them."""
     if state.timeline.layout != 1:
         return set()

@@ -117,6 +117,40 @@ class ReadingVerbs:
         """
         return read_increment(self.access, self.access.load(), start, end, columns, filter, meta_columns=meta_columns)
 
+    def changes(
+        self,
+        start: str | datetime,
+        end: str | datetime | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+    ) -> pa.Table:
+        """Read every change after `start` up to `end`: one row per changed row and commit, in the order of the commits.
+
+        The columns are ``op`` (``i``, ``u`` or ``d``), ``ts_ms`` (the commit's requested time), and the row ``before``
+        and ``after`` as structs. Tables that capture changes tell them from their change files; of all others the states
+        around each commit are compared. A key that moves to another file group is deleted there and inserted here. The
+        answer's schema metadata carries ``lakefmt.next_start``: where the next pull begins.
+
+        Args:
+            start: exclusive; completion time (requested time in version 6), ``"000"`` for everything.
+            end: inclusive; None: now.
+            columns: columns of the images; None: all.
+            filter: as for :meth:`read`; a change counts when its row passes before or after it.
+
+        Raises:
+            SnapshotExpired: files that tell the changes were cleaned away; the oldest commit that is left is named.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-changes", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> for v in (1, 2): _ = t.upsert(pa.table({"id": ["a"], "v": [v]}))
+            >>> [(c["op"], c["before"], c["after"]) for c in t.changes("000", columns=["v"]).to_pylist()]
+            [('i', None, {'v': 1}), ('u', {'v': 1}, {'v': 2})]
+        """
+        from lakefmt.read.changes import read_changes
+
+        return read_changes(self.access, self.access.load(), start, end, columns, filter)
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.cdc_files import cdc_paths
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.view import build_slices
@@ -365,7 +366,8 @@ class View:
     @cached_property
     def named(self) -> dict[str, WriteStat]:
         """Every file that a completed commit names, by path."""
-        return {stat.path: stat for _, commit in self.commits for stat in commit.stats}
+        stats = [stat for _, commit in self.commits for stat in commit.stats]
+        return {path: stat for stat in stats for path in (stat.path, *cdc_paths(stat))}
 
     @cached_property
     def _by_group(self) -> dict[tuple[str, str, str], BaseFile]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakefmt.errors import InternalError, StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.cdc_files import cdc_paths
 from lakefmt.filegroups.services import TableServices, claim_instant, drop_metadata_table, open_services
 from lakefmt.filegroups.unstored import stored_schema
 from lakefmt.schema import arrow_to_avro
@@ -266,7 +267,7 @@ def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[Wr
 
 def _remove_strays(services: TableServices, context: WriteContext, metadata: CommitMetadata) -> None:
     """Delete files of this instant that are announced but not in the commit (attempts that lost)."""
-    wanted = {stat.path for stat in metadata.stats}
+    wanted = {path for stat in metadata.stats for path in (stat.path, *cdc_paths(stat))}
     store = services.access.store
     strays = [path for path in list_marked(store, context.instant) or () if path not in wanted]
     if strays:

@@ -16,7 +16,7 @@ from lakefmt.keys import KeyGeneratorType, KeySpec, key_properties, path_tells, 
 from lakefmt.schema import arrow_to_avro, normalise_schema
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local import LocalStore
-from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable, parse_table_config
+from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, cdc_mode, check_writable, parse_table_config
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.values import MergeMode, TableType, TableVersion
 from lakefmt.values_mergers import MergeFunction, merger_name, strategy_id
@@ -28,6 +28,8 @@ _COMMON = {
     "hoodie.table.base.file.format": "PARQUET",
     "hoodie.table.cdc.enabled": "false",
 }
+_CDC = "hoodie.table.cdc.enabled"
+_CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 #: What base files hold, unless the caller wants less.
 _STORED = {
     "hoodie.datasource.write.drop.partition.columns": "false",
@@ -79,6 +81,9 @@ def plan_properties(
     }
     if database is not None:
         planned["hoodie.database.name"] = database
+    capture = _change_capture(properties)
+    planned |= capture
+    properties = {key: value for key, value in properties.items() if key not in capture}
     contradicting = [key for key in properties if key in planned and planned[key] != properties[key]]
     if contradicting:
         raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
@@ -125,6 +130,14 @@ def _check_dropped(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> Non
                 f"partition column {field.name!r} cannot be dropped: its path does not tell its value; texts, integers, "
                 "booleans, dates and decimals can be"
             )
+
+
+def _change_capture(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return what the table says about change data capture, the mode by name where it is on (spec 9)."""
+    if _CDC not in properties:
+        return {}
+    mode = cdc_mode(properties)
+    return {_CDC: properties[_CDC]} if mode is None else {_CDC: properties[_CDC], _CDC_MODE: mode.value}
 
 
 def _version_properties(version: TableVersion, merge: MergeMode, ordering: Sequence[str]) -> dict[str, str]:

@@ -42,6 +42,7 @@ from lakefmt.values import (
     WriteOperation,
     WriteStat,
 )
+from lakefmt.write.cdc import cdc_stats, log_changes
 from lakefmt.write.log_files import split_deletes, write_log
 from lakefmt.write.spilling import FileKeys
 from lakefmt.write.values import MOVED_AWAY, FileAssignment, WriteContext, WriteStatus
@@ -251,14 +252,17 @@ class FileInProgress:
         # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
         kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
         stored, old_filter = reader.rows_and_filter(base_file, kept.names, use_threads=use_threads)
-        merged = self._merge(reconcile(stored, kept), rows)
-        del stored  # what is merged has values of its own
+        base = reconcile(stored, kept)
+        merged = self._merge(base, rows)
+        told = log_changes(self._store, self._context, self._assignment, base, merged)
+        del stored, base  # what is merged has values of its own
         self._counts = {
             "inserts": merged.inserted,
             "updates": merged.updated,
             "deletes": merged.deleted,
             "late": merged.late,
             "ignored": merged.ignored_deletes,
+            **told,
         }
         if self._has_keys:
             keys = merged.table.column(RECORD_KEY)
@@ -388,5 +392,6 @@ def _status(
         total_write_bytes=size,
         file_size_in_bytes=size,
         prev_base_file=None if base is None else base.name,
+        extra=cdc_stats(context, assignment, counts),
     )
     return WriteStatus(context.instant, stat, counts["rows_in"], counts["late"], counts["ignored"], adopted)

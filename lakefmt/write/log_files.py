@@ -19,7 +19,7 @@ from lakefmt.filegroups.model import join_path
 from lakefmt.formats.names import MarkerType
 from lakefmt.schema import arrow_to_avro, without_meta_columns
 from lakefmt.storage.api import ObjectStore
-from lakefmt.table_config import merge_rule
+from lakefmt.table_config import cdc_mode, merge_rule
 from lakefmt.values import WriteStat
 from lakefmt.values_merge import MergeRule
 from lakefmt.write.values import FileAssignment, LogTarget, WriteContext, WriteStatus
@@ -103,21 +103,23 @@ def _form(context: WriteContext, assignment: FileAssignment, out: LogRowsOut) ->
 
 def _stat(context: WriteContext, assignment: FileAssignment, written: tuple[WrittenLog, ...], number: int) -> WriteStat:
     log = assignment.log or LogTarget(context.instant, 1)
-    layout, one = context.config.version.layout, written[number]
+    # Change data is told by a log and the slice below it: then later versions name that slice, too (spec 9).
+    whole = context.config.version.layout == 1 or cdc_mode(context.properties) is not None
+    one = written[number]
     rolled = tuple(earlier.name for earlier in written[:number])
     return WriteStat(
         file_id=assignment.file_id,
         partition_path=assignment.partition,
         path=join_path(assignment.partition, one.name),
         # What real tables say: version 6 names the slice and all its logs, later versions the new log alone.
-        prev_commit=log.base_instant if layout == 1 else context.instant,
+        prev_commit=log.base_instant if whole else context.instant,
         num_writes=one.rows,
         num_update_writes=one.rows,
         num_deletes=one.deletes,
         total_write_bytes=one.size,
         file_size_in_bytes=one.size,
-        base_file=assignment.base.name if layout == 1 and assignment.base is not None else "",
-        log_files=(*log.older, *rolled, one.name) if layout == 1 else (one.name,),
+        base_file=assignment.base.name if whole and assignment.base is not None else "",
+        log_files=(*log.older, *rolled, one.name) if whole else (one.name,),
         log_version=log.version + number,
         log_offset=0,
     )

@@ -29,6 +29,7 @@ from lakefmt.keys import DEFAULT_PARTITION, KeySpec, build_partition_paths, buil
 from lakefmt.schema import avro_to_arrow, reconcile
 from lakefmt.values import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write.assign import new_file, rewrite_file
+from lakefmt.write.cdc import refuse_silent_rewrites
 from lakefmt.write.files import STAT_KEY, adopt, prepare
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
@@ -47,8 +48,10 @@ def rewrite_files(access: TableAccess, context: WriteContext, steps: Sequence[Re
         CorruptFile: a file cannot be read, or its rows do not fit the table.
         InvalidKey: a key or partition path cannot be made.
         StateError: the plan is of another file.
+        UnsupportedFeature: the table captures changes.
         StorageError: the store failed; nothing is visible.
     """
+    refuse_silent_rewrites(context)
     work = _Rewriting(access, context)
     threads = context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
     with ThreadPoolExecutor(min(threads, max(1, len(steps)))) as pool:

@@ -241,6 +241,23 @@ def test_incremental_says_where_the_next_begins(run, trips):
     assert earlier.stderr == f"next start: {start}\n"
 
 
+def test_changes_tell_both_images_and_where_the_next_begin(run, trips):
+    start = run("changes", trips, "--start", "000", "-n", "0", "--json").stderr.removeprefix("next start: ").strip()
+    run("write", trips, "--format", "jsonl", stdin='{"id": "b", "city": "nyc"}\n{"id": "d", "city": "sf"}\n')
+    run("delete", trips, "--key", "a")
+    said = run("changes", trips, "--start", start, "--json", "-c", "id")
+    images = [(row["op"], row["before"], row["after"]) for row in map(json.loads, said.stdout.splitlines())]
+    assert sorted(images, key=str) == [
+        ("d", {"id": "a"}, None),
+        ("i", None, {"id": "d"}),
+        ("u", {"id": "b"}, {"id": "b"}),
+    ]
+    lines = run("changes", trips, "--start", start, "--format", "csv", "-c", "id", "-f", "id = 'd'").stdout.splitlines()
+    assert lines[0] == "op,ts_ms,before.id,after.id"
+    assert len(lines) == 2
+    assert lines[1].startswith("i,")
+
+
 # --------------------------------------------------------------------------------------------------------- delete
 
 

@@ -79,6 +79,7 @@ def test_a_file_that_cannot_be_written_is_named(run, trips, tmp_path):
         ["delete", "T"],
         ["delete", "T", "--key", "a", "--filter", "b = 1"],
         ["incremental", "T"],
+        ["changes", "T"],
         ["rollback", "T"],
         ["timeline", "T", "--option", "no-sign"],
         ["timeline", "T", "--option", "a=1", "--option", "a=2"],

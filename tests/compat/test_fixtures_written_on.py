@@ -17,7 +17,6 @@ from tests.judges.hudi_rs import HudiRsJudge
 TABLES = real_tables()
 #: What lakefmt refuses to write, and why: each is read elsewhere.
 REFUSED = {
-    "v9_cow_cdc_120": "change data capture",
     "v9_mor_custom_payload_120": "a payload class that is not known",
 }
 #: One key is stored twice in one partition: an upsert reaches both places, so both get the winner's image.

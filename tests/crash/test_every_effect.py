@@ -28,6 +28,7 @@ from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
+from tests.read.pulling import Pulled
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 NUMBERS = itertools.count()
@@ -44,6 +45,7 @@ THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 class Verb:
     """One way of calling a writing method of the face.
 
+    `captures`: on a table that captures changes; then those must make the table, too.
     `service`: it changes no row, and what a death leaves of it is ended by the next such call, not by the next write.
     """
 
@@ -53,12 +55,15 @@ class Verb:
     versions: tuple[int, ...] = (6, 8, 9)
     service: bool = False
     prepare: Callable[[Table], object] = lambda table: None
+    captures: bool = False
 
 
 VERBS: dict[str, Verb] = {
     "upsert": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2))),
     "upsert_partial": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2).drop_columns(["ts"]), partial=True)),
     "upsert_moving": Verb("upsert", lambda t: t.upsert(rows(3, 7, ts=2, shift=1)), index="global_bloom"),
+    "upsert_captured": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2)), captures=True),
+    "delete_captured": Verb("delete", lambda t: t.delete(["k1", "k2"]), captures=True),
     "insert": Verb("insert", lambda t: t.insert(rows(20, 24, ts=2))),
     "bulk_insert": Verb("bulk_insert", lambda t: t.bulk_insert(rows(20, 24, ts=2))),
     "bulk_insert_sorted": Verb("bulk_insert", lambda t: t.bulk_insert(iter([rows(20, 24, ts=2)]), sort="global")),
@@ -89,6 +94,7 @@ READING = frozenset(
         "read",
         "scan",
         "incremental",
+        "changes",
         "to_pandas",
         "to_polars",
         "to_duckdb",
@@ -115,6 +121,8 @@ ENDINGS = [
 ]
 #: What every verb is asked in CI on version 8; of the other versions only the last of these.
 DEADLY = [ending for ending in ENDINGS if ending[1] or ending[0] in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)]
+#: What is asked of verbs that also write change files: a death between two files, and a file that is there unknown to us.
+CAPTURING = [(FaultMode.AFTER, True), (FaultMode.ANSWER_LOST, False)]
 #: Verbs whose process lives on after an error and tidies up itself: one for each way to do that.
 SURVIVING = frozenset({"upsert", "delete_keys", "insert_overwrite", "rollback", "restore"})
 
@@ -125,6 +133,8 @@ def is_asked(name: str, version: int, ending: tuple[FaultMode, bool]) -> bool:
         return False
     if THOROUGH:
         return True
+    if VERBS[name].captures:
+        return version == 8 and ending in CAPTURING
     return ending == (FaultMode.AFTER, True) or (version == 8 and (ending in DEADLY or name in SURVIVING))
 
 
@@ -160,6 +170,7 @@ class Scene:
             ordering="ts",
             table_version=version,
             index=self.verb.index,
+            properties={"hoodie.table.cdc.enabled": "true"} if self.verb.captures else {},
             options=OPTIONS,
         )
         table.upsert(rows(0, 4, ts=1))
@@ -216,6 +227,10 @@ def check_ended_well(healthy: Table, setting: Scene, story: str) -> None:
     assert same(healthy.read(), rows(0, 30, ts=9)), story
     if setting.verb.service:
         setting.verb.call(healthy)
+    if setting.verb.captures:
+        pulled = Pulled()
+        pulled.apply(healthy.changes("000"))
+        pulled.check(healthy.read(), story)
     try:
         check_invariants(healthy)
         check_no_orphans(healthy)

@@ -29,6 +29,7 @@ from lakefmt.formats.log_blocks import (
     scan_blocks,
     split_avro_records,
 )
+from lakefmt.formats.log_cdc import decode_cdc_content
 from lakefmt.formats.log_data import decode_avro_content
 from lakefmt.formats.log_deletes import decode_delete_content
 from lakefmt.formats.log_positions import decode_positions
@@ -217,6 +218,14 @@ def logged_content() -> bytes:
     (data,) = stored("v8_mor_archived_120", "log.1_1-901-1431").values()
     block = scan(data)[0]
     return data[block.content_start : block.content_start + block.content_size]
+
+
+def change_content() -> tuple[bytes, str]:
+    """Return the content of a real block of changes, and its schema."""
+    data = (Path(__file__).parents[1] / "data/formats/log/v9-1.2.0-changes.cdc.log").read_bytes()
+    (block,) = scan(data)
+    assert block.schema is not None
+    return data[block.content_start : block.content_start + block.content_size], block.schema
 
 
 def delete_contents() -> dict[str, bytes]:
@@ -498,6 +507,12 @@ DECODERS: tuple[Decoder, ...] = (
         ("formats.log_data.decode_avro_content",),
         lambda data: decode_avro_content(data, logged_record()[1], what="a.log"),
         {"real": logged_content()},
+    ),
+    Decoder(
+        "content of a block of changes",
+        ("formats.log_cdc.decode_cdc_content",),
+        lambda data: decode_cdc_content(data, change_content()[1], what="a.cdc"),
+        {"real": change_content()[0]},
     ),
     Decoder(
         "content of a delete block",

@@ -1,4 +1,4 @@
-"""`lakefmt read` and `lakefmt incremental`: rows go out."""
+"""`lakefmt read`, `lakefmt incremental` and `lakefmt changes`: rows go out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakefmt.cli.progress import progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["incremental", "read"]
+__all__ = ["changes", "incremental", "read"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -24,6 +24,12 @@ _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson":
 
 def _row_options(command: _Command) -> _Command:
     """Which rows and columns, and what to make of them."""
+    meta = click.option("--meta-columns", is_flag=True, help="Also the five _hoodie_ columns.")
+    return _image_options(meta(command))
+
+
+def _image_options(command: _Command) -> _Command:
+    """The same for rows that are images of changes."""
     for add in (
         table_options,
         click.option(
@@ -45,7 +51,6 @@ def _row_options(command: _Command) -> _Command:
             type=click.IntRange(min=0),
             help="The most rows; without it a table shows 20, all else everything.",
         ),
-        click.option("--meta-columns", is_flag=True, help="Also the five _hoodie_ columns."),
         click.option(
             "--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\"."
         ),
@@ -118,6 +123,44 @@ def incremental(
     rows = opened.incremental(start, end, _names(columns), condition, meta_columns=meta_columns)
     _write(rows.schema.remove_metadata(), rows.replace_schema_metadata(None).to_batches(), as_json=as_json, **out)
     click.echo(f"next start: {rows.schema.metadata[NEXT_START].decode()}", err=True)
+
+
+@click.command(short_help="Read every change since an instant.")
+@table_argument
+@click.option(
+    "--start",
+    required=True,
+    metavar="INSTANT",
+    help="Exclusive: a completion time or ISO date and time; 000 for everything.",
+)
+@click.option("--end", metavar="INSTANT", help="Inclusive; default: now.")
+@_image_options
+def changes(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    columns: str | None,
+    condition: str | None,
+    start: str,
+    end: str | None,
+    how: str | None,
+    output: Path | None,
+    limit: int | None,
+) -> None:
+    """Read what every commit after --start inserted, updated and deleted: op, ts_ms, and the rows before and after.
+
+    CSV has a column for each column of both images. Where the next pull begins is told on stderr, as `next start: INSTANT`.
+    """
+    from lakefmt.read.snapshot import NEXT_START
+
+    opened = open_for(table, options, storage_options)
+    found = opened.changes(start, end, _names(columns), condition)
+    rows = found.replace_schema_metadata(None)
+    if _format(how, output, as_json=as_json) == "csv":
+        rows = rows.flatten()
+    _write(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
+    click.echo(f"next start: {found.schema.metadata[NEXT_START].decode()}", err=True)
 
 
 def _names(columns: str | None) -> list[str] | None:

@@ -1,0 +1,261 @@
+"""Every change between two moments: what each commit inserted, updated and deleted, with the rows before and after it.
+
+Where a table captures changes its change files are read, elsewhere the states of the file groups around each commit are
+compared (spec 9). One file group of one commit is held at a time, and what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
+from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.cdc_files import read_change_file
+from lakefmt.filegroups.cdc_rows import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    ChangedRows,
+    compare_rows,
+    images,
+    match_keys,
+    operations,
+)
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.reader import reading
+from lakefmt.formats.log_cdc import AFTER, BEFORE, KEY, OP, TS_MS
+from lakefmt.read.changes_files import FileHistory
+from lakefmt.read.changes_plan import ChangeSource, InferenceCase, plan_sources
+from lakefmt.read.filters import Filter, filter_columns
+from lakefmt.read.incremental import is_rewrite, select_commits
+from lakefmt.read.merged import merged_tables
+from lakefmt.read.scan import Query, plan_query, prune_partitions, scan_table
+from lakefmt.read.snapshot import NEXT_START, planned_clusterings, reaching, resolve_bound
+from lakefmt.schema import reconcile
+from lakefmt.table_config import merge_rule
+from lakefmt.timeline.instant import Instant
+from lakefmt.timeline.view import Timeline
+from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, InstantTime
+
+__all__ = ["read_changes"]
+
+Mask = npt.NDArray[np.bool_]
+_META = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
+
+
+def read_changes(
+    access: TableAccess,
+    state: TableState,
+    start: str | datetime,
+    end: str | datetime | None = None,
+    columns: Sequence[str] | None = None,
+    filter: Filter = None,
+) -> pa.Table:
+    """Return the changes of the commits after `start` up to `end`; see ``Table.changes``."""
+    if not state.config.populate_meta_fields:
+        raise UnsupportedFeature("changes need meta columns, and this table does not fill them")
+    first = resolve_bound(start, state.config)
+    last = None if end is None else resolve_bound(end, state.config)
+    state = reaching(access, state, first)
+    work = _Changes(access, state, *_plan(access, state, columns, filter))
+    commits = select_commits(state.timeline, first, last, planned_clusterings(access, state))
+    try:
+        table = work.table(commits)
+    except SnapshotExpired as error:
+        oldest = access.retained_from(access.load())
+        hint = f"; the changes of commits from {oldest} on can be read" if oldest else ""
+        raise SnapshotExpired(f"the changes after {first} need what was cleaned away: {error}{hint}") from None
+    next_start = max((i.order_time for i in commits), default=InstantTime(first))
+    return table.replace_schema_metadata({NEXT_START: next_start.encode()})
+
+
+def _plan(
+    access: TableAccess, state: TableState, columns: Sequence[str] | None, filter: Filter
+) -> tuple[Query, tuple[str, ...]]:
+    """Return the query for the rows of both images, and the columns of the answer's images."""
+    asked = plan_query(access.schema(state), columns, filter, meta_columns=False)
+    if not asked.columns:
+        raise InvalidInputError("columns=[]: an image without columns tells nothing; leave columns out for all of them")
+    looked_at = set() if asked.expression is None else filter_columns(asked.expression, asked.schema)
+    wanted = {*_META, *asked.columns, *looked_at}
+    names = tuple(name for name in asked.schema.names if name in wanted)
+    return Query(names, asked.expression, asked.schema), asked.columns
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Reads changes; `query` has the columns of the rows and the filter, `columns` those of the images."""
+
+    access: TableAccess
+    state: TableState
+    query: Query
+    columns: tuple[str, ...]
+
+    def table(self, commits: Sequence[Instant]) -> pa.Table:
+        """Return the changes of commits; within one of them deletes come first, so that a key that moves stays."""
+        image = pa.struct([self.query.schema.field(name) for name in self.columns])
+        schema = pa.schema([(OP, pa.string()), (TS_MS, pa.string()), (BEFORE, image), (AFTER, image)])
+        planned = [(commit, self._sources(commit)) for commit in commits]
+        planned = [(commit, sources) for commit, sources in planned if sources]
+        if not planned:
+            return schema.empty_table()
+        touched = sorted({source.partition for _, sources in planned for source in sources})
+        kept = set(prune_partitions(self.access, self.state, touched, self.query))
+        files = FileHistory.load(self.access, self.state, min(commit.time for commit, _ in planned), sorted(kept))
+        parts = [schema.empty_table()]
+        for commit, sources in planned:
+            deletes, others = [], []
+            for found in self._changed(commit, [s for s in sources if s.partition in kept], files):
+                whole = self._answer(found, commit, image)
+                deletes.append(whole.slice(0, found.deleted.num_rows))
+                others.append(whole.slice(found.deleted.num_rows))
+            parts += [part for part in (*deletes, *others) if part.num_rows]
+        return pa.concat_tables(parts)
+
+    def _sources(self, commit: Instant) -> list[ChangeSource]:
+        said = self.access.commit_metadata(self.state, commit)
+        return [] if is_rewrite(said) else plan_sources(said)
+
+    def _changed(self, commit: Instant, sources: Sequence[ChangeSource], files: FileHistory) -> Iterator[ChangedRows]:
+        for source in sources:
+            found = self._of_source(commit, source, files)
+            if self.query.expression is not None:
+                found = _filtered(found, self.query)
+            if found.num_rows:
+                yield found
+
+    def _answer(self, found: ChangedRows, commit: Instant, image: pa.DataType) -> pa.Table:
+        columns = {
+            OP: operations(found),
+            TS_MS: pa.repeat(pa.scalar(str(commit.time), pa.string()), found.num_rows),
+            BEFORE: images([found.deleted, found.before, found.inserted.num_rows], image),
+            AFTER: images([found.deleted.num_rows, found.after, found.inserted], image),
+        }
+        return pa.table(columns)
+
+    def _of_source(self, commit: Instant, source: ChangeSource, files: FileHistory) -> ChangedRows:
+        none = self._schema.empty_table()
+        match source.case:
+            case InferenceCase.AS_IS:
+                return self._as_is(commit, source, files)
+            case InferenceCase.BASE_FILE_INSERT:
+                return ChangedRows(none, none, none, self._rows(files.base(source, commit.time)))
+            case InferenceCase.BASE_FILE_DELETE:
+                return ChangedRows(self._rows(files.base(source, source.former)), none, none, none)
+            case InferenceCase.REPLACE_COMMIT:
+                piece, timeline = files.slice_at(source, commit, after=False)
+                if piece is None:
+                    raise SnapshotExpired(f"the replaced file group {source.file_id} is gone: a clean removed it")
+                return ChangedRows(self._rows(piece, timeline), none, none, none)
+            case InferenceCase.BASE_FILE_COMPARE:
+                before = self._rows(files.base(source, source.former))
+                return self._compared(before, self._rows(files.base(source, commit.time)))
+            case InferenceCase.LOG_FILE:
+                states = [files.slice_at(source, commit, after=after) for after in (False, True)]
+                _check_logs(source, states[1][0])
+                tables = [none if piece is None else self._rows(piece, timeline) for piece, timeline in states]
+                return self._compared(*tables)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return pa.schema([self.query.schema.field(name) for name in self.query.columns])
+
+    def _compared(self, before: pa.Table, after: pa.Table) -> ChangedRows:
+        try:
+            rule = merge_rule(self.state.config)
+        except UnsupportedFeature:  # another engine's merger: its base files are read all the same
+            return compare_rows(before, after)
+        return compare_rows(before, after, by_value=rule.partial is not None or rule.custom is not None)
+
+    def _rows(self, piece: FileSlice, timeline: Timeline | None = None) -> pa.Table:
+        """Return the rows of a slice, filtered by nothing: whether a row changed is decided before."""
+        query = replace(self.query, expression=None)
+        if piece.logs:
+            state = self.state if timeline is None else replace(self.state, timeline=timeline)
+            rows = pa.concat_tables(merged_tables(self.access, state, [piece], query))
+        else:
+            rows = scan_table(self.access, self.state.config, [piece.base] if piece.base else [], query)
+        return reconcile(rows, self._schema)
+
+    # --------------------------------------------------------------------------------------------------- change files
+
+    def _as_is(self, commit: Instant, source: ChangeSource, files: FileHistory) -> ChangedRows:
+        """Return what change files tell; images that they leave out are looked up in the states around the commit."""
+        parts = [part for path in source.files for part in read_change_file(self.access.store, path)]
+        keyed = [part for part in parts if KEY in part.column_names]
+        none = self._schema.empty_table()
+        former = none if not keyed or source.former == "null" else self._rows(files.base(source, source.former))
+        latter = none
+        if keyed:
+            rows = self._rows(files.base(source, commit.time))
+            new = pc.equal(rows.column(COMMIT_TIME), str(commit.time))
+            # A key may be stored twice: what this commit wrote comes first.
+            latter = pa.concat_tables([rows.filter(new), rows.filter(pc.invert(new))])
+        found = [self._images(part, former, latter, ", ".join(source.files)) for part in parts]
+        joined = [
+            pa.concat_tables([getattr(one, name) for one in found])
+            for name in ("deleted", "before", "after", "inserted")
+        ]
+        return ChangedRows(*joined)
+
+    def _images(self, part: pa.Table, former: pa.Table, latter: pa.Table, what: str) -> ChangedRows:
+        by_op = {op: part.filter(pc.equal(part.column(OP), op)) for op in (DELETE, UPDATE, INSERT)}
+        old = pa.concat_tables([by_op[DELETE], by_op[UPDATE]])
+        new = pa.concat_tables([by_op[UPDATE], by_op[INSERT]])
+        before = self._stored(old, BEFORE, what) if BEFORE in part.column_names else self._found(old, former, what)
+        after = self._stored(new, AFTER, what) if AFTER in part.column_names else self._found(new, latter, what)
+        deletes, updates = by_op[DELETE].num_rows, by_op[UPDATE].num_rows
+        return ChangedRows(
+            before.slice(0, deletes), before.slice(deletes), after.slice(0, updates), after.slice(updates)
+        )
+
+    def _stored(self, part: pa.Table, name: str, what: str) -> pa.Table:
+        """Return the images of one kind as rows in the table's schema; they have no meta columns."""
+        column = part.column(name).combine_chunks()
+        if column.null_count:
+            raise CorruptFile(f"{what}: {column.null_count} changes lack the image {name!r}")
+        rows = pa.table(column.flatten(), names=[field.name for field in column.type])
+        with reading(what):
+            return reconcile(rows, self._images_schema)
+
+    @property
+    def _images_schema(self) -> pa.Schema:
+        return pa.schema([field for field in self._schema if field.name not in _META])
+
+    def _found(self, part: pa.Table, rows: pa.Table, what: str) -> pa.Table:
+        at = match_keys(part.column(KEY), rows.column(RECORD_KEY))
+        if at.null_count:
+            raise CorruptFile(f"{what}: {at.null_count} changes are of keys that are not in the file group")
+        return rows.take(at).select(self._images_schema.names)
+
+
+def _check_logs(source: ChangeSource, piece: FileSlice | None) -> None:
+    here = set() if piece is None else {log.path for log in piece.logs}
+    lost = [path for path in source.files if path not in here]
+    if lost:
+        raise SnapshotExpired(f"{lost[0]} is gone: a clean removed it")
+
+
+def _filtered(found: ChangedRows, query: Query) -> ChangedRows:
+    """Return the changes whose row passes the filter before or after."""
+    either = pa.array(_matches(found.before, query) | _matches(found.after, query))
+    return ChangedRows(
+        found.deleted.filter(query.expression),
+        found.before.filter(either),
+        found.after.filter(either),
+        found.inserted.filter(query.expression),
+    )
+
+
+def _matches(rows: pa.Table, query: Query) -> Mask:
+    numbered = rows.append_column("_lakefmt_row", pa.array(np.arange(rows.num_rows)))
+    found = np.zeros(rows.num_rows, dtype=bool)
+    found[numbered.filter(query.expression).column("_lakefmt_row").to_numpy()] = True
+    return found
