@@ -46,7 +46,9 @@ def share_logs(store: ObjectStore) -> tuple[Table, str]:
     body = json.loads(inner.read(f".hoodie/{second.instant}.deltacommit"))
     for stats in body["partitionToWriteStats"].values():
         for stat in stats:
-            old, new = stat["path"], stat["path"].replace(".log.2_", ".log.1_")
+            old = stat["path"]
+            first = old.rpartition(".log.2_")[0] + ".log.1_"  # its token is that of another write
+            (new,) = (found.name for found in inner.list() if found.name.startswith(first))
             inner.put(new, inner.read(new) + inner.read(old))
             inner.delete([old])
             stat["path"], stat["logFiles"] = new, [new.rpartition("/")[2]]
