@@ -381,13 +381,18 @@ def test_a_living_writer_is_not_rolled_back():
     assert names(name) == before
 
 
-def test_a_pending_savepoint_is_nothing_an_upgrade_may_lose():
+def test_a_savepoint_in_the_making_is_nothing_an_upgrade_may_lose_and_a_dead_one_keeps_nothing():
     name = prepared(6)
-    MemoryStore(name).put(".hoodie/20990101000000000.savepoint.inflight", b"")
-    table, _ = over(name)
+    pending = ".hoodie/20990101000000000.savepoint.inflight"
+    MemoryStore(name).put(pending, b"")
+    table, _ = over(name, options={"lakefmt.durability": "none"})
     with pytest.raises(StateError, match="savepoint"):
         upgrade_table(table.access, 8)
     assert table.properties.version is TableVersion.SIX
+    table, _ = over(name)  # to these options whoever has not shown himself just now is dead
+    upgrade_table(table.access, 8)
+    assert table.properties.version is TableVersion.EIGHT
+    assert pending not in names(name)
 
 
 def test_a_body_that_cannot_be_read_stops_before_the_switch():
