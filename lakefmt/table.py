@@ -419,9 +419,6 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             dry_run: True returns the plan and touches nothing.
             options: settings of the call, such as ``hoodie.keep.min.commits``: what stays active.
 
-        Raises:
-            UnsupportedFeature: the table is of version 6.
-
         Example:
             >>> t = create_table("memory://doc-archive", schema=pa.schema([("id", pa.string())]), record_key="id")
             >>> for _ in range(4): _ = t.upsert(pa.table({"id": ["a"]}))

@@ -2,27 +2,37 @@
 
 All of it under the table lock, in an order that loses nothing: first the history has them, then their pending files go,
 then the completed ones, oldest first. Who dies in between leaves instants that are in both places, which readers count
-once; the next run removes them from the active timeline before it plans anew.
+once; the next run removes them from the active timeline before it plans anew. A file of the history appears whole or not
+at all, in both layouts: what dies while it writes one leaves everything active.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from time import perf_counter
 
-from lakefmt.errors import UnsupportedFeature
+from lakefmt.compaction.compact_plan import CompactionTrigger
+from lakefmt.compaction.compact_run import compaction_rules
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import TableServices, open_services
-from lakefmt.table_config import TableConfig, check_writable
-from lakefmt.timeline.archive_plan import ArchivePlan, ArchiveRules, plan_archive
+from lakefmt.table_config import TableConfig, check_readable, check_writable
+from lakefmt.timeline.archive_plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
+from lakefmt.timeline.history_log_plan import LogRecord
+from lakefmt.timeline.history_logs import LogArchive
 from lakefmt.timeline.history_plan import HistoryEntry, plan_of
 from lakefmt.timeline.history_writer import HistoryWriter
-from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.view import Timeline
-from lakefmt.values import FileId, InstantTime, PartitionPath
+from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
+from lakefmt.timeline.store import TimelineStore
+from lakefmt.timeline.view import Timeline, build_timeline
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
 
 __all__ = ["ArchiveResult", "archive_rules", "plan_archive_of", "run_archive"]
+
+_METADATA_TABLE = ".hoodie/metadata"
+#: Triggers of compactions that count deltacommits.
+_COUNTING = (CompactionTrigger.NUM_COMMITS, CompactionTrigger.NUM_AND_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +57,23 @@ class ArchiveResult:
         return f"{len(self.plan.instants)} instants archived, {self.seconds:.3f} s{stopped}"
 
 
-def archive_rules(services: TableServices) -> ArchiveRules:
-    """Return how long the active timeline may be."""
+def archive_rules(services: TableServices, config: TableConfig) -> ArchiveRules:
+    """Return how long the active timeline of that table may be."""
     settings = services.settings
-    return ArchiveRules(settings.integer("hoodie.keep.min.commits"), settings.integer("hoodie.keep.max.commits"))
+    counted = 0
+    if config.table_type is TableType.MERGE_ON_READ:
+        compaction = compaction_rules(settings)
+        counted = compaction.max_delta_commits if compaction.trigger in _COUNTING else 0
+    return ArchiveRules(
+        settings.integer("hoodie.keep.min.commits"), settings.integer("hoodie.keep.max.commits"), counted
+    )
 
 
 def plan_archive_of(access: TableAccess, options: Mapping[str, object] | None = None) -> ArchivePlan:
     """Return what :func:`run_archive` would move; nothing is changed."""
     services = open_services(access, options)
     config = access.load_config()
-    _check_layout(config)
-    return _plan(services, TableState(config, services.timeline(config).load()), force=True)
+    return _plan(services, TableState(config, _load_timed(services, config)), force=True)
 
 
 def run_archive(
@@ -72,40 +87,57 @@ def run_archive(
         force: False waits until the timeline is longer than ``hoodie.keep.max.commits``.
 
     Raises:
-        UnsupportedFeature: the table is of version 6.
         LockUnavailable: the table lock could not be had in time.
     """
     begun = perf_counter()
     services = open_services(access, options)
     with services.lock.hold() as lease:
         config = access.load_config()
-        check_writable(config)
-        _check_layout(config)
+        _check_archivable(config)
         timeline_store = services.timeline(config)
         timeline = timeline_store.load()
-        if not force and not _is_due(timeline, archive_rules(services)):
+        if not force and not _is_due(timeline, archive_rules(services, config)):
             return ArchiveResult(ArchivePlan(), done=True, seconds=perf_counter() - begun)
         both = _in_both_places(access, TableState(config, timeline))
         if both:
             lease.check()
             _leave(services, config, timeline, both)
-            timeline = timeline_store.load()
+        timeline = _load_timed(services, config)
         plan = _plan(services, TableState(config, timeline), force=force)
         if plan.instants:
-            writer = HistoryWriter(access.store, config.history_directory, durable=services.durable)
-            writer.append(_entries(services, TableState(config, timeline), plan.instants))
-            writer.merge()
+            _append(services, TableState(config, timeline), plan.instants)
             lease.check()
             _leave(services, config, timeline, plan.instants)
     finished = tuple(instant.time for instant in both)
     return ArchiveResult(plan, done=True, finished=finished, seconds=perf_counter() - begun)
 
 
-def _check_layout(config: TableConfig) -> None:
-    if config.version.layout == 1:
-        raise UnsupportedFeature(
-            "tables of version 6 are not archived: readers accept a long timeline; upgrade the table to archive it"
-        )
+def _check_archivable(config: TableConfig) -> None:
+    # Nothing that a metadata table has changes; what it needs of the timeline is a barrier of the plan.
+    if config.metadata_partitions:
+        check_readable(config)
+    else:
+        check_writable(config)
+
+
+def _load_timed(services: TableServices, config: TableConfig) -> Timeline:
+    """Return the timeline; in layout 1 with the times at which its files were made, which the archive keeps."""
+    if config.version.layout > 1:
+        return services.timeline(config).load()
+    listed = services.access.store.list(config.timeline_directory, recursive=False)
+    found = (parse_instant_file(o.name.rpartition("/")[2], 1, o.size, o.modified) for o in listed)
+    return build_timeline((i for i in found if i is not None), 1)
+
+
+def _append(services: TableServices, state: TableState, instants: Iterable[Instant]) -> None:
+    """Put instants into the history."""
+    store, directory = services.access.store, state.config.history_directory
+    if state.config.version.layout == 1:
+        LogArchive(store, directory).append(_records(services, state, instants), durable=services.durable)
+        return
+    writer = HistoryWriter(store, directory, durable=services.durable)
+    writer.append(_entries(services, state, instants))
+    writer.merge()
 
 
 def _is_due(timeline: Timeline, rules: ArchiveRules) -> bool:
@@ -113,16 +145,26 @@ def _is_due(timeline: Timeline, rules: ArchiveRules) -> bool:
 
 
 def _plan(services: TableServices, state: TableState, *, force: bool) -> ArchivePlan:
-    rules = archive_rules(services)
+    rules = archive_rules(services, state.config)
     if not force and not _is_due(state.timeline, rules):
         return ArchivePlan()
-    return plan_archive(
-        state.timeline,
-        rules,
-        retained_from=services.access.retained_from(state),
-        hiding=_still_hiding(services.access, state, rules),
-        force=force,
+    access = services.access
+    edges = ArchiveEdges(
+        access.retained_from(state),
+        _still_hiding(access, state, rules),
+        bool(state.config.metadata_partitions),
+        _metadata_compacted(access, state.config),
     )
+    return plan_archive(state.timeline, rules, edges, force=force)
+
+
+def _metadata_compacted(access: TableAccess, config: TableConfig) -> InstantTime | None:
+    """Return when the metadata table was compacted last, None when it never was or there is none."""
+    if not config.metadata_partitions:
+        return None
+    directory = f"{_METADATA_TABLE}/.hoodie/timeline" if config.version.layout > 1 else f"{_METADATA_TABLE}/.hoodie"
+    timeline = TimelineStore(access.store, directory, config.version.layout, durable=False).load()
+    return max((i.time for i in timeline.completed if i.action is Action.COMMIT), default=None)
 
 
 def _still_hiding(access: TableAccess, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
@@ -146,8 +188,7 @@ def _any_file(access: TableAccess, state: TableState, groups: Mapping[PartitionP
 
 def _in_both_places(access: TableAccess, state: TableState) -> list[Instant]:
     """Return the completed instants that the history has and the active timeline still shows."""
-    history = access.with_history(state).history
-    return [] if history is None else [i for i in state.timeline.completed if history.holds(i)]
+    return access.history_store(state.config).find(state.timeline.completed)
 
 
 def _entries(services: TableServices, state: TableState, instants: Iterable[Instant]) -> Iterator[HistoryEntry]:
@@ -159,6 +200,17 @@ def _entries(services: TableServices, state: TableState, instants: Iterable[Inst
         begun = next((f.action for f in pending.values()), instant.action)
         plan = plan_of(begun, bodies.get(State.REQUESTED, b""), bodies.get(State.INFLIGHT, b""))
         yield HistoryEntry(instant, timeline_store.read_body(instant) or None, plan)
+
+
+def _records(services: TableServices, state: TableState, instants: Iterable[Instant]) -> Iterator[LogRecord]:
+    """Yield what the history of layout 1 keeps of each instant: every state, and since when it was so."""
+    timeline_store, zone = services.timeline(state.config), state.config.zone
+    for instant in instants:
+        for file in sorted(state.timeline.files_of(instant), key=lambda f: f.state.rank):
+            since = datetime.fromtimestamp(file.modified, UTC)
+            # A table in the machine's zone: each moment has its own offset, because of daylight saving.
+            transition = format_instant_time(since, zone or since.astimezone().tzinfo or UTC)
+            yield LogRecord(file, timeline_store.read_body(file), transition)
 
 
 def _leave(services: TableServices, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:

@@ -36,7 +36,7 @@ def run_services(access: TableAccess, options: Mapping[str, object]) -> tuple[st
         timeline = access.timeline_store(config).load()
         if _commits_since_clean(timeline) >= settings.integer("hoodie.clean.trigger.max.commits"):
             failures += _attempt("clean", lambda: run_clean(access, options))
-    if settings.flag("hoodie.archive.automatic") and config.version.layout > 1:
+    if settings.flag("hoodie.archive.automatic"):
         timeline = access.timeline_store(config).load()
         if len(timeline.commits) > settings.integer("hoodie.keep.max.commits"):
             failures += _attempt("archive step", lambda: run_archive(access, options, force=False))

@@ -131,14 +131,15 @@ class TableAccess:
         """
         if state.history is not None:
             return state
-        history = self._load_history(state.config)
+        history = self.history_store(state.config).load()
         return replace(state, timeline=state.timeline.with_history(history.instants), history=history)
 
-    def _load_history(self, config: TableConfig) -> History:
+    def history_store(self, config: TableConfig) -> HistoryStore:
+        """Return the archive directory of the table."""
         directory = config.history_directory
         if directory not in self._history_stores:
             self._history_stores[directory] = HistoryStore(self.store, directory, config.version.layout)
-        return self._history_stores[directory].load()
+        return self._history_stores[directory]
 
     def listing(self, config: TableConfig | None = None) -> FileListing:
         """Return where file names come from; quicker when the table's properties are at hand."""
@@ -155,7 +156,7 @@ class TableAccess:
         try:
             return self.timeline_store(state.config).read_body(instant)
         except ObjectNotFound:
-            history = self._load_history(state.config)
+            history = self.history_store(state.config).load()
             if history.holds(instant):
                 return history.body(instant)
             raise SnapshotExpired(f"instant {instant} is gone: it was undone meanwhile; read again") from None

@@ -7,7 +7,8 @@ them is kept by name and size. Whoever needs only the newest snapshot never come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ _INDEX_COLUMNS = ("instantTime", "completionTime", "action")
 #: Returns the bytes of one body.
 _Fetch = Callable[[], bytes]
 _Entries = list[tuple[Instant, _Fetch]]
+_Deed = tuple[InstantTime, Action]
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,46 @@ class HistoryStore:
         except ObjectNotFound:
             # The archive was merged between its listing and its reading: the new files hold the same.
             return self._load()
+
+    def find(self, instants: Iterable[Instant]) -> list[Instant]:
+        """Return those instants that the archive has; only files that may hold one of them are looked into.
+
+        Of a log archive those are the newest ones: an archive step that died left its instants in the last file.
+
+        Raises:
+            CorruptFile: a manifest or an archive file is damaged.
+            StorageError: the store failed.
+        """
+        wanted = {(i.time, comparable_action(i.action)): i for i in instants}
+        try:
+            held = self._held_of_sorted(wanted) if self._layout == 2 else self._held_of_logs(wanted)
+        except ObjectNotFound:
+            held = self._held_of_sorted(wanted) if self._layout == 2 else self._held_of_logs(wanted)
+        return [instant for key, instant in wanted.items() if key in held]
+
+    def _held_of_sorted(self, wanted: Mapping[_Deed, Instant]) -> set[_Deed]:
+        times = sorted(time for time, _ in wanted)
+        held: set[_Deed] = set()
+        for file in load_manifest(self._store, self._directory)[1]:
+            low, high = sorted((file.first, file.last))
+            if bisect_left(times, low) < bisect_right(times, high):
+                held |= self._deeds(file.name, file.size) & wanted.keys()
+        return held
+
+    def _held_of_logs(self, wanted: Mapping[_Deed, Instant]) -> set[_Deed]:
+        held: set[_Deed] = set()
+        for name, size in reversed(self._logs.files()):
+            here = self._deeds(name, size) & wanted.keys()
+            if not here:
+                break
+            held |= here
+        return held
+
+    def _deeds(self, name: str, size: int) -> set[_Deed]:
+        key = (name, size)
+        if key not in self._indexes:
+            self._indexes[key] = self._index_sorted_file(*key) if self._layout == 2 else self._index_log(*key)
+        return {(i.time, comparable_action(i.action)) for i, _ in self._indexes[key]}
 
     def _load(self) -> History:
         files = self._sorted_files() if self._layout == 2 else self._logs.files()

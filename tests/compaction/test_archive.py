@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.errors import LakefmtError, UnsupportedFeature
+from lakefmt.errors import LakefmtError, SnapshotExpired
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.timeline.history_logs import LogArchive
+from lakefmt.timeline.instant import Action, parse_instant_file
 
 OFF = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
 KEEP = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
@@ -44,15 +46,21 @@ def expected(n):
 
 
 def timeline_files(table):
-    names = [o.name for o in table.access.store.list(".hoodie/timeline", recursive=False)]
-    return sorted(n.rpartition("/")[2] for n in names)
+    config = table.access.load_config()
+    names = [o.name.rpartition("/")[2] for o in table.access.store.list(config.timeline_directory, recursive=False)]
+    return sorted(n for n in names if parse_instant_file(n, config.version.layout) is not None)
 
 
-@pytest.mark.parametrize("version", [8, 9])
+def history_files(table):
+    listed = table.access.store.list(table.access.load_config().history_directory)
+    return sorted(o.name.rpartition("/")[2] for o in listed if o.name.endswith((".parquet", "_1-0-1")))
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
 def test_every_state_and_increment_is_read_from_the_archive_as_before(version):
     table, name = lived(7, version=version)
     times = [i.time for i in table.timeline.timeline.commits]
-    done = [i.completion for i in table.timeline.timeline.commits]
+    done = [i.order_time for i in table.timeline.timeline.commits]
     plan = table.archive(dry_run=True, options=KEEP).plan
     assert [i.time for i in plan.instants] == times[:5]
     assert len(timeline_files(table)) == 21
@@ -72,9 +80,14 @@ def test_every_state_and_increment_is_read_from_the_archive_as_before(version):
     assert not fresh.archive(options={**KEEP, "hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4}).plan.instants
 
 
-def test_it_follows_commits_by_itself():
+@pytest.mark.parametrize("version", [6, 8])
+def test_it_follows_commits_by_itself(version):
     table = lakefmt.create_table(
-        "memory://archive-auto", schema=rows("a").schema, record_key="id", options={"lakefmt.durability": "none"}
+        f"memory://archive-auto-{version}",
+        schema=rows("a").schema,
+        record_key="id",
+        table_version=version,
+        options={"lakefmt.durability": "none"},
     )
     lengths = []
     for n in range(70):
@@ -82,8 +95,7 @@ def test_it_follows_commits_by_itself():
         lengths.append(len(table.access.load().timeline.commits))
     assert max(lengths) == 30
     assert min(lengths[30:]) == 20
-    history = [o.name for o in table.access.store.list(".hoodie/timeline/history") if o.name.endswith(".parquet")]
-    assert len(history) == 4
+    assert len(history_files(table)) == 4
     snapshot = table.snapshot()
     first = table.access.with_history(snapshot.state).timeline.commits[0].time
     assert values(table.read(as_of=first)) == [("a", 0)]
@@ -94,8 +106,7 @@ def test_many_archive_steps_are_merged_and_all_is_found():
     for n in range(26):
         table.upsert(rows("a", v=n))
         table.archive(options={"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2})
-    names = [o.name for o in table.access.store.list(".hoodie/timeline/history") if o.name.endswith(".parquet")]
-    assert sum(name.endswith("_1.parquet") for name in names) == 2
+    assert sum(name.endswith("_1.parquet") for name in history_files(table)) == 2
     everything = table.access.with_history(table.access.load()).timeline.commits
     assert len(everything) == 26
     for n in (0, 9, 10, 19, 20, 25):
@@ -118,26 +129,67 @@ def test_a_replacecommit_stays_while_its_replaced_files_are_there():
     assert values(table.read()) == [("z", 3)]
 
 
-def test_version_6_is_left_alone_and_says_so():
-    table = lakefmt.create_table("memory://archive-of-six", schema=rows("a").schema, record_key="id", table_version=6)
-    with pytest.raises(UnsupportedFeature, match="version 6"):
-        table.archive()
-    options = {"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2}
-    assert all(table.upsert(rows("a", v=n), options=options).warnings == () for n in range(4))
-    assert values(table.read()) == [("a", 3)]
+def test_version_6_counts_cleans_and_rollbacks_by_themselves_and_keeps_every_state():
+    table, name = lived(4, version=6)
+    for n in range(4):
+        table.upsert(rows("a", v=10 + n))
+        table.clean(options={"hoodie.clean.commits.retained": 2})
+    times = [i.time for i in table.timeline.timeline.commits]
+    cleans = [i.time for i in table.timeline.timeline.completed if i.action is Action.CLEAN]
+    assert len(cleans) == 4
+    plan = table.archive(dry_run=True, options=KEEP).plan
+    assert [i.time for i in plan.instants if i.action is Action.CLEAN] == cleans[:2]
+    assert [i.time for i in plan.instants if i.action is not Action.CLEAN] == times[:6]
+    table.archive(options=KEEP)
+    history = table.access.with_history(table.access.load())
+    assert [i.time for i in history.timeline.commits] == times
+    archived = LogArchive(table.access.store, ".hoodie/archived").load()
+    assert [one.completed.instant.time for one in archived] == sorted([*times[:6], *cleans[:2]])
+    for one in archived:
+        assert one.requested is not None
+        assert one.inflight is not None
+        since = [entry.transition for entry in (one.requested, one.inflight, one.completed)]
+        assert since == sorted(since)
+        assert one.completed.instant.time <= since[-1] <= max(times) + "9"
+    fresh = Table(TableAccess(MemoryStore(name), OFF))
+    assert values(fresh.read()) == sorted([("a", 13), *((f"n{k}", k) for k in range(4))])
+    assert values(fresh.read(as_of=times[6])) == sorted([("a", 12), *((f"n{k}", k) for k in range(4))])
+    with pytest.raises(SnapshotExpired, match=times[6]):
+        fresh.read(as_of=times[2])
+    assert not table.check(level="full").findings
+
+
+@pytest.mark.parametrize("mode", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST])
+def test_a_log_archive_whose_answer_was_lost_holds_each_instant_once(mode):
+    """The step that follows finds in the newest file what is active still, and appends nothing twice."""
+    plain, _ = lived(5, version=6)
+    plain.archive(options=KEEP)
+    appended = next(n for n, effect in enumerate(plain.access.store.effects, 1) if ".archive.1_" in effect.name)
+    table, name = lived(5, fail_at(appended, mode), version=6)
+    with contextlib.suppress(LakefmtError):
+        table.archive(options=KEEP)
+    healthy = Table(TableAccess(MemoryStore(name), OFF))
+    healthy.archive(options=KEEP)
+    stored = [one.completed.instant.time for one in LogArchive(MemoryStore(name), ".hoodie/archived").load()]
+    entries = sum(len(LogArchive(MemoryStore(name), ".hoodie/archived").entries(*f)) for f in
+                  LogArchive(MemoryStore(name), ".hoodie/archived").files())  # fmt: skip
+    assert len(stored) == 3
+    assert entries == 9
+    assert len(timeline_files(healthy)) == 6
 
 
 ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
 
 
+@pytest.mark.parametrize("version", [6, 8])
 @pytest.mark.parametrize(("mode", "crash"), ENDINGS, ids=[f"{m.value}-{'dies' if c else 'error'}" for m, c in ENDINGS])
-def test_dying_anywhere_loses_no_instant(mode, crash):
-    whole, _ = lived(5)
+def test_dying_anywhere_loses_no_instant(mode, crash, version):
+    whole, _ = lived(5, version=version)
     whole.archive(options=KEEP)
     effects = len(whole.access.store.effects)
     assert effects > 5
     for n in range(1, effects + 1):
-        table, name = lived(5, fail_at(n, mode, crash=crash))
+        table, name = lived(5, fail_at(n, mode, crash=crash), version)
         healthy = Table(TableAccess(MemoryStore(name), OFF))
         times = [i.time for i in healthy.timeline.timeline.commits]
         with contextlib.suppress(LakefmtError, SimulatedCrash):

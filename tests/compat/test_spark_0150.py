@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.compat.archive_turns import take_turns_archiving
 from tests.compat.tables import make_plain_table, make_types_table, plain_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
@@ -30,3 +31,7 @@ def test_hudi_0_15_reads_and_upserts_version_6(tmp_path: Path, spark_judge_0150:
     assert_same_multiset(table.read(), expected, what="lakefmt")
     with pytest.raises(AssertionError):
         spark_judge_0150.assert_same_rows(root, expected.slice(1))
+
+
+def test_hudi_0_15_reads_behind_our_archive_and_archives_on(tmp_path: Path, spark_judge_0150: SparkJudge) -> None:
+    take_turns_archiving(tmp_path / "t", spark_judge_0150, 6)

@@ -2,27 +2,65 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError
-from lakefmt.timeline.archive_plan import ArchiveRules, plan_archive
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Action
-from lakefmt.timeline.view import timeline_from_names
+from lakefmt.timeline.archive_plan import ArchiveEdges, ArchiveRules, plan_archive
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakefmt.timeline.view import build_timeline, timeline_from_names
 
-KINDS = ["commit", "commit", "commit", "replacecommit", "clean", "rollback", "savepoint", "pending", "pending-clean"]
+KINDS = [
+    *["commit"] * 3, *["deltacommit"] * 2, "replacecommit", "clean", "rollback", "restore", "savepoint", "late", "pending",
+    "pending-clean",
+]  # fmt: skip
+
+
+def at(n: int) -> str:
+    return f"202601010000{n:05d}"
 
 
 def name(n: int, kind: str) -> str:
-    time = f"202601010000{n:05d}"
     if kind == "pending":
-        return f"{time}.inflight"
-    return f"{time}.clean.inflight" if kind == "pending-clean" else f"{time}_{time}.{kind}"
+        return f"{at(n)}.inflight"
+    if kind == "late":  # it was begun at `n` and completed six later, behind others that began after it
+        return f"{at(n)}_{at(n + 6)}.commit"
+    return f"{at(n)}.clean.inflight" if kind == "pending-clean" else f"{at(n)}_{at(n)}.{kind}"
 
 
-def timeline(kinds):
-    return timeline_from_names([name(n, kind) for n, kind in enumerate(kinds)], 2)
+def timeline(kinds, layout=2):
+    names = [name(n, kind) for n, kind in enumerate(kinds)]
+    return timeline_from_names(names if layout == 2 else [re.sub("_[0-9]+", "", one) for one in names], layout)
+
+
+def may_leave(view, instant, kinds, rules, edges):
+    """What a commit has to fulfil, barrier by barrier, asked of the commit alone (metadata note 7.3)."""
+    time, writes = instant.time, ("commit", "late", "deltacommit", "replacecommit")
+    waiting = [at(n) for n, kind in enumerate(kinds) if kind == "pending"]
+    for begun in waiting[:1]:
+        if time >= begun or (instant.completion or "") > begun:
+            return False
+        if not any(time < at(n) < begun for n, kind in enumerate(kinds) if kind in writes):
+            return False
+    if any(kind == "savepoint" and at(n) <= time for n, kind in enumerate(kinds)):
+        return False
+    if edges.retained_from is not None and time >= edges.retained_from:
+        return False
+    if any(time >= one for one in edges.hiding):
+        return False
+    if edges.has_metadata_table and (edges.metadata_compacted is None or instant.order_time > edges.metadata_compacted):
+        return False
+    if rules.delta_commits:
+        compacted = [n for n, kind in enumerate(kinds) if kind in ("commit", "late")][-1:]
+        deltas = [n for n, kind in enumerate(kinds) if kind == "deltacommit" and n > max(compacted, default=-1)]
+        counted = deltas[-rules.delta_commits :]
+        if counted and (at(counted[0]) <= time or (len(deltas) < rules.delta_commits and time in map(at, compacted))):
+            return False
+    return True
 
 
 @given(
@@ -31,33 +69,61 @@ def timeline(kinds):
     st.integers(1, 5),
     st.none() | st.integers(0, 40),
     st.sets(st.integers(0, 40), max_size=2),
+    st.none() | st.integers(0, 40),
+    st.integers(0, 4),
     st.booleans(),
 )
-def test_only_a_prefix_behind_every_barrier_leaves(kinds, least, more, retained, hiding, force):
-    view, rules = timeline(kinds), ArchiveRules(least, least + more)
-    edge = None if retained is None else f"202601010000{retained:05d}"
-    hidden = [f"202601010000{n:05d}" for n in hiding]
-    plan = plan_archive(view, rules, retained_from=edge, hiding=hidden, force=force)
+def test_a_prefix_leaves_of_which_each_commit_may(kinds, least, more, retained, hiding, compacted, deltas, force):
+    view, rules = timeline(kinds), ArchiveRules(least, least + more, deltas)
+    edges = ArchiveEdges(
+        None if retained is None else at(retained),
+        [at(n) for n in hiding],
+        has_metadata_table=compacted is not None and compacted % 3 > 0,
+        metadata_compacted=None if compacted is None or compacted % 3 == 1 else at(compacted),
+    )
+    plan = plan_archive(view, rules, edges, force=force)
     commits = [i for i in view.completed if i.action in COMMIT_ACTIONS]
     gone = [i for i in plan.instants if i.action in COMMIT_ACTIONS]
-    assert gone == commits[: len(gone)], "a prefix"
-    assert all(i.is_completed and i.action is not Action.SAVEPOINT for i in plan.instants)
-    if gone:
-        assert len(commits) - len(gone) >= rules.min_commits
-        assert len(commits) > rules.max_commits or force
-        last = gone[-1].time
-        assert all(i.time > last for i in view.pending if i.action is not Action.CLEAN)
-        assert all(i.time > last for i in view.completed if i.action is Action.SAVEPOINT)
-        assert edge is None or last < edge
-        assert not [time for time in hidden if time <= last]
-        assert all(i.time <= last for i in plan.instants), "nothing newer goes with them"
-    else:
-        assert not plan.instants
-    cleans = [i for i in view.completed if i.action is Action.CLEAN]
-    assert not cleans or cleans[-1] not in plan.instants, "the newest clean tells what can be read"
-    stopped = not gone or len(commits) - len(gone) > rules.min_commits
     due = len(commits) > (rules.min_commits if force else rules.max_commits)
-    assert bool(plan.barrier) == (due and stopped), plan
+    wanted = commits[: max(0, len(commits) - rules.min_commits)] if due else []
+    allowed = list(itertools.takewhile(lambda i: may_leave(view, i, kinds, rules, edges), wanted))
+    assert gone == allowed
+    assert bool(plan.barrier) == (allowed != wanted), plan
+    # Others go with them, never before and never without them.
+    cleans = [i for i in view.completed if i.action is Action.CLEAN]
+    with_them = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
+    assert [i for i in plan.instants if i not in gone] == [
+        i for i in view.completed if gone and i.action in with_them and i.time < gone[-1].time and i not in cleans[-1:]
+    ]
+
+
+@given(st.lists(st.sampled_from(KINDS), max_size=60), st.integers(1, 5), st.integers(1, 5), st.booleans())
+def test_layout_1_counts_each_action_by_itself(kinds, least, more, force):
+    view, rules = timeline(kinds, layout=1), ArchiveRules(least, least + more)
+    plan = plan_archive(view, rules, force=force)
+    commits = [i for i in view.completed if i.action in COMMIT_ACTIONS]
+    gone = [i for i in plan.instants if i.action in COMMIT_ACTIONS]
+    assert gone == commits[: len(gone)]
+    assert all(i.is_completed for i in plan.instants)
+    for action in (Action.CLEAN, Action.ROLLBACK):
+        there = [i for i in view.completed if i.action is action]
+        leaving = len(there) - least if len(there) > (least if force else least + more) else 0
+        assert [i for i in plan.instants if i.action is action] == there[:leaving]
+    # Its archive has no field for a restore, and a savepoint goes with nobody.
+    assert {i.action for i in plan.instants} <= {*COMMIT_ACTIONS, Action.CLEAN, Action.ROLLBACK}
+
+
+def test_a_commit_that_completed_after_a_pending_write_began_is_kept_for_its_conflict_check():
+    kinds = ["commit", "late", "commit", "commit", "pending", *["commit"] * 6]
+    plan = plan_archive(timeline(kinds), ArchiveRules(1, 2))
+    assert [i.time for i in plan.instants] == [at(0)]
+    # Version 6 does not store completion times: there the time at which the file was made is asked.
+    files = [
+        (at(n), Action.COMMIT, State.INFLIGHT if kind == "pending" else State.COMPLETED) for n, kind in enumerate(kinds)
+    ]
+    made = [6.0 if kind == "late" else float(n) for n, kind in enumerate(kinds)]
+    old = build_timeline((Instant(*file, modified=when) for file, when in zip(files, made, strict=True)), 1)
+    assert [i.time for i in plan_archive(old, ArchiveRules(1, 2)).instants] == [at(0)]
 
 
 def test_without_barriers_the_count_decides():
@@ -70,16 +136,26 @@ def test_without_barriers_the_count_decides():
 @pytest.mark.parametrize(
     ("kinds", "extra", "reason"),
     [
-        (["commit", "pending", "commit", "commit", "commit"], {}, "inflight"),
+        (["commit", "commit", "pending", "commit", "commit"], {}, "inflight"),
         (["commit", "commit", "savepoint", "commit", "commit"], {}, "savepoint"),
         (["commit"] * 5, {"retained_from": "20260101000000001"}, "clean keeps"),
         (["commit"] * 5, {"hiding": ["20260101000000001"]}, "replaced files"),
+        (["commit"] * 5, {"has_metadata_table": True}, "metadata table"),
+        (["commit"] * 5, {"has_metadata_table": True, "metadata_compacted": at(1)}, "metadata table"),
     ],
 )
 def test_each_barrier_is_named(kinds, extra, reason):
-    plan = plan_archive(timeline(kinds), ArchiveRules(1, 2), **extra)
+    plan = plan_archive(timeline(kinds), ArchiveRules(1, 2), ArchiveEdges(**extra))
     assert reason in plan.barrier
-    assert all(i.time < "20260101000000002" for i in plan.instants)
+    assert all(i.time < at(2) for i in plan.instants)
+
+
+def test_deltacommits_that_a_trigger_counts_stay():
+    kinds = ["deltacommit", "commit", *["deltacommit"] * 4]
+    assert [i.time for i in plan_archive(timeline(kinds), ArchiveRules(1, 2, 5)).instants] == [at(0)]
+    plan = plan_archive(timeline(kinds), ArchiveRules(1, 2, 3))
+    assert [i.time for i in plan.instants] == [at(0), at(1), at(2)]
+    assert "trigger of compactions" in plan.barrier
 
 
 def test_the_least_is_below_the_most():
