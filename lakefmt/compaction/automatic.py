@@ -21,25 +21,28 @@ __all__ = ["run_services"]
 def run_services(access: TableAccess, options: Mapping[str, object]) -> tuple[str, ...]:
     """Run what the settings ask for after a commit; return a sentence for each service that failed.
 
+    Whether one is due is told by the timeline as the commit left it, so that a small commit pays nothing for those that are
+    not; a service that runs looks again, under the lock.
+
     Args:
         access: the table.
         options: settings of the call that committed.
     """
-    config = access.load_config()
+    state = access.seen()
+    config = state.config
     settings = resolve_settings({**access.options, **options}, None, config.properties)
     failures = []
     if config.table_type is TableType.MERGE_ON_READ:
         failures += _compact(access, options, settings)
         if settings.flag("hoodie.log.compaction.inline"):
             failures += _attempt("log compaction", lambda: run_log_compaction(access, options, force=False))
-    if settings.flag("hoodie.clean.automatic"):
-        timeline = access.timeline_store(config).load()
-        if _commits_since_clean(timeline) >= settings.integer("hoodie.clean.trigger.max.commits"):
-            failures += _attempt("clean", lambda: run_clean(access, options))
-    if settings.flag("hoodie.archive.automatic"):
-        timeline = access.timeline_store(config).load()
-        if len(timeline.commits) > settings.integer("hoodie.keep.max.commits"):
-            failures += _attempt("archive step", lambda: run_archive(access, options, force=False))
+        state = access.seen()
+    after = settings.integer("hoodie.clean.trigger.max.commits")
+    if settings.flag("hoodie.clean.automatic") and _commits_since_clean(state.timeline) >= after:
+        failures += _attempt("clean", lambda: run_clean(access, options))
+    most = settings.integer("hoodie.keep.max.commits")
+    if settings.flag("hoodie.archive.automatic") and len(state.timeline.commits) > most:
+        failures += _attempt("archive step", lambda: run_archive(access, options, force=False))
     return tuple(failures)
 
 

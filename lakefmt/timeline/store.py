@@ -62,6 +62,7 @@ class TimelineStore:
         self._cached_bytes = 0
         self._cache_lock = Lock()
         self._view: tuple[frozenset[str], Timeline] | None = None
+        self._seen: Timeline | None = None
 
     @property
     def layout(self) -> int:
@@ -73,11 +74,23 @@ class TimelineStore:
         """Where the active timeline lives, relative to the table."""
         return self._directory
 
+    @property
+    def seen(self) -> Timeline | None:
+        """The timeline as it was last listed here, with what was completed here since; None before the first look.
+
+        Others may have gone on meanwhile: good for telling whether it is worth looking, never for deciding.
+        """
+        return self._seen
+
     def load(self) -> Timeline:
         """Return the timeline as it is now (one listing, never from a cache).
 
         What a name means never changes, so parsed names are kept; the listing itself is always fresh.
         """
+        self._seen = self._load()
+        return self._seen
+
+    def _load(self) -> Timeline:
         if isinstance(self._store, SupportsNames):
             return self._load_names(frozenset(self._store.list_names(self._directory)))
         skip = len(self._directory) + 1
@@ -153,6 +166,8 @@ class TimelineStore:
         name = instant_file_name(time, action, State.COMPLETED, self._layout, done)
         if settle_put(self._store, f"{self._directory}/{name}", body, durable=self._durable) is PutOutcome.REFUSED:
             raise StateError(f"instant {time} is completed already: {name} exists")
+        if self._seen is not None:
+            self._seen = extend_timeline(self._seen, [name])
         return Instant(time, comparable_action(action), State.COMPLETED, done, name, len(body))
 
     def _put(self, time: InstantTime, action: Action, state: State, body: bytes) -> PutOutcome:

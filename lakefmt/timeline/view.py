@@ -172,8 +172,11 @@ class Timeline:
     @cached_property
     def first_active(self) -> InstantTime | None:
         """The requested time of the oldest commit that is not archived, whatever the bound."""
-        # A savepoint may be older than everything else that is active, so it does not mark the start (spec 3.9).
-        return min((i.time for i in self.completed if i.action in COMMIT_ACTIONS), default=None)
+        # A savepoint may be older than everything else that is active, and with it its commit, when an engine archived
+        # beyond it: neither marks the start, or what was archived after them would be lost (spec 3.9).
+        saved = {i.time for i in self.completed if i.action is Action.SAVEPOINT}
+        commits = [i.time for i in self.completed if i.action in COMMIT_ACTIONS]
+        return min((time for time in commits if time not in saved), default=max(commits, default=None))
 
     def _is_within(self, time: str) -> bool:
         return self.bound is None or time <= self.bound

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt.compaction.automatic import run_services
 from lakefmt.errors import LakefmtError, SnapshotExpired
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.storage import MemoryStore
@@ -176,6 +177,23 @@ def test_a_log_archive_whose_answer_was_lost_holds_each_instant_once(mode):
     assert len(stored) == 3
     assert entries == 9
     assert len(timeline_files(healthy)) == 6
+
+
+def test_a_commit_looks_for_services_without_asking_the_store():
+    table, _ = lived(2)
+    table.upsert(rows("b", v=9))
+    looks = []
+    store = table.access.store
+    look = store.look
+    store.look = lambda kind, name, run: looks.append(name) or look(kind, name, run)
+    assert run_services(table.access, {"hoodie.clean.automatic": "true", "hoodie.clean.trigger.max.commits": 9}) == ()
+    assert run_services(table.access, {"hoodie.archive.automatic": "true", "hoodie.keep.max.commits": 30}) == ()
+    assert looks == []
+    assert len(table.access.seen().timeline.commits) == 3
+    assert run_services(table.access, {**KEEP, "hoodie.archive.automatic": "true", "hoodie.keep.min.commits": 1,
+                                       "hoodie.keep.max.commits": 2}) == ()  # fmt: skip
+    assert looks
+    assert len(table.access.load().timeline.commits) == 1
 
 
 ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]

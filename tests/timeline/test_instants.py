@@ -215,3 +215,19 @@ def test_a_timeline_that_grows_equals_one_built_at_once(found: list[tuple[int, A
     }
     assert [i.time for i in grown.instants] == [i.time for i in whole.instants]
     assert {f.file_name for i in grown.instants for f in grown.files_of(i)} == set(names)
+
+
+def test_what_was_archived_beyond_a_savepoint_stays_committed() -> None:
+    """Another engine may archive past a savepointed commit: the hole behind it is no start of the timeline."""
+    first, hole, next_ = (f"2026010100000{n}000" for n in (1, 2, 3))
+    names = [f"{time}_{time}.commit" for time in (first, next_)]
+    view = _timeline(*names, f"{first}_{first}.savepoint")
+    assert view.first_active == next_
+    assert view.is_committed(InstantTime(hole))
+    assert view.is_committed(InstantTime(first))
+    assert not _timeline(*names).is_committed(InstantTime(hole))
+    assert not _timeline(*names, f"{first}_{first}.savepoint", f"{hole}.inflight").is_committed(InstantTime(hole))
+    # Nothing but savepointed commits: the newest of them starts it.
+    saved = _timeline(*names, *(f"{time}_{time}.savepoint" for time in (first, next_)))
+    assert saved.first_active == next_
+    assert saved.is_committed(InstantTime(hole))
