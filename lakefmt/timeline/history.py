@@ -8,19 +8,22 @@ them is kept by name and size. Whoever needs only the newest snapshot never come
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import attrgetter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile, InstantNotFound, ObjectNotFound
 from lakefmt.formats.parquet import check_row_counts
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.history_files import check_group, load_manifest, open_archived
-from lakefmt.timeline.history_logs import LogArchive, LogEntry
-from lakefmt.timeline.instant import Action, Instant, State, comparable_action, instant_file_name
-from lakefmt.values import InstantTime, check_instant_time
+from lakefmt.timeline.history_logs import LogArchive
+from lakefmt.timeline.instant import Action, Instant, State, comparable_action
+from lakefmt.values import InstantTime
 
 __all__ = ["History", "HistoryStore"]
 
@@ -28,10 +31,16 @@ __all__ = ["History", "HistoryStore"]
 _MAX_FILE_BYTES = 4 << 30
 _INDEX_COLUMNS = ("instantTime", "completionTime", "action")
 
-#: Returns the bytes of one body.
-_Fetch = Callable[[], bytes]
-_Entries = list[tuple[Instant, _Fetch]]
 _Deed = tuple[InstantTime, Action]
+_INSTANT_TIME = "^[0-9]{14}([0-9]{3})?$"
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What one archive file holds: its completed instants, and how the body of the one at a place is got."""
+
+    instants: Sequence[Instant]
+    body: Callable[[int], bytes]
 
 
 @dataclass(frozen=True)
@@ -44,11 +53,11 @@ class History:
     """
 
     instants: tuple[Instant, ...] = ()
-    _fetch: Mapping[tuple[InstantTime, Action], _Fetch] = field(default_factory=dict, repr=False)
+    _places: Mapping[_Deed, tuple[_Index, int]] = field(default_factory=dict, repr=False)
 
     def holds(self, instant: Instant) -> bool:
         """Return whether the instant was archived."""
-        return (instant.time, comparable_action(instant.action)) in self._fetch
+        return (instant.time, comparable_action(instant.action)) in self._places
 
     def body(self, instant: Instant) -> bytes:
         """Return the content of the instant's completed file, in either of the forms that commits are stored in.
@@ -58,10 +67,11 @@ class History:
             ObjectNotFound: the archive was merged meanwhile; load the history again.
             CorruptFile: the archive is damaged.
         """
-        fetch = self._fetch.get((instant.time, comparable_action(instant.action)))
-        if fetch is None:
+        place = self._places.get((instant.time, comparable_action(instant.action)))
+        if place is None:
             raise InstantNotFound(f"no instant {instant.time} in the archived timeline")
-        return fetch()
+        index, at = place
+        return index.body(at)
 
 
 class HistoryStore:
@@ -72,7 +82,7 @@ class HistoryStore:
         self._directory = directory
         self._layout = layout
         self._logs = LogArchive(store, directory)
-        self._indexes: dict[tuple[str, int], _Entries] = {}
+        self._indexes: dict[tuple[str, int], _Index] = {}
 
     def load(self) -> History:
         """Return what has been archived until now; empty when there is no archive.
@@ -125,24 +135,32 @@ class HistoryStore:
         key = (name, size)
         if key not in self._indexes:
             self._indexes[key] = self._index_sorted_file(*key) if self._layout == 2 else self._index_log(*key)
-        return {(i.time, comparable_action(i.action)) for i, _ in self._indexes[key]}
+        return {(i.time, comparable_action(i.action)) for i in self._indexes[key].instants}
 
     def _load(self) -> History:
         files = self._sorted_files() if self._layout == 2 else self._logs.files()
         read = self._index_sorted_file if self._layout == 2 else self._index_log
         kept = {key: self._indexes.get(key) or read(*key) for key in files}
         self._indexes = kept
-        found = {
-            (instant.time, comparable_action(instant.action)): (instant, fetch)
-            for entries in kept.values()
-            for instant, fetch in entries
-        }
-        ordered = sorted((instant for instant, _ in found.values()), key=lambda i: (i.time, i.action.value))
-        return History(tuple(ordered), {key: fetch for key, (_, fetch) in found.items()})
+        places: dict[_Deed, tuple[_Index, int]] = {}
+        for index in kept.values():
+            places.update(((i.time, _DEEDS[i.action]), (index, at)) for at, i in enumerate(index.instants))
+        ordered = [index.instants[at] for index, at in places.values()]
+        ordered.sort(key=attrgetter("time"))
+        if len({time for time, _ in places}) < len(ordered):
+            ordered.sort(key=lambda i: (i.time, i.action.value))
+        return History(tuple(ordered), places)
 
-    def _index_log(self, name: str, size: int) -> _Entries:
-        completed = (entry for entry in self._logs.entries(name, size) if entry.instant.is_completed)
-        return [(entry.instant, _LoggedBody(self._logs, entry)) for entry in completed]
+    def _index_log(self, name: str, size: int) -> _Index:
+        completed = [entry for entry in self._logs.entries(name, size) if entry.instant.is_completed]
+
+        def body(at: int) -> bytes:
+            found, instant = self._logs.body(completed[at]), completed[at].instant
+            if not found and instant.action is not Action.CLEAN:
+                raise CorruptFile(f"{self.path(name)} has no content for instant {instant}")
+            return found
+
+        return _Index([entry.instant for entry in completed], body)
 
     def path(self, name: str) -> str:
         """Return a file's name relative to the table."""
@@ -153,25 +171,48 @@ class HistoryStore:
     def _sorted_files(self) -> list[tuple[str, int]]:
         return [(file.name, file.size) for file in load_manifest(self._store, self._directory)[1]]
 
-    def _index_sorted_file(self, name: str, size: int) -> _Entries:
+    def _index_sorted_file(self, name: str, size: int) -> _Index:
         if size > _MAX_FILE_BYTES:
             raise CorruptFile(f"{self._directory}/{name} has {size:,} bytes; at most {_MAX_FILE_BYTES:,} are read")
         with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
             self._check_sorted_file(file, name, size)
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             table = file.read(columns=list(_INDEX_COLUMNS))
+            if sum(groups) != len(table):
+                raise CorruptFile(f"{self._directory}/{name} announces {sum(groups):,} rows and has {len(table):,}")
+            known = pc.is_in(table.column("action"), pa.array(_ACTIONS))
+            numbers = pc.indices_nonzero(known)
+            self._check_times(table.take(numbers), name)
             # One row per archived instant, three short texts each.
-            rows = list(zip(*(table.column(each).to_numpy() for each in _INDEX_COLUMNS), strict=True))
-        places = [(group, row) for group, count in enumerate(groups) for row in range(count)]
-        if len(places) != len(rows):
-            raise CorruptFile(f"{self._directory}/{name} announces {len(places):,} rows and has {len(rows):,}")
-        column = _LastColumn(self, name)
-        entries: _Entries = []
-        for (time, completion, action), (group, at) in zip(rows, places, strict=True):
-            instant = self._instant(time, action, completion, name)
-            if instant is not None:
-                entries.append((instant, _SortedBody(column, group, at, instant)))
-        return entries
+            texts = (table.column(each).take(numbers).to_numpy() for each in _INDEX_COLUMNS)
+            done = State.COMPLETED
+            instants = [
+                Instant(time, _ACTIONS[action], done, completion, f"{time}_{completion}{_ENDINGS[action]}")
+                for time, completion, action in zip(*texts, strict=True)
+            ]
+        rows, ends, column = numbers.to_numpy(), list(accumulate(groups)), _LastColumn(self, name)
+
+        def body(at: int) -> bytes:
+            row = int(rows[at])
+            group = bisect_right(ends, row)
+            found = column.value(group, row - (ends[group] - groups[group]))
+            if not found and instants[at].action is not Action.CLEAN:
+                raise CorruptFile(f"{column.path} has no content for instant {instants[at]}")
+            return found or b""
+
+        return _Index(instants, body)
+
+    def _check_times(self, table: pa.Table, name: str) -> None:
+        """Raise unless every row says when its instant was requested and completed."""
+        requested, completed = (pc.match_substring_regex(table.column(at), _INSTANT_TIME) for at in (0, 1))
+        sound = pc.fill_null(pc.and_kleene(requested, completed), fill_value=False)
+        if pc.all(sound, min_count=0).as_py():
+            return
+        time, completion, action = (column[0].as_py() for column in table.filter(pc.invert(sound)).columns)
+        raise CorruptFile(
+            f"{self._directory}/{name} holds a {action} at {time!r:.40}, completed at {completion!r:.40}: "
+            "these are no instant times"
+        )
 
     def _check_sorted_file(self, file: pq.ParquetFile, name: str, size: int) -> None:
         schema, count = file.schema_arrow, file.metadata.num_rows
@@ -185,22 +226,6 @@ class HistoryStore:
         if not 0 <= count <= size:
             raise CorruptFile(f"{self._directory}/{name} announces {count:,} rows in {size:,} bytes")
 
-    def _instant(self, time: object, action: object, completion: object, name: str) -> Instant | None:
-        """Return a completed instant, None for an action that lakefmt does not know."""
-        known = _ACTIONS.get(action) if isinstance(action, str) else None
-        if known is None:
-            return None
-        try:
-            start = check_instant_time(time if isinstance(time, str) else "")
-            done = check_instant_time(completion if isinstance(completion, str) else "")
-        except ValueError:
-            raise CorruptFile(
-                f"{self._directory}/{name} holds a {known.value} at {time!r:.40}, completed at {completion!r:.40}: "
-                "these are no instant times"
-            ) from None
-        file_name = instant_file_name(start, known, State.COMPLETED, 2, done)
-        return Instant(start, known, State.COMPLETED, done, file_name)
-
     def read_bodies(self, name: str, group: int) -> pa.ChunkedArray:
         """Return the bodies in one row group of a sorted file."""
         with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
@@ -209,6 +234,9 @@ class HistoryStore:
 
 
 _ACTIONS = {action.value: action for action in Action}
+_DEEDS = {action: comparable_action(action) for action in Action}
+#: What a completed file's name ends in.
+_ENDINGS = {action.value: f".{comparable_action(action).value}" for action in Action}
 
 
 class _LastColumn:
@@ -231,33 +259,3 @@ class _LastColumn:
             raise CorruptFile(f"{self.path} has content for {len(last[1]):,} of its instants only")
         found = last[1][row].as_buffer()
         return None if found is None else bytes(found)
-
-
-@dataclass(frozen=True)
-class _SortedBody:
-    """Where the body of an instant is in a sorted file."""
-
-    column: _LastColumn
-    group: int
-    row: int
-    instant: Instant
-
-    def __call__(self) -> bytes:
-        found = self.column.value(self.group, self.row)
-        if not found and self.instant.action is not Action.CLEAN:
-            raise CorruptFile(f"{self.column.path} has no content for instant {self.instant}")
-        return found or b""
-
-
-@dataclass(frozen=True)
-class _LoggedBody:
-    """Where the body of an instant is in an archive of layout 1."""
-
-    logs: LogArchive
-    entry: LogEntry
-
-    def __call__(self) -> bytes:
-        found, instant = self.logs.body(self.entry), self.entry.instant
-        if not found and instant.action is not Action.CLEAN:
-            raise CorruptFile(f"{self.logs.path(self.entry.name)} has no content for instant {instant}")
-        return found
