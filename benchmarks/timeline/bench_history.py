@@ -36,9 +36,7 @@ OPTIONS = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
 def make_table(root: Path, archived: int, version: int = 8) -> lakefmt.Table:
     """Make a table with twenty commits, and `archived` ones before them in its history."""
     rows = pa.table({"id": [f"k{n}" for n in range(100)], "v": [1] * 100})
-    table = lakefmt.create_table(
-        str(root), schema=rows.schema, record_key="id", table_version=version, options=OPTIONS
-    )
+    table = lakefmt.create_table(str(root), schema=rows.schema, record_key="id", table_version=version, options=OPTIONS)
     for _ in range(20):
         table.upsert(rows)
     state = table.access.load()
@@ -111,13 +109,17 @@ def main() -> None:
         make_table(long, asked.archived)
         make_table(old, asked.archived, version=6)
         quick, slow = open_both(plain, long, 8 * asked.repeat)
-        print(f"open, {asked.archived:,} archived: {slow:.2f} ms, none: {quick:.2f} ms: {slow / quick:.2f} x (asked: <= 1.2 x)")
+        print(
+            f"open, {asked.archived:,} archived: {slow:.2f} ms, none: {quick:.2f} ms: {slow / quick:.2f} x (asked: <= 1.2 x)"
+        )
         for name, root, version in (("sorted files (8, 9)", long, 8), ("log archive (6)", old, 6)):
             wall, work, count = read_history(root, version, asked.repeat if version == 8 else 2)
             goal = "asked: <= 32 ms" if version == 8 else "nothing asked"
             print(f"read {count:,} archived actions, {name}: {wall:.1f} ms, {work:.1f} ms of processor ({goal})")
         for name, root in (("8", long), ("6", old)):
-            print(f"archive step, version {name}: {archive_steps(root, 40):.2f} ms of processor per commit (asked: <= 20 ms)")
+            print(
+                f"archive step, version {name}: {archive_steps(root, 40):.2f} ms of processor per commit (asked: <= 20 ms)"
+            )
 
 
 if __name__ == "__main__":

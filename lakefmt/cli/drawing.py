@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from lakefmt.filegroups.model import FileSlice
-    from lakefmt.read.inspection import TimelineEntry
+    from lakefmt.read.telling import TimelineEntry
 
 __all__ = ["draw_directory", "draw_slices", "draw_timeline", "plain_console"]
 
 _WIDE = 400
-_SIGNS = {"requested": ("○", "yellow"), "inflight": ("◐", "yellow"), "completed": ("●", "green")}
+_COLOURS = {"○": "yellow", "◐": "yellow", "●": "green", "✗": "red"}
 
 
 def plain_console() -> Console:
@@ -30,53 +30,19 @@ def plain_console() -> Console:
     return Console(highlight=False, emoji=False, width=None if is_terminal else _WIDE)
 
 
-def draw_timeline(entries: Sequence[TimelineEntry]) -> RenderableType:
-    """Return the timeline as one line per instant, oldest first, along a rail."""
-    from rich.table import Table
+def draw_timeline(entries: Sequence[TimelineEntry], *, titles: bool = True) -> RenderableType:
+    """Return the timeline as one line per instant, oldest first, along a rail: what ``print(table.timeline)`` prints."""
     from rich.text import Text
 
-    if not entries:
-        return Text("(no instants)")
-    grid = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
-    for title, side in _COLUMNS:
-        grid.add_column(title, justify="right" if side == ">" else "left", no_wrap=True)
-    for place, entry in enumerate(entries):
-        sign, colour = _SIGNS[entry.state]
-        grid.add_row(Text(sign, colour), *_cells(entry))
-        if place + 1 < len(entries):
-            grid.add_row(Text("│", "dim"))
-    return grid
+    from lakefmt.read.telling import draw_lines
 
-
-_COLUMNS = (
-    ("", "<"),
-    ("instant", "<"),
-    ("action", "<"),
-    ("operation", "<"),
-    ("inserted", ">"),
-    ("updated", ">"),
-    ("deleted", ">"),
-    ("files", ">"),
-    ("written", ">"),
-    ("took", ">"),
-)
-
-
-def _cells(entry: TimelineEntry) -> tuple[str, ...]:
-    took = "" if entry.seconds is None else f"{entry.seconds:.3f} s"
-    if not entry.operation:
-        pending = "" if entry.state == "completed" else entry.state
-        return (entry.time, entry.action, pending, "", "", "", "", "", took)
-    counts = (f"{number:,}" if number else "·" for number in (entry.inserts, entry.updates, entry.deletes))
-    return (
-        entry.time,
-        entry.action,
-        entry.operation,
-        *counts,
-        f"{entry.files:,}",
-        size_text(entry.bytes_written),
-        took,
-    )
+    drawn = Text(no_wrap=True, overflow="ellipsis")
+    for number, line in enumerate(draw_lines(entries, titles=titles)):
+        colour = _COLOURS.get(line[:1], "dim" if line[:1] in " │" else "")
+        drawn.append("\n" if number else "")
+        drawn.append(line[:1], colour)
+        drawn.append(line[1:], "dim" if line.startswith(" ") else "")
+    return drawn
 
 
 def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:

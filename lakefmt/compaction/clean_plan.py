@@ -199,7 +199,7 @@ def is_needed(
     """
     if successor is None or (piece.partition, piece.file_id) in needs.planned:
         return True
-    if not needs.saved.isdisjoint(piece.paths):
+    if needs.saved and not needs.saved.isdisjoint(piece.paths):
         return True
     if rules.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         # A consumer's window is promised under this policy too.

@@ -2,56 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
+from lakefmt.config import resolve_settings
+from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.read.telling import TimelineEntry, draw_lines
+from lakefmt.timeline.bodies import body_kind, decode_body
+from lakefmt.timeline.heartbeat import heartbeat_name, is_alive
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, parse_instant_time
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
-__all__ = ["PartitionBacklog", "TableStats", "TimelineEntry", "TimelineView", "describe_slices"]
+__all__ = ["PartitionBacklog", "TableStats", "TimelineView", "describe_slices", "follow_timeline"]
 
-_SIGNS = {State.REQUESTED: "○", State.INFLIGHT: "◐", State.COMPLETED: "●"}
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineEntry:
-    """One instant with what its commit says."""
-
-    time: InstantTime
-    completion: InstantTime | None
-    action: str
-    state: str
-    operation: str
-    inserts: int = 0
-    updates: int = 0
-    deletes: int = 0
-    files: int = 0
-    bytes_written: int = 0
-
-    @property
-    def seconds(self) -> float | None:
-        """From requested to completed, None when that is not known."""
-        if self.completion is None:
-            return None
-        return (parse_instant_time(self.completion) - parse_instant_time(self.time)).total_seconds()
+_Body = Mapping[str, Any]
+#: What a commit says of who wrote it, where the writer thought that others might want to know.
+_WRITER = "lakefmt.writer"
+#: Plans that somebody runs later; until then nobody is at work.
+_PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING})
+_MAX_STAMP_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
 class TimelineView:
-    """A table's active timeline; iterate it, or print it."""
+    """A table's timeline; iterate it, or print it: what `lakefmt timeline` draws.
+
+    Attributes:
+        entries: one per instant, oldest first.
+        timeline: the active timeline, and what was archived when that was asked for.
+    """
 
     entries: tuple[TimelineEntry, ...]
     timeline: Timeline
+    _access: TableAccess | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def load(cls, access: TableAccess) -> TimelineView:
-        """Read the timeline as it is now, with the content of its commits."""
+    def load(cls, access: TableAccess, *, archived: bool = False, limit: int | None = None) -> TimelineView:
+        """Read the timeline as it is now, with the content of its commits.
+
+        Args:
+            access: the table.
+            archived: also what has left the active timeline.
+            limit: only so many of the newest instants; of older ones nothing is read.
+
+        Raises:
+            CorruptFile: a body, or the archive when it was asked for, is damaged.
+        """
+        try:
+            return cls._load(access, archived, limit)
+        except SnapshotExpired:
+            # Something was undone between the look at the timeline and that at its files.
+            return cls._load(access, archived, limit)
+
+    @classmethod
+    def _load(cls, access: TableAccess, archived: bool, limit: int | None) -> TimelineView:
         state = access.load()
-        return cls(tuple(_entry(access, state, i) for i in state.timeline), state.timeline)
+        state = access.with_history(state) if archived else state
+        old = state.timeline.archived
+        instants = [*((i, True) for i in old), *((i, False) for i in state.timeline)]
+        instants.sort(key=lambda pair: pair[0].time)
+        teller = _Teller(access, state)
+        chosen = instants[-limit:] if limit else instants
+        return cls(tuple(teller.entry(i, was_archived) for i, was_archived in chosen), state.timeline, access)
+
+    def with_archived(self) -> TimelineView:
+        """Return the timeline as it is now, with what was archived before it.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from lakefmt.table import create_table
+            >>> t = create_table("memory://doc-story", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> for _ in range(3): _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> _ = t.archive(options={"hoodie.keep.min.commits": 1})
+            >>> len(t.timeline), [entry.archived for entry in t.timeline.with_archived()]
+            (1, [True, True, False])
+        """
+        return self if self._access is None else TimelineView.load(self._access, archived=True)
 
     def __iter__(self) -> Iterator[TimelineEntry]:
         return iter(self.entries)
@@ -60,34 +92,115 @@ class TimelineView:
         return len(self.entries)
 
     def __str__(self) -> str:
-        return "\n".join(_line(entry) for entry in self.entries) or "(no instants)"
+        return "\n".join(draw_lines(self.entries))
 
 
-def _entry(access: TableAccess, state: TableState, instant: Instant) -> TimelineEntry:
-    plain = (instant.time, instant.completion, instant.action.value, instant.state.value)
-    if instant.action not in COMMIT_ACTIONS or not instant.is_completed:
-        return TimelineEntry(*plain, operation="")
-    commit = access.commit_metadata(state, instant)
-    return TimelineEntry(
-        *plain,
-        operation=commit.operation.value.lower(),
-        inserts=sum(s.num_inserts for s in commit.stats),
-        updates=sum(s.num_update_writes for s in commit.stats),
-        deletes=sum(s.num_deletes for s in commit.stats),
-        files=len(commit.stats),
-        bytes_written=sum(s.total_write_bytes for s in commit.stats),
-    )
+def follow_timeline(access: TableAccess, seconds: float) -> Iterator[tuple[TimelineEntry, ...]]:
+    """Yield what is on the timeline, then again and again what is new on it; never ends by itself.
+
+    Args:
+        access: the table; its pacing waits.
+        seconds: between two looks.
+
+    An instant comes once for each state that it is seen in, and once more when its writer turns out to be dead.
+    """
+    known: set[tuple[str, str, str, bool]] = set()
+    while True:
+        view = TimelineView.load(access)
+        new = tuple(one for one in view if (one.time, one.action, one.state, one.failed) not in known)
+        known = {(one.time, one.action, one.state, one.failed) for one in view}
+        yield new
+        access.pacing.sleep(seconds)
 
 
-def _line(entry: TimelineEntry) -> str:
-    sign = _SIGNS[State(entry.state)]
-    took = "" if entry.seconds is None else f"  {entry.seconds:8.3f} s"
-    counts = (
-        f"  +{entry.inserts:,} ~{entry.updates:,} -{entry.deletes:,} in {entry.files} files" if entry.operation else ""
-    )
-    what = f"{entry.action} {entry.operation}".strip()
-    pending = "" if entry.state == State.COMPLETED.value else f" ({entry.state})"
-    return f"{sign} {entry.time}  {what:<26}{took}{counts}{pending}"
+class _Teller:
+    """Tells what the files of an instant say."""
+
+    def __init__(self, access: TableAccess, state: TableState) -> None:
+        self._access = access
+        self._state = state
+        self._made = _made_at(access, state) if state.timeline.layout == 1 else {}
+
+    def entry(self, instant: Instant, archived: bool) -> TimelineEntry:
+        plain = (instant.time, instant.completion, instant.action.value, instant.state.value)
+        if not instant.is_completed:
+            note, writer, failed = self._waiting(instant)
+            return TimelineEntry(*plain, operation="", note=note, writer=writer, failed=failed)
+        seconds = self._seconds(instant)
+        if instant.action not in COMMIT_ACTIONS:
+            return TimelineEntry(*plain, operation="", seconds=seconds, note=self._done(instant), archived=archived)
+        commit = self._access.commit_metadata(self._state, instant)
+        return TimelineEntry(
+            *plain,
+            operation=commit.operation.value.lower(),
+            inserts=sum(s.num_inserts for s in commit.stats),
+            updates=sum(s.num_update_writes for s in commit.stats),
+            deletes=sum(s.num_deletes for s in commit.stats),
+            files=len(commit.stats),
+            bytes_written=sum(s.total_write_bytes for s in commit.stats),
+            seconds=seconds,
+            writer=commit.extra_metadata.get(_WRITER),
+            archived=archived,
+        )
+
+    def _seconds(self, instant: Instant) -> float | None:
+        if instant.completion is not None:
+            return (parse_instant_time(instant.completion) - parse_instant_time(instant.time)).total_seconds()
+        made = self._made.get(instant.file_name)
+        if made is None:
+            return None
+        zone = self._state.config.zone or datetime.fromtimestamp(made, UTC).astimezone().tzinfo or UTC
+        # A time without milliseconds means the end of its second, and files are as late as their store's clock.
+        return max(0.0, round(made - parse_instant_time(instant.time, zone).timestamp(), 3))
+
+    def _done(self, instant: Instant) -> str:
+        """Return what a service says that it did; nothing when its body tells of none."""
+        kind = body_kind(instant.action, State.COMPLETED)
+        tell = _TOLD.get(instant.action)
+        body = b"" if kind is None or tell is None else self._access.read_body(self._state, instant)
+        return "" if not body or kind is None or tell is None else tell(decode_body(kind, body, what=instant.file_name))
+
+    def _waiting(self, instant: Instant) -> tuple[str, str | None, bool]:
+        """Return what a pending instant waits for, who is at it, and whether that one is dead."""
+        if instant.state is State.REQUESTED and instant.action in _PLANS:
+            return "planned", None, False
+        config, access = self._state.config, self._access
+        settings = resolve_settings(access.options, None, config.properties)
+        interval = settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
+        expiry = interval * settings.integer("hoodie.client.heartbeat.tolerable.misses")
+        directory, now = config.timeline_directory, access.clock.now
+        life = is_alive(access.store, self._state.timeline, instant, directory, now, expiry)
+        return ("at work: " if life.alive else "") + life.reason, self._owner(instant), not life.alive
+
+    def _owner(self, instant: Instant) -> str | None:
+        try:
+            stamp = json.loads(self._access.store.read(heartbeat_name(instant.time), _MAX_STAMP_BYTES) or b"null")
+        except (ObjectNotFound, CorruptFile, ValueError, RecursionError):
+            return None
+        return (
+            f"{stamp.get('owner')} on {stamp.get('host')}, process {stamp.get('pid')}"
+            if isinstance(stamp, dict)
+            else None
+        )
+
+
+def _made_at(access: TableAccess, state: TableState) -> dict[str, float]:
+    """Return when the files of a timeline of layout 1 were made, in epoch seconds: nothing else tells how long it took."""
+    listed = access.store.list(state.config.timeline_directory, recursive=False)
+    return {o.name.rpartition("/")[2]: o.modified for o in listed if o.modified > 0}
+
+
+def _undone(times: Sequence[str]) -> str:
+    shown = ", ".join(times[:3])
+    return f"undid {shown}" + (f" and {len(times) - 3} more" if len(times) > 3 else "")
+
+
+_TOLD: dict[Action, Callable[[_Body], str]] = {
+    Action.CLEAN: lambda body: f"{body['totalFilesDeleted']:,} files deleted",
+    Action.ROLLBACK: lambda body: _undone(body["commitsRollback"]),
+    Action.RESTORE: lambda body: _undone(body["instantsToRollback"]),
+    Action.SAVEPOINT: lambda body: f"made by {body['savepointedBy']}: {body['comments']}",
+}
 
 
 @dataclass(frozen=True, slots=True)

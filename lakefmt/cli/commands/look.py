@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from lakefmt.cli.results import say_json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from lakefmt.filegroups.access import TableAccess
     from lakefmt.filegroups.model import FileSlice
 
 __all__ = ["files", "stats", "timeline"]
@@ -28,6 +30,9 @@ def _draw(drawing: RenderableType) -> None:
 @click.command(short_help="Draw the timeline.")
 @table_argument
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Only the newest instants.")
+@click.option("--archived", is_flag=True, help="Also what has left the active timeline.")
+@click.option("--follow", "-f", is_flag=True, help="Go on: print what is new on it, until interrupted.")
+@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, help="Seconds between two looks; default: 2.")
 @table_options
 def timeline(
     table: str,
@@ -35,16 +40,40 @@ def timeline(
     options: Mapping[str, str],
     storage_options: Mapping[str, object],
     limit: int | None,
+    archived: bool,
+    follow: bool,
+    every: float,
 ) -> None:
-    """Draw the active timeline of TABLE, oldest first; --json prints an array."""
-    from lakefmt.cli.drawing import draw_timeline
+    """Draw the active timeline of TABLE, oldest first: who did what when, and how long it took.
 
-    entries = list(open_for(table, options, storage_options).timeline)
-    entries = entries[-limit:] if limit else entries
+    --json prints an array, with --follow one object per line.
+    """
+    from lakefmt.cli.drawing import draw_timeline
+    from lakefmt.read.inspection import TimelineView
+
+    opened = open_for(table, options, storage_options)
+    if follow:
+        _follow(opened.access, every, limit, as_json)
+        return
+    entries = TimelineView.load(opened.access, archived=archived, limit=limit).entries
     if as_json:
-        say_json([{**dataclasses.asdict(entry), "seconds": entry.seconds} for entry in entries])
+        say_json([dataclasses.asdict(entry) for entry in entries])
     else:
         _draw(draw_timeline(entries))
+
+
+def _follow(access: TableAccess, every: float, limit: int | None, as_json: bool) -> None:
+    from lakefmt.cli.drawing import draw_timeline
+    from lakefmt.read.inspection import follow_timeline
+
+    with contextlib.suppress(KeyboardInterrupt):
+        for number, found in enumerate(follow_timeline(access, every)):
+            new = found[-limit:] if limit and not number else found
+            if as_json:
+                for entry in new:
+                    say_json(dataclasses.asdict(entry))
+            elif new or not number:
+                _draw(draw_timeline(new, titles=not number))
 
 
 @click.command(short_help="Show the files of the latest snapshot.")
