@@ -16,6 +16,11 @@ POINTS = ROOT / "benchmarks" / "results" / "charts.json"
 #: title, label of x, label of y, by the name of the chart's file
 TITLES = {
     "commits": ("100-row append, cost of each commit", "commits before it", "ms (median of 10)"),
+    "services": (
+        "upsert of 100 rows, clean and archive on, cost of each commit",
+        "commits before it",
+        "ms of processor (mean of 100)",
+    ),
     "upsert-size": ("upsert of 10,000 late rows", "rows in the table", "s"),
     "memory-batch": ("resident memory, rise during an upsert", "rows in the batch", "MB"),
 }
@@ -38,10 +43,13 @@ def draw(points: dict[str, Any], folder: Path) -> list[Path]:
             ours = label.startswith("lakefmt")
             axes.plot(*zip(*pairs, strict=True), label=label, linewidth=2.4 if ours else 1.3, zorder=3 if ours else 2,
                       marker=None if len(pairs) > 20 else "o", markersize=4)  # fmt: skip
-        axes.set(title=title, xlabel=x_label, ylabel=y_label, yscale="log")
-        if name != "commits":
+        axes.set(title=title, xlabel=x_label, ylabel=y_label, yscale="linear" if name == "services" else "log")
+        by_count = name in ("commits", "services")
+        if name == "services":
+            axes.set_ylim(bottom=0)
+        if not by_count:
             axes.set_xscale("log")
-        for axis in (axes.yaxis, *([] if name == "commits" else [axes.xaxis])):
+        for axis in (axes.yaxis, *([] if by_count else [axes.xaxis])):
             axis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
             axis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1, 0.4)))
         axes.grid(alpha=0.3, which="both", linewidth=0.5)

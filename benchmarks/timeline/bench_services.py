@@ -5,8 +5,8 @@ Usage::
     python -m benchmarks.timeline.bench_services [--files 10000] [--commits 10000] [--points FILE]
 
 Commits upsert 100 rows into one file group of a local table, without syncing, with clean (two commits kept) and archive
-(20 to 30) after each as they are due; their cost is theirs and their services'. Processor milliseconds beside elapsed ones.
-``--points`` keeps the medians of every hundred commits, for ``benchmarks.draw``.
+(20 to 30) after each as they are due; their cost is theirs and their services', in processor milliseconds, beside that of
+a young table. ``--points`` keeps the means of every hundred commits, for ``benchmarks.draw``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import tempfile
 import uuid
 from pathlib import Path
@@ -34,6 +35,7 @@ FOLLOWED = {
     "hoodie.archive.automatic": "true",
 }
 BLOCK = 100
+OLD, YOUNG = "lakefmt, one table", "a young table beside it"
 
 
 def many_files(root: Path, files: int) -> lakefmt.Table:
@@ -84,30 +86,41 @@ def look_for_services(root: Path, repeat: int) -> None:
 
 
 def run_commits(root: Path, commits: int) -> dict[str, list[tuple[int, float]]]:
-    """Upsert 100 rows so many times; return and print medians of each hundred."""
+    """Upsert 100 rows so many times; return and print means of each hundred.
+
+    After every fifth commit a young table gets one, which is made anew each hundred: what slows the machine slows both.
+    """
     rows = pa.table({"id": [f"k{n:03d}" for n in range(100)], "v": list(range(100))})
-    table = lakefmt.create_table(str(root), schema=rows.schema, record_key="id", options=FOLLOWED)
-    walls: list[float] = []
-    works: list[float] = []
-    for _ in range(commits):
-        begun, worked = perf_counter(), process_time()
-        told = table.upsert(rows)
-        walls.append(1e3 * (perf_counter() - begun))
-        works.append(1e3 * (process_time() - worked))
-        assert not told.warnings, told.warnings
-    lines = {
-        f"lakefmt, {name}": [
-            (at + BLOCK, round(sum(each[at : at + BLOCK]) / BLOCK, 3)) for at in range(0, commits - BLOCK + 1, BLOCK)
-        ]
-        for name, each in (("elapsed", walls), ("processor", works))
-    }
-    for name, points in lines.items():
-        first, last = (median(ms for _, ms in part) for part in (points[:5], points[-5:]))
-        print(
-            f"{commits:,} commits, {name}: {first:.2f} ms at the start, {last:.2f} ms at the end: {last / first:.2f} x (asked: flat)"
-        )
-    print(f"active at the end: {len(table.timeline)} instants, {sum(1 for _ in root.glob('*.parquet'))} data files")
+    table = lakefmt.create_table(str(root / "old"), schema=rows.schema, record_key="id", options=FOLLOWED)
+    lines: dict[str, list[tuple[int, float]]] = {OLD: [], YOUNG: []}
+    for at in range(0, commits, BLOCK):
+        young = lakefmt.create_table(str(root / f"young-{at}"), schema=rows.schema, record_key="id", options=FOLLOWED)
+        young.upsert(rows)
+        works: dict[str, list[float]] = {OLD: [], YOUNG: []}
+        for number in range(BLOCK):
+            works[OLD].append(_timed(table, rows))
+            if number % 5 == 4:
+                works[YOUNG].append(_timed(young, rows))
+        for name, spent in works.items():
+            lines[name].append((at + BLOCK, round(sum(spent) / len(spent), 3)))
+        shutil.rmtree(root / f"young-{at}")
+    ratios = [old / new for (_, old), (_, new) in zip(lines[OLD], lines[YOUNG], strict=True)]
+    fifth = max(1, len(ratios) // 5)
+    print(
+        f"{commits:,} commits: {median(ms for _, ms in lines[OLD]):.2f} ms of processor each; beside a young table "
+        f"{median(ratios[:fifth]):.2f} x in the first fifth, {median(ratios[-fifth:]):.2f} x in the last (asked: flat)"
+    )
+    files = sum(1 for _ in (root / "old").glob("*.parquet"))
+    print(f"active at the end: {len(table.timeline)} instants, {files} data files")
     return lines
+
+
+def _timed(table: lakefmt.Table, rows: pa.Table) -> float:
+    worked = process_time()
+    told = table.upsert(rows)
+    spent = 1e3 * (process_time() - worked)
+    assert not told.warnings, told.warnings
+    return spent
 
 
 def main() -> None:

@@ -205,10 +205,10 @@ class HistoryStore:
     def _check_times(self, table: pa.Table, name: str) -> None:
         """Raise unless every row says when its instant was requested and completed."""
         requested, completed = (pc.match_substring_regex(table.column(at), _INSTANT_TIME) for at in (0, 1))
-        sound = pc.fill_null(pc.and_kleene(requested, completed), fill_value=False)
-        if pc.all(sound, min_count=0).as_py():
+        sound = pc.fill_null(pc.and_kleene(requested, completed), fill_value=False).to_numpy()
+        if sound.all():
             return
-        time, completion, action = (column[0].as_py() for column in table.filter(pc.invert(sound)).columns)
+        time, completion, action = (column.to_numpy()[sound.argmin()] for column in table.columns)
         raise CorruptFile(
             f"{self._directory}/{name} holds a {action} at {time!r:.40}, completed at {completion!r:.40}: "
             "these are no instant times"
