@@ -160,14 +160,16 @@ def test_version_6_counts_cleans_and_rollbacks_by_themselves_and_keeps_every_sta
     assert not table.check(level="full").findings
 
 
-@pytest.mark.parametrize("mode", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST])
-def test_a_log_archive_whose_answer_was_lost_holds_each_instant_once(mode):
+@pytest.mark.parametrize(
+    ("mode", "crash"), [(FaultMode.ANSWER_LOST, False), (FaultMode.REQUEST_LOST, False), (FaultMode.AFTER, True)]
+)
+def test_a_log_archive_whose_step_died_or_lost_its_answer_holds_each_instant_once(mode, crash):
     """The step that follows finds in the newest file what is active still, and appends nothing twice."""
     plain, _ = lived(5, version=6)
     plain.archive(options=KEEP)
     appended = next(n for n, effect in enumerate(plain.access.store.effects, 1) if ".archive.1_" in effect.name)
-    table, name = lived(5, fail_at(appended, mode), version=6)
-    with contextlib.suppress(LakefmtError):
+    table, name = lived(5, fail_at(appended, mode, crash=crash), version=6)
+    with contextlib.suppress(LakefmtError, SimulatedCrash):
         table.archive(options=KEEP)
     healthy = Table(TableAccess(MemoryStore(name), OFF))
     healthy.archive(options=KEEP)

@@ -97,7 +97,12 @@ def test_a_prefix_leaves_of_which_each_commit_may(kinds, least, more, retained, 
     ]
 
 
-@given(st.lists(st.sampled_from(KINDS), max_size=60), st.integers(1, 5), st.integers(1, 5), st.booleans())
+@given(
+    st.lists(st.sampled_from([*KINDS, *["clean", "rollback"] * 6]), min_size=12, max_size=40),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.booleans(),
+)
 def test_layout_1_counts_each_action_by_itself(kinds, least, more, force):
     view, rules = timeline(kinds, layout=1), ArchiveRules(least, least + more)
     plan = plan_archive(view, rules, force=force)
