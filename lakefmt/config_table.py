@@ -281,7 +281,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.write.services.background",
         _bool,
         False,
-        "threads of this process compact, clean or archive beside the writer: the failed writes policy is then `lazy`, "
+        "a thread of this process compacts, cleans and archives beside the writer: the failed writes policy is then `lazy`, "
         "and `eager` is refused",
     ),
     _honoured("hoodie.write.lock.wait_time_ms", int, 60000, "longest wait for the table lock", minimum=0),
@@ -390,7 +390,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _alias("hoodie.cleaner.hours.retained", "hoodie.clean.hours.retained"),
     _alias("hoodie.cleaner.incremental.mode", "hoodie.clean.incremental.enabled"),
     _alias("hoodie.clean.max.commits", "hoodie.clean.trigger.max.commits"),
-    _inert("hoodie.clean.async.enabled", "an automatic clean runs after the commit, in the same call"),
+    _inert("hoodie.clean.async.enabled", "`lakefmt.write.services.background` says where automatic services run"),
     _honoured(
         "hoodie.logfile.data.block.format",
         _text,

@@ -65,6 +65,7 @@ __all__ = [
     "NotFoundError",
     "ObjectNotFound",
     "SchemaMismatch",
+    "ServicesFailed",
     "SnapshotExpired",
     "StateError",
     "StorageError",
@@ -272,6 +273,12 @@ class IllegalTransition(StateError):
     """An instant may not move to that state; nothing moved."""
 
     kind = "illegal_transition"
+
+
+class ServicesFailed(LakefmtError):
+    """Services failed in the background, and no commit has reported it; what was committed stands."""
+
+    kind = "services_failed"
 
 
 class InstantNotPending(StateError):

@@ -20,7 +20,6 @@ from lakefmt.compaction import (
     plan_clean_of,
     run_archive,
     run_clean,
-    run_services,
 )
 from lakefmt.config import resolve_settings
 from lakefmt.errors import InvalidInputError, MergerMissing, TableExists
@@ -385,7 +384,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         if told.instant is None:
             return told
         with self._writing:
-            failures = run_services(self.access, request.options)
+            failures = self._services_after(request.options)
         return replace(told, warnings=(*told.warnings, *failures)) if failures else told
 
     def clean(

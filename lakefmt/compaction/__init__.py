@@ -2,6 +2,7 @@
 
 from lakefmt.compaction.archive_run import ArchiveResult, plan_archive_of, run_archive
 from lakefmt.compaction.automatic import run_services
+from lakefmt.compaction.background import BackgroundServices
 from lakefmt.compaction.clean_plan import CleanPlan, CleanPolicy, CleanRules
 from lakefmt.compaction.clean_run import CleanResult, plan_clean_of, run_clean
 from lakefmt.compaction.compact_pending import abandon_compaction
@@ -16,6 +17,7 @@ from lakefmt.compaction.log_compact_run import (
 
 __all__ = [
     "ArchiveResult",
+    "BackgroundServices",
     "CleanPlan",
     "CleanPolicy",
     "CleanResult",

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from lakefmt.compaction.archive_run import run_archive
-from lakefmt.compaction.clean_run import run_clean
+from lakefmt.compaction.clean_run import run_clean, run_waiting_cleans
 from lakefmt.compaction.compact_run import run_compaction
 from lakefmt.compaction.log_compact_run import run_log_compaction
 from lakefmt.config import Settings, resolve_settings
-from lakefmt.errors import LakefmtError
+from lakefmt.errors import InstantNotFound, LakefmtError
 from lakefmt.filegroups.access import TableAccess
+from lakefmt.table_config import TableConfig
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import TableType
+from lakefmt.values import InstantTime, TableType
 
-__all__ = ["run_services"]
+__all__ = ["run_services", "run_waiting_services"]
 
 
-def run_services(access: TableAccess, options: Mapping[str, object]) -> tuple[str, ...]:
+def run_services(
+    access: TableAccess, options: Mapping[str, object], *, wake: Callable[[Mapping[str, object]], None] | None = None
+) -> tuple[str, ...]:
     """Run what the settings ask for after a commit; return a sentence for each service that failed.
 
     Whether one is due is told by the timeline as the commit left it, so that a small commit pays nothing for those that are
@@ -27,34 +31,80 @@ def run_services(access: TableAccess, options: Mapping[str, object]) -> tuple[st
     Args:
         access: the table.
         options: settings of the call that committed.
+        wake: has :func:`run_waiting_services` run in the background. Here everything is only planned, because now no write
+            of this writer is pending: beside one a clean could take away what it reads, and a compaction of a version 6
+            table could not begin.
     """
-    state = access.seen()
-    config = state.config
-    settings = resolve_settings({**access.options, **options}, None, config.properties)
+    config, settings = _settings(access, options)
     failures = []
     if config.table_type is TableType.MERGE_ON_READ:
-        failures += _compact(access, options, settings)
+        failures += _compact(access, options, settings, plans_only=wake is not None)
         if settings.flag("hoodie.log.compaction.inline"):
             failures += _attempt("log compaction", lambda: run_log_compaction(access, options, force=False))
-        state = access.seen()
-    after = settings.integer("hoodie.clean.trigger.max.commits")
-    if settings.flag("hoodie.clean.automatic") and _commits_since_clean(state.timeline) >= after:
-        failures += _attempt("clean", lambda: run_clean(access, options))
-    most = settings.integer("hoodie.keep.max.commits")
-    if settings.flag("hoodie.archive.automatic") and len(state.timeline.commits) > most:
-        failures += _attempt("archive step", lambda: run_archive(access, options, force=False))
+    failures += _clean(access, options, settings, plans_only=wake is not None)
+    if wake is None:
+        failures += _archive(access, options, settings)
+    else:
+        wake(options)
     return tuple(failures)
 
 
-def _compact(access: TableAccess, options: Mapping[str, object], settings: Settings) -> list[str]:
+def run_waiting_services(access: TableAccess, options: Mapping[str, object]) -> tuple[str, ...]:
+    """Carry out compactions and cleans that wait, archive as the settings ask; return what failed, a sentence each.
+
+    Args:
+        access: the table.
+        options: settings of the call that committed.
+    """
+    config, settings = _settings(access, options)
+    failures: list[str] = []
+    if config.table_type is TableType.MERGE_ON_READ:
+        for time in _waiting(access, Action.COMPACTION):
+            failures += _attempt("compaction", partial(_run_one, access, options, time))
+    if _waiting(access, Action.CLEAN):
+        failures += _attempt("clean", lambda: run_waiting_cleans(access, options))
+    return (*failures, *_archive(access, options, settings))
+
+
+def _settings(access: TableAccess, options: Mapping[str, object]) -> tuple[TableConfig, Settings]:
+    config = access.seen().config
+    return config, resolve_settings({**access.options, **options}, None, config.properties)
+
+
+def _compact(access: TableAccess, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
     """Compact, or schedule a compaction, when the trigger says so; one that is pending is carried out first."""
     if settings.flag("hoodie.compact.inline"):
         return _attempt("compaction", lambda: run_compaction(access, options, force=False))
-    if settings.flag("hoodie.compact.schedule.inline"):
-        pending = access.timeline_store(access.load_config()).load().pending
-        if not any(instant.action is Action.COMPACTION for instant in pending):
-            return _attempt("compaction's plan", lambda: run_compaction(access, options, schedule=True, force=False))
+    if (plans_only or settings.flag("hoodie.compact.schedule.inline")) and not _waiting(access, Action.COMPACTION):
+        return _attempt("compaction's plan", lambda: run_compaction(access, options, schedule=True, force=False))
     return []
+
+
+def _waiting(access: TableAccess, action: Action) -> list[InstantTime]:
+    pending = access.timeline_store(access.load_config()).load().pending
+    return [instant.time for instant in pending if instant.action is action]
+
+
+def _run_one(access: TableAccess, options: Mapping[str, object], time: InstantTime) -> None:
+    try:
+        run_compaction(access, options, run=time)
+    except InstantNotFound:
+        return  # somebody else has carried it out or withdrawn it meanwhile
+
+
+def _clean(access: TableAccess, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
+    if not settings.flag("hoodie.clean.automatic") or (plans_only and _waiting(access, Action.CLEAN)):
+        return []
+    if _commits_since_clean(access.seen().timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
+        return []
+    return _attempt("clean", lambda: run_clean(access, options, schedule=plans_only))
+
+
+def _archive(access: TableAccess, options: Mapping[str, object], settings: Settings) -> list[str]:
+    few = len(access.seen().timeline.commits) <= settings.integer("hoodie.keep.max.commits")
+    if few or not settings.flag("hoodie.archive.automatic"):
+        return []
+    return _attempt("archive step", lambda: run_archive(access, options, force=False))
 
 
 def _attempt(name: str, run: Callable[[], object]) -> list[str]:

@@ -43,13 +43,21 @@ from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.table_config import TableConfig, cdc_mode, check_writable
 from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from lakefmt.timeline.consumers import consumed_until
-from lakefmt.timeline.heartbeat import heartbeat_name
+from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
 
-__all__ = ["CleanResult", "clean_rules", "finish_clean", "plan_clean_of", "planned_groups", "run_clean"]
+__all__ = [
+    "CleanResult",
+    "clean_rules",
+    "finish_clean",
+    "plan_clean_of",
+    "planned_groups",
+    "run_clean",
+    "run_waiting_cleans",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +160,55 @@ def run_clean(
     return CleanResult(time, plan, completion, finished, perf_counter() - begun)
 
 
+def run_waiting_cleans(access: TableAccess, options: Mapping[str, object] | None = None) -> tuple[InstantTime, ...]:
+    """Carry out the cleans that somebody requested or died in, and plan none; return those that were done.
+
+    Args:
+        access: the table.
+        options: settings of the call.
+
+    Raises:
+        WriterActive: another process is at one of them.
+        CorruptFile: a plan cannot be understood.
+        LockUnavailable: the table lock could not be had in time.
+    """
+    services = open_services(access, options)
+    config = access.load_config()
+    check_writable(config)
+    waiting = [pending for pending in services.timeline(config).load().pending if pending.action is Action.CLEAN]
+    return tuple(pending.time for pending in waiting if _run_waiting(services, config, pending))
+
+
+def _run_waiting(services: TableServices, config: TableConfig, waiting: Instant) -> bool:
+    """Carry out one clean: taken up under the lock, files deleted without it; False when somebody else has done it."""
+    access = services.access
+    with services.lock.hold() as lease:
+        timeline = services.timeline(config).load()
+        pending = next((i for i in timeline.pending if (i.time, i.action) == (waiting.time, Action.CLEAN)), None)
+        if pending is None:
+            return False
+        _check_idle(services, config, pending)
+        job = _job(services, config, pending)
+        if job is None:
+            return False
+        lease.check()
+        access.store.delete([heartbeat_name(pending.time)])
+        interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
+        heartbeat = Heartbeat(access.store, pending.time, services.owner, interval, access.pacing)
+        if not heartbeat.claim():
+            raise WriterActive(f"the clean {pending.time} was taken up by somebody else")
+    try:
+        services.timeline(config).start(pending.time, Action.CLEAN)
+        access.store.delete(job.paths)
+        with services.lock.hold() as lease:
+            _complete(services, config, pending.time, job, lease)
+    except BaseException:
+        heartbeat.abandon()  # the next clean carries the plan out again
+        raise
+    heartbeat.stop()
+    return True
+
+
 def _complete(
     services: TableServices, config: TableConfig, time: InstantTime, job: CleanJob, lease: Lease
 ) -> InstantTime:
@@ -169,12 +226,17 @@ def _finish_pending(services: TableServices, config: TableConfig, lease: Lease) 
     for pending in services.timeline(config).load().pending:
         if pending.action is not Action.CLEAN:
             continue
-        life = services.life_of(config, services.timeline(config).load(), pending)
-        if pending.state is State.INFLIGHT and life.alive:
-            raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
+        _check_idle(services, config, pending)
         if finish_clean(services, config, pending, lease):
             done.append(pending.time)
     return tuple(done)
+
+
+def _check_idle(services: TableServices, config: TableConfig, pending: Instant) -> None:
+    """Raise when somebody may be carrying the clean out."""
+    life = services.life_of(config, services.timeline(config).load(), pending)
+    if pending.state is State.INFLIGHT and life.alive:
+        raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
 
 
 def finish_clean(services: TableServices, config: TableConfig, pending: Instant, lease: Lease) -> bool:
@@ -182,6 +244,19 @@ def finish_clean(services: TableServices, config: TableConfig, pending: Instant,
 
     Call under the lock, and only when nobody is at work on it.
     """
+    access = services.access
+    job = _job(services, config, pending)
+    if job is None:
+        return False
+    services.timeline(config).start(pending.time, Action.CLEAN)
+    access.store.delete(job.paths)
+    _complete(services, config, pending.time, job, lease)
+    access.store.delete([heartbeat_name(pending.time)])
+    return True
+
+
+def _job(services: TableServices, config: TableConfig, pending: Instant) -> CleanJob | None:
+    """Return what is still to delete of a pending clean; None: it had no plan yet and was removed."""
     access, timeline_store = services.access, services.timeline(config)
     state = TableState(config, timeline_store.load())
     requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
@@ -189,14 +264,9 @@ def finish_clean(services: TableServices, config: TableConfig, pending: Instant,
     if not body:
         # It died before its plan was written: nothing was deleted, so it never was.
         timeline_store.remove_pending(pending.time, Action.CLEAN)
-        return False
+        return None
     record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
-    job = _without_reachable(access, state, parse_plan_record(access.store, record, requested.file_name))
-    timeline_store.start(pending.time, Action.CLEAN)
-    access.store.delete(job.paths)
-    _complete(services, config, pending.time, job, lease)
-    access.store.delete([heartbeat_name(pending.time)])
-    return True
+    return _without_reachable(access, state, parse_plan_record(access.store, record, requested.file_name))
 
 
 def _without_reachable(access: TableAccess, state: TableState, job: CleanJob) -> CleanJob:

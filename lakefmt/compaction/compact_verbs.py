@@ -1,10 +1,12 @@
-"""``table.compact``: the verb of compaction on a table (effects)."""
+"""``table.compact`` and ``table.services``: the verbs of compaction on a table (effects)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
+from lakefmt.compaction.automatic import run_services
+from lakefmt.compaction.background import BACKGROUND, BackgroundServices
 from lakefmt.compaction.compact_pending import abandon_compaction
 from lakefmt.compaction.compact_plan import CompactionPlan
 from lakefmt.compaction.compact_run import CompactionResult, plan_compaction_of, run_compaction
@@ -13,6 +15,7 @@ from lakefmt.compaction.log_compact_run import (
     plan_log_compaction_of,
     run_log_compaction,
 )
+from lakefmt.config import resolve_settings
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.timeline.instant import Action
@@ -21,11 +24,12 @@ __all__ = ["CompactionVerbs"]
 
 
 class CompactionVerbs:
-    """What a table can be asked about its logs."""
+    """What a table can be asked about its logs, and about services beside writes."""
 
     access: TableAccess
     #: Held while a verb of this handle writes.
     _writing: AbstractContextManager[object]
+    _background: BackgroundServices | None = None
 
     def compact(
         self,
@@ -78,6 +82,37 @@ class CompactionVerbs:
             if log:
                 return run_log_compaction(self.access, options, schedule=schedule, run=run)
             return run_compaction(self.access, options, schedule=schedule, run=run, verify=verify)
+
+    def services(self) -> BackgroundServices:
+        """Return what compacts, cleans and archives in the background while this handle writes; begin with it if need be.
+
+        Commits of the handle only plan a compaction; a thread does the rest, as the settings say. As a context manager it
+        ends by waiting for what is due. ``lakefmt.write.services.background=true`` does the same without a block.
+
+        Raises:
+            ServicesFailed: at the end of the block: a service failed, and no commit has reported it.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-services", schema=pa.schema([("id", pa.string())]),
+            ...     record_key="id", table_type="mor", options={"hoodie.compact.inline.max.delta.commits": 2})
+            >>> with t.services():
+            ...     for _ in range(3): _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> t.read(query="read_optimized").num_rows
+            1
+        """
+        with self._writing:
+            if self._background is None or self._background.is_closed:
+                self._background = BackgroundServices(self.access)
+            return self._background
+
+    def _services_after(self, options: Mapping[str, object]) -> tuple[str, ...]:
+        """Run or wake the services that follow a commit; return what failed of them, and of those before."""
+        settings = resolve_settings({**self.access.options, **options}, None, self.access.load_config().properties)
+        if not settings.flag(BACKGROUND):
+            return run_services(self.access, options)
+        services = self.services()
+        return (*services.take_failures(), *run_services(self.access, options, wake=services.wake))
 
     def _folds_logs(self, instant: str) -> bool:
         """Tell whether what is pending at an instant is a log compaction."""

@@ -112,7 +112,11 @@ READING = frozenset(
 )
 
 #: Methods whose crash tests stand beside the rest of their tests: each effect of many kinds of repair, of compactions.
-ELSEWHERE = {"repair": "tests/check/test_repair_dies.py", "compact": "tests/compaction/test_compact.py"}
+ELSEWHERE = {
+    "repair": "tests/check/test_repair_dies.py",
+    "compact": "tests/compaction/test_compact.py",
+    "services": "tests/compaction/test_background.py",
+}
 
 #: A lost answer or request is told to a living process; everything else may also kill it.
 ENDINGS = [

@@ -1,0 +1,292 @@
+"""Services beside writes in one process: nothing is lost, nothing is silent, and whoever closes has waited for it."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+from lakefmt import lowlevel
+from lakefmt.compaction import background
+from lakefmt.compaction.background import BackgroundServices
+from lakefmt.errors import InvalidInputError, ServicesFailed, StateError
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.storage import MemoryStore, ObjectStore
+from lakefmt.storage.pacing import SystemPacing
+from lakefmt.table import Table
+from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.timeline.instant import Action
+from tests.compaction.held import Later
+from tests.judges.compare import assert_same_multiset
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+OFTEN: dict[str, object] = {
+    "lakefmt.durability": "none",
+    "lakefmt.write.threads": 1,
+    "lakefmt.write.services.background": True,
+    "hoodie.compact.inline.max.delta.commits": 2,
+    "hoodie.clean.automatic": True,
+    "hoodie.clean.commits.retained": 1,
+    "hoodie.keep.max.commits": 4,
+    "hoodie.keep.min.commits": 2,
+}
+NUMBERS = itertools.count()
+
+
+class ByHand(SystemPacing):
+    """Starts no thread: what is due is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.rounds: list[Callable[[], None]] = []
+
+    def every(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
+        if name != "lakefmt-services":
+            return lambda: None
+        self.rounds.append(work)
+        return lambda: self.rounds.remove(work)
+
+    def tick(self) -> None:
+        for work in [*self.rounds]:
+            work()
+
+
+def rows(v: int, *keys: str) -> pa.Table:
+    return pa.table({"id": [*(keys or ("a", "b"))], "v": [v] * len(keys or ("a", "b"))}, schema=SCHEMA)
+
+
+def make(version: int = 8, table_type: str = "mor") -> MemoryStore:
+    store = MemoryStore(f"background-{next(NUMBERS)}")
+    lakefmt.create_table(store.url, schema=SCHEMA, record_key="id", table_type=table_type, table_version=version)
+    return store
+
+
+def over(store: ObjectStore, pacing: SystemPacing | None = None, **access: Any) -> Table:
+    return Table(TableAccess(store, OFTEN, pacing=pacing or ByHand(), **access))
+
+
+def actions(table: Table) -> set[Action]:
+    state = table.access.load()
+    return {i.action for i in table.access.with_history(state).timeline.completed}
+
+
+@pytest.mark.parametrize(("version", "table_type"), [(6, "mor"), (8, "mor"), (9, "mor"), (8, "cow")])
+def test_services_run_beside_writes(version: int, table_type: str) -> None:
+    """Real threads: a writer that never pauses, and services that follow it."""
+    table = over(make(version, table_type), SystemPacing())
+    with table.services():
+        for v in range(25):
+            keys = ("a",) if v % 5 else ("a", f"k{v}")
+            assert table.upsert(rows(v, *keys)).warnings == ()
+    expected = pa.concat_tables([rows(24, "a"), *(rows(v, f"k{v}") for v in range(0, 25, 5))])
+    assert_same_multiset(table.read(), expected)
+    timeline = table.access.load().timeline
+    assert not timeline.pending
+    assert Action.CLEAN in actions(table)
+    if table_type == "mor":
+        assert Action.COMMIT in actions(table)
+    if version > 6:
+        assert len(timeline.commits) <= 6, "archived in the background"
+
+
+def test_a_commit_only_plans() -> None:
+    pacing = ByHand()
+    table = over(make(), pacing)
+    for v in range(2):
+        table.upsert(rows(v))
+    waiting = table.access.load().timeline.pending
+    assert {i.action for i in waiting} == {Action.COMPACTION}
+    pacing.tick()
+    assert pacing.rounds == [], "nothing is due: the thread ends"
+    assert not table.access.load().timeline.pending
+    assert_same_multiset(table.read(query="read_optimized"), rows(1))
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_writer_keeps_the_files_it_reads(version: int) -> None:
+    """Between its begin and its look at the files a compaction completes and a clean takes what that replaced."""
+    store, pacing = make(version), ByHand()
+    table = over(store, pacing)
+    for v in range(3):
+        table.upsert(rows(v))
+    writer = over(store)
+    begun = lowlevel.begin_write(writer, "upsert")
+    seen = {o.name for o in store.list() if not o.name.startswith(".hoodie/")}
+    pacing.tick()
+    assert seen <= {o.name for o in store.list()}, "what it may read is there"
+    assert table.services().take_failures() == ()
+    assert Action.COMMIT in actions(table), "compacted"
+    written = [lowlevel.write_files(begun, one, batches) for one, batches in lowlevel.assign(begun, rows(9))]
+    lowlevel.commit(begun, written)
+    assert_same_multiset(table.read(), rows(9))
+
+
+# ----------------------------------------------------------------------------------------------------- what goes wrong
+
+
+def failing(store: ObjectStore, mode: FaultMode = FaultMode.BEFORE) -> tuple[Table, ByHand, list[bool]]:
+    """A table whose compactions fail at their base file while the switch is on."""
+    switch, pacing = [False], ByHand()
+    fault = lambda e: fail_at(e.number, mode, crash=False)(e) if switch[0] and e.name.endswith(".parquet") else None  # noqa: E731
+    return over(FaultStore(store, fault), pacing), pacing, switch
+
+
+def test_the_next_commit_tells_what_failed() -> None:
+    store = make()
+    table, pacing, switch = failing(store)
+    for v in range(3):
+        table.upsert(rows(v))
+    switch[0] = True
+    pacing.tick()
+    switch[0] = False
+    told = table.upsert(rows(3))
+    assert len(told.warnings) == 1
+    assert "compaction after the commit failed" in told.warnings[0]
+    later = over(store, clock=Later())
+    later.services().wake()
+    later.services().close()
+    assert_same_multiset(table.read(), rows(3))
+    assert not table.access.load().timeline.pending, "it was taken up again"
+
+
+def fails_in_the_block(services: BackgroundServices) -> None:
+    with services:
+        services.wake()
+        _ = 1 // 0
+
+
+def test_the_end_tells_what_no_commit_has_told(caplog: pytest.LogCaptureFixture) -> None:
+    table, pacing, switch = failing(make())
+    services = table.services()
+    for v in range(3):
+        table.upsert(rows(v))
+    switch[0] = True
+    with pytest.raises(ServicesFailed, match="compaction after the commit failed"):
+        services.close()
+    assert "compaction after the commit failed" in caplog.text
+    assert_same_multiset(table.read(), rows(2))
+    with pytest.raises(ZeroDivisionError) as raised:
+        fails_in_the_block(services := table.services())
+    assert "compaction after the commit failed" in raised.value.__notes__[0]
+    assert not pacing.rounds
+    with pytest.raises(StateError, match="closed"):
+        services.wake()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), KeyboardInterrupt("a signal")])
+def test_a_defect_is_told_too(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def breaks(*_: object) -> tuple[str, ...]:
+        raise error
+
+    monkeypatch.setattr(background, "run_waiting_services", breaks)
+    pacing = ByHand()
+    table = over(make(), pacing)
+    table.upsert(rows(0))
+    pacing.tick()
+    (told,) = table.upsert(rows(1)).warnings
+    assert f"{type(error).__name__}: {error}" in told
+
+
+def test_settings_that_could_lose_rows_are_refused() -> None:
+    table = Table(TableAccess(make(), {"hoodie.clean.failed.writes.policy": "eager"}))
+    with pytest.raises(InvalidInputError, match="eager"), table.services():
+        table.upsert(rows(1))
+    assert table.upsert(rows(1)).num_inserts == 2, "afterwards services run in the calls again"
+
+
+def test_closing_waits_for_what_is_at_work() -> None:
+    store = make()
+    counted = FaultStore(store, no_faults)
+    for v in range(3):
+        over(counted).upsert(rows(v))
+    frozen = FreezeStore(store, at=1)
+    services = BackgroundServices(TableAccess(frozen, OFTEN))
+    services.wake()
+    assert frozen.wait_until_frozen()
+    closing = threading.Thread(target=services.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    frozen.release()
+    closing.join(60)
+    assert not closing.is_alive()
+    assert not over(store).access.load().timeline.pending
+
+
+# --------------------------------------------------------------------------------------------------------------- dying
+
+
+@pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER])
+@pytest.mark.parametrize("version", [6, 8])
+def test_dying_at_every_effect_of_the_thread(version: int, mode: FaultMode) -> None:
+    """Of the services alone; every effect of writes and of compactions has tests of its own."""
+
+    def prepared() -> MemoryStore:
+        store = make(version)
+        pacing = ByHand()
+        table = over(store, pacing)
+        for v in range(4):
+            table.upsert(rows(v))
+            if v == 1:
+                pacing.tick()
+        pending = {i.action for i in over(store).access.load().timeline.pending}
+        assert pending == {Action.COMPACTION, Action.CLEAN}
+        return store
+
+    counted = FaultStore(prepared(), no_faults)
+    services = BackgroundServices(TableAccess(counted, OFTEN, pacing=ByHand()))
+    services.wake()
+    services.close()
+    assert len(counted.effects) > 10
+    for n in range(1, len(counted.effects) + 1):
+        store = prepared()
+        pacing = ByHand()
+        dying = BackgroundServices(TableAccess(FaultStore(store, fail_at(n, mode)), OFTEN, pacing=pacing))
+        dying.wake()
+        pacing.tick()
+        (told,) = dying.take_failures()
+        assert SimulatedCrash.__name__ in told, f"effect {n}"
+        assert_same_multiset(over(store).read(), rows(3), what=f"effect {n}")
+        later = over(store, clock=Later())
+        later.upsert(rows(9, "z"))
+        later.services().close()
+        assert_same_multiset(later.read(), pa.concat_tables([rows(3), rows(9, "z")]), what=f"effect {n}")
+        assert not later.access.load().timeline.pending, f"effect {n}"
+
+
+PROGRAM = """
+import os, sys
+import pyarrow as pa
+import lakefmt
+table = lakefmt.open_table(sys.argv[1], options={"lakefmt.write.services.background": True,
+    "hoodie.compact.inline.max.delta.commits": 1, "hoodie.clean.automatic": True, "hoodie.clean.commits.retained": 1})
+for v in range(6):
+    table.upsert(pa.table({"id": ["a", "b"], "v": [v, v]}))
+    print(v, flush=True)
+if sys.argv[2] == "killed":
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("ending", ["ended", "killed"])
+def test_a_process_may_end_without_closing(tmp_path: Path, ending: str) -> None:
+    root = str(tmp_path / "t")
+    lakefmt.create_table(root, schema=SCHEMA, record_key="id", table_type="mor")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, root, ending], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(v) for v in range(6)]
+    table = lakefmt.open_table(root, options=OFTEN)
+    assert_same_multiset(table.read(), rows(5))
+    table.upsert(rows(7, "a"))
+    table.services().close()
+    assert_same_multiset(table.read(), pa.concat_tables([rows(7, "a"), rows(5, "b")]))
+    assert not table.access.load().timeline.pending
