@@ -456,7 +456,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             return repair_table(self.access, plan, check_table, accept_loss=accept_loss)
 
     def upgrade(self, to: int, *, dry_run: bool = False) -> UpgradePlan:
-        """Turn the table into a newer version; nothing but this call ever does.
+        """Turn the table into a newer version; nothing but this call ever does. Logs are compacted first.
 
         Args:
             to: 8 or 9.

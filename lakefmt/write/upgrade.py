@@ -1,9 +1,10 @@
-"""``table.upgrade``: a copy-on-write table becomes one of a newer version (spec 1.2, 1.10).
+"""``table.upgrade``: a table becomes one of a newer version (spec 1.2, 1.10).
 
 :func:`upgrade_table` carries out a plan of :mod:`lakefmt.write.upgrade_plan` under the table lock. The order of the
 effects is the safety:
 
-1. the metadata table goes (on request), dead writes are rolled back: both are what any write does;
+1. the metadata table goes (on request), dead writes are rolled back: both are what any write does; a merge-on-read table
+   is compacted, because logs of version 6 tell less than those of later ones;
 2. the timeline is written a second time in the new layout, where readers of the old version do not look, and so are the
    archived instants;
 3. the properties are switched: the one moment at which the table is of the new version;
@@ -21,8 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from lakefmt.compaction.compact_run import run_compaction
 from lakefmt.errors import CorruptFile, InvalidInputError, StateError, StorageError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import TableServices, drop_metadata_table, open_services
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig
@@ -43,8 +45,8 @@ from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.properties_store import recover_properties, update_properties
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.view import Timeline, build_timeline
-from lakefmt.values import InstantTime, TableVersion
-from lakefmt.write.conversation import undo_dead_writes
+from lakefmt.values import InstantTime, TableType, TableVersion
+from lakefmt.write.conversation import open_for_writing, undo_dead_writes
 from lakefmt.write.upgrade_plan import (
     NEW_HISTORY,
     NEW_TIMELINE,
@@ -58,15 +60,23 @@ from lakefmt.write.upgrade_plan import (
 __all__ = ["upgrade_table"]
 
 _METADATA_TABLE = ".hoodie/metadata"
+_EVERYTHING = {"hoodie.compaction.strategy": "UnBoundedCompactionStrategy"}
 
 
-def upgrade_table(access: TableAccess, to: int | str | TableVersion, *, dry_run: bool = False) -> UpgradePlan:
+def upgrade_table(
+    access: TableAccess,
+    to: int | str | TableVersion,
+    *,
+    dry_run: bool = False,
+    compact: bool = True,
+) -> UpgradePlan:
     """Make a table one of a newer version; see ``Table.upgrade``.
 
     Args:
         access: the table. Its option ``hoodie.metadata.enable=false`` lets a metadata table be dropped.
         to: the version wanted: 8 or 9.
         dry_run: return the plan and touch nothing.
+        compact: merge every log into base files first; False refuses a table that has logs.
 
     Returns:
         What was done, or what would be done.
@@ -77,7 +87,7 @@ def upgrade_table(access: TableAccess, to: int | str | TableVersion, *, dry_run:
         MetadataTablePresent: the table advertises a metadata table and nobody asked to drop it.
         UnsupportedFeature: lakefmt does not write such tables, or cannot carry something over.
         WriterActive: a pending instant's writer may be alive.
-        StateError: something is pending that cannot be rolled back.
+        StateError: something is pending that cannot be rolled back, or there are logs after the compaction.
         CorruptFile: a body or the archive cannot be read.
         LockUnavailable: the table lock could not be had in time.
     """
@@ -86,12 +96,28 @@ def upgrade_table(access: TableAccess, to: int | str | TableVersion, *, dry_run:
     archive = LogArchive(access.store, access.load_config().history_directory)
     if dry_run:
         return _look(services, target, archive)
+    first = _compacted(services, target, archive, compact=compact)
     with services.lock.hold() as lease:
         recover_properties(access.store, durable=services.durable)
         plan = _look(services, target, archive)
         if plan.source is not target:
             plan = _prepare(services, plan, archive)
         _carry_out(services, plan, archive, lease)
+    return plan if first is None else replace(plan, pending=first.pending, logs=first.logs)
+
+
+def _compacted(
+    services: TableServices, target: TableVersion, archive: LogArchive, *, compact: bool
+) -> UpgradePlan | None:
+    """Have the logs of a merge-on-read table compacted; return what was to be done before, None: nothing of that kind."""
+    plan = _look(services, target, archive)
+    waiting = any(instant.action is Action.COMPACTION for instant in plan.pending)
+    if plan.source is target or not compact or not (plan.logs or waiting):
+        return None
+    with services.lock.hold():
+        # What is rolled back may leave a log, and beside a pending write of version 6 nothing is compacted.
+        undo_dead_writes(services, open_for_writing(services))
+    run_compaction(services.access, _EVERYTHING)
     return plan
 
 
@@ -129,7 +155,14 @@ def _scene(services: TableServices, config: TableConfig, timeline: Timeline, arc
         archived=tuple(entry.instant for entry in archived),
         has_metadata_table=_METADATA_TABLE in store.list_directories(OLD_TIMELINE),
         has_schema_history=any(".schemacommit" in o.name for o in store.list(".hoodie/.schema")),
+        logs=_count_logs(services, TableState(config, timeline)),
     )
+
+
+def _count_logs(services: TableServices, state: TableState) -> int:
+    if state.config.table_type is not TableType.MERGE_ON_READ:
+        return 0
+    return sum(len(piece.logs) for piece in services.access.slices(state))
 
 
 def _instant_time(config: TableConfig, moment: datetime) -> InstantTime:
@@ -168,6 +201,8 @@ def _prepare(services: TableServices, plan: UpgradePlan, archive: LogArchive) ->
         raise StateError(
             f"{final.pending[0]} is pending and is not rolled back: finish it with the engine that made it"
         )
+    if final.logs:
+        raise StateError(f"{final.logs} log files are not compacted: compact the table, then upgrade it")
     return replace(final, pending=plan.pending, drops_metadata_table=plan.drops_metadata_table)
 
 

@@ -26,7 +26,7 @@ from lakefmt.timeline.instant import (
     parse_instant_time,
 )
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import InstantTime, MergeMode, TableType, TableVersion
+from lakefmt.values import InstantTime, MergeMode, TableVersion
 
 __all__ = [
     "NEW_HISTORY",
@@ -66,6 +66,7 @@ class UpgradeScene:
         archived: the completed instants in the old layout's archive, by requested time.
         has_metadata_table: whether there is a metadata table, advertised or not.
         has_schema_history: whether there are files of schema-on-read evolution.
+        logs: how many log files the newest snapshot is merged from.
     """
 
     now: InstantTime
@@ -76,6 +77,7 @@ class UpgradeScene:
     archived: tuple[Instant, ...] = ()
     has_metadata_table: bool = False
     has_schema_history: bool = False
+    logs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class UpgradePlan:
         source: the version before.
         target: the version after.
         pending: instants that have to be rolled back first; that is refused while their writers live.
+        logs: log files that have to be compacted first.
         drops_metadata_table: whether a metadata table is removed.
         stale: files that an upgrade which did not finish has left, removed first.
         moves: the timeline files that are written again.
@@ -110,6 +113,7 @@ class UpgradePlan:
     source: TableVersion
     target: TableVersion
     pending: tuple[Instant, ...] = ()
+    logs: int = 0
     drops_metadata_table: bool = False
     stale: tuple[str, ...] = ()
     moves: tuple[TimelineMove, ...] = ()
@@ -127,7 +131,9 @@ class UpgradePlan:
             return f"the table is of version {self.target.value} already: nothing to do"
         lines = [f"upgrade from version {self.source.value} to {self.target.value}:"]
         lines += ["  remove the metadata table"] if self.drops_metadata_table else []
-        lines += [f"  roll back {instant}" for instant in self.pending]
+        for instant in self.pending:
+            lines.append(f"  {'carry out' if instant.action is Action.COMPACTION else 'roll back'} {instant}")
+        lines += [f"  compact {self.logs} log files"] if self.logs else []
         lines += [f"  remove {name}, left by an upgrade that did not finish" for name in self.stale]
         lines += [f"  write {move.target} from {move.source}" for move in self.moves]
         for part in self.history:
@@ -194,6 +200,7 @@ def plan_upgrade(
         config.version,
         target,
         pending=timeline.pending,
+        logs=scene.logs,
         drops_metadata_table=scene.has_metadata_table or bool(config.metadata_partitions),
         stale=tuple(sorted(name for name in scene.new_timeline if name not in wanted)),
         moves=moves,
@@ -210,8 +217,6 @@ def _newest_first(names: Iterable[str]) -> tuple[str, ...]:
 
 def _check_upgradable(config: TableConfig, target: TableVersion, scene: UpgradeScene, drop_metadata: bool) -> None:
     check_writable(replace(config, metadata_partitions=()) if drop_metadata else config)
-    if config.table_type is not TableType.COPY_ON_WRITE:
-        raise UnsupportedFeature("only copy-on-write tables are upgraded: a merge-on-read one is compacted by Spark")
     payload = config.properties.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
     if payload not in _SPEAKING_PAYLOADS:
         raise UnsupportedFeature(f"the table names the payload class {payload}: upgrade it with Spark")

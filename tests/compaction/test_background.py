@@ -74,7 +74,9 @@ def over(store: ObjectStore, pacing: SystemPacing | None = None, **access: Any) 
 
 def actions(table: Table) -> set[Action]:
     state = table.access.load()
-    return {i.action for i in table.access.with_history(state).timeline.completed}
+    timeline = table.access.with_history(state).timeline
+    archived = {Action.COMMIT if i.action is Action.COMPACTION else i.action for i in timeline.archived}
+    return {i.action for i in timeline.completed} | archived
 
 
 @pytest.mark.parametrize(("version", "table_type"), [(6, "mor"), (8, "mor"), (9, "mor"), (8, "cow")])

@@ -271,8 +271,6 @@ def planned(old, target: int = 9, scene: UpgradeScene = EMPTY, **how: bool):
 def test_what_cannot_be_carried_over_is_refused_in_the_plan():
     with pytest.raises(InvalidInputError, match="cannot go back"):
         planned(config(9), 8)
-    with pytest.raises(UnsupportedFeature, match="merge-on-read"):
-        planned(config(6, hoodie__table__type="MERGE_ON_READ"))
     with pytest.raises(UnsupportedFeature, match="PartialUpdateAvroPayload"):
         planned(config(6, hoodie__compaction__payload__class="org.apache.hudi.common.model.PartialUpdateAvroPayload"))
     with pytest.raises(UnsupportedFeature, match="payload class"):
