@@ -11,12 +11,12 @@ Nothing that a reader can reach is removed: what cannot be read is followed by a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from lakefmt.config import resolve_settings
-from lakefmt.errors import CorruptFile, LakefmtError, StorageError
+from lakefmt.errors import CorruptFile, LakefmtError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.access import NOTES, TableAccess
 from lakefmt.filegroups.damage import (
     LOST_KEY,
@@ -196,7 +196,19 @@ class _Runner:
                 return [Outcome(steps[0], "failed", str(error))]
         return [self.run(step) for step in steps]
 
+    def _check_no_logs(self, groups: Iterable[tuple[PartitionPath, FileId]]) -> None:
+        """Raise when a file group that would get a new base file, or be hidden, has logs: their rows would go with it."""
+        wanted = set(groups)
+        pieces = self._access.slices(self._access.load(), sorted({partition for partition, _ in wanted}))
+        for piece in pieces:
+            if piece.logs and (piece.partition, piece.file_id) in wanted:
+                raise UnsupportedFeature(
+                    f"the rows of {piece.paths[0]} are merged with {len(piece.logs)} log files: compact the table, and "
+                    "check it again"
+                )
+
     def _commit_rewrites(self, steps: Sequence[RewriteFile]) -> tuple[str, str]:
+        self._check_no_logs((step.source.partition, step.source.file_id) for step in steps)
         lost = sorted({name for step in steps for name in step.gives_up})
         said = {REPAIR_KEY: f"{len(steps)} file groups rewritten"}
         session = self._begin(WriteOperation.UPSERT, said, lost)
@@ -211,6 +223,7 @@ class _Runner:
         return "done", ""
 
     def _accept_loss(self, step: AcceptLoss) -> tuple[str, str]:
+        self._check_no_logs(step.hides)
         hidden: dict[PartitionPath, tuple[FileId, ...]] = {}
         for partition, file_id in step.hides:
             hidden[partition] = (*hidden.get(partition, ()), file_id)
