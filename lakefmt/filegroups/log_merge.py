@@ -19,6 +19,7 @@ from lakefmt.filegroups.merge import Incoming, merge_into_base
 from lakefmt.filegroups.merge_batch import combine_rows, order_ranks
 from lakefmt.filegroups.merge_custom import fold_rows
 from lakefmt.filegroups.merge_values import has_order, ordering_columns, to_mask
+from lakefmt.schema import cast_rows
 from lakefmt.values import IS_DELETED, RECORD_KEY
 from lakefmt.values_merge import MergeRule
 from lakefmt.values_mergers import CustomMerge
@@ -144,7 +145,7 @@ def _merge_called(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array, cu
     stored = np.full(len(keys), -1, np.int64)
     stored[found.drop_null().to_numpy()] = np.flatnonzero(to_mask(pc.is_valid(found)))
     here = np.flatnonzero(stored >= 0)
-    first = base.take(pa.array(stored[here])).cast(logs.table.schema)
+    first = cast_rows(base.take(pa.array(stored[here])), logs.table.schema)
     chain = pa.concat_tables([first, logs.table.select(base.column_names)])
     deletes = np.concatenate([np.zeros(len(here), dtype=bool), logs.deletes])
     folded = fold_rows(custom, chain, np.concatenate([here, codes]), deletes)
@@ -162,7 +163,7 @@ def _merge_partial(base: pa.Table, logs: LogRows, codes: Rows, rule: MergeRule) 
     stored = np.flatnonzero(to_mask(pc.is_valid(found)))
     here = base.take(pa.array(stored))
     numbers = pc.index_in(keys, value_set=distinct).to_numpy().astype(np.int64)
-    chain = pa.concat_tables([here.cast(logs.table.schema), logs.table.select(base.column_names)])
+    chain = pa.concat_tables([cast_rows(here, logs.table.schema), logs.table.select(base.column_names)])
     group = np.concatenate([found.drop_null().to_numpy().astype(np.int64), numbers])
     deletes = np.concatenate([np.zeros(len(stored), dtype=bool), logs.deletes])
     brings = np.concatenate([np.full(len(stored), -1, np.int64), logs.brings])

@@ -25,6 +25,7 @@ from lakefmt.filegroups.merge_values import (
     refuse_nulls,
     to_mask,
 )
+from lakefmt.schema import cast_rows
 from lakefmt.values import META_COLUMNS, RECORD_KEY, MergeMode
 from lakefmt.values_merge import MergeRule, Partial
 from lakefmt.values_mergers import CustomMerge
@@ -177,7 +178,7 @@ def merge_into_base(
         keep[removed] = False
         table = table.filter(pa.array(keep))
     if len(fresh):
-        table = pa.concat_tables([table, inserts.select(table.column_names).cast(table.schema)])
+        table = pa.concat_tables([table, cast_rows(inserts.select(table.column_names), table.schema)])
     return Merged(
         table=table,
         inserted=len(fresh),

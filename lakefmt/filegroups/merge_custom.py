@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakefmt.errors import MergerFailed
 from lakefmt.filegroups.merge_values import Mask, Rows
+from lakefmt.schema import cast_rows
 from lakefmt.values import META_COLUMNS
 from lakefmt.values_mergers import CustomMerge
 
@@ -84,7 +85,7 @@ def _checked(custom: CustomMerge, rows: Any, given: pa.Table) -> pa.Table:
     empty = [f.name for f in given.schema if not f.nullable and rows.column(f.name).null_count]
     if empty:
         raise MergerFailed(f"merger {custom.name} returned nulls in {', '.join(empty)}, which take none")
-    return rows.cast(given.schema)
+    return cast_rows(rows, given.schema)
 
 
 def _types(schema: pa.Schema) -> str:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile, StorageError
 from lakefmt.formats.bloom import BloomFilter, decode_bloom_filter
+from lakefmt.schema import fill_unseen
 from lakefmt.values import COMMIT_SEQNO, RECORD_KEY
 
 __all__ = [
@@ -86,7 +87,7 @@ class BaseFileWriter:
             StorageError: the file could not take them (disk full …).
         """
         try:
-            self._open(table).write_table(table, row_group_size=row_group_rows)
+            self._open(table).write_table(fill_unseen(table), row_group_size=row_group_rows)
         except OSError as error:
             raise StorageError(f"writing a base file failed: {error}") from error
         self.num_rows += table.num_rows

@@ -26,7 +26,7 @@ from lakefmt.filegroups.unstored import dropped_values
 from lakefmt.formats.parquet import check_row_counts
 from lakefmt.keys import KeySpec, partition_guarantee
 from lakefmt.read.filters import Filter, parse_filter
-from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.schema import cast_rows, reconcile, with_meta_columns
 from lakefmt.table_config import TableConfig
 from lakefmt.values import META_COLUMNS, PartitionPath
 
@@ -126,7 +126,7 @@ def scan_table(access: TableAccess, config: TableConfig, files: Sequence[BaseFil
             with _reading_many(access, files):
                 parts.append(group.to_table(columns=list(query.columns), filter=query.expression))
     schema = query.result_schema
-    return pa.concat_tables([part.cast(schema) for part in parts]) if parts else schema.empty_table()
+    return pa.concat_tables([cast_rows(part, schema) for part in parts]) if parts else schema.empty_table()
 
 
 @contextmanager

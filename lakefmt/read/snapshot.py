@@ -18,6 +18,7 @@ from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
 from lakefmt.read.merged import merged_tables
 from lakefmt.read.pinning import pinned_slices, reach_back
 from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, prune_partitions, scan_batches, scan_table
+from lakefmt.schema import cast_rows
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.instant import Action, State, format_instant_time
@@ -95,7 +96,7 @@ class Snapshot:
         if not logged:
             return plain
         merged = merged_tables(self.access, self._known, logged, plan)
-        return pa.concat_tables([plain, *(part.cast(plan.result_schema) for part in merged)])
+        return pa.concat_tables([plain, *(cast_rows(part, plan.result_schema) for part in merged)])
 
     def scan(
         self,
@@ -114,7 +115,7 @@ class Snapshot:
             for batch in scan_batches(self.access, self.state.config, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
             for part in merged_tables(self.access, self._known, logged, plan):
-                yield from part.cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+                yield from cast_rows(part, schema).to_batches(max_chunksize=BATCH_ROWS)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -190,7 +191,7 @@ def _merged_increment(
     plain = [piece.base for piece in slices if not piece.logs and piece.base is not None]
     merged = merged_tables(access, then, [piece for piece in slices if piece.logs], query)
     rows = scan_table(access, state.config, plain, query)
-    return pa.concat_tables([rows, *(part.cast(rows.schema) for part in merged)])
+    return pa.concat_tables([rows, *(cast_rows(part, rows.schema) for part in merged)])
 
 
 def reaching(access: TableAccess, state: TableState, start: str) -> TableState:
