@@ -289,10 +289,6 @@ def cdc_mode(properties: Mapping[str, str]) -> CdcMode | None:
 
 
 def _check_unstored(config: TableConfig) -> None:
-    if config.table_type is TableType.MERGE_ON_READ and config.drop_partition_columns:
-        raise UnsupportedFeature("merge-on-read tables that drop partition columns from their files are not written")
-    if config.table_type is TableType.MERGE_ON_READ and not config.populate_meta_fields:
-        raise UnsupportedFeature("merge-on-read tables with hoodie.populate.meta.fields=false are not written")
     if not config.populate_meta_fields and not config.record_key_fields:
         raise UnsupportedFeature(
             "hoodie.populate.meta.fields=false needs a record key: generated keys are stored in a meta column only"

@@ -22,8 +22,9 @@ from lakefmt.filegroups.log_rows import LogRows, read_log_rows
 from lakefmt.filegroups.merge_values import to_mask
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.unstored import Unstored, unstored_of
 from lakefmt.formats.names import base_file_name
-from lakefmt.schema import arrow_to_avro, avro_to_arrow, reconcile, without_meta_columns
+from lakefmt.schema import arrow_to_avro, avro_to_arrow, reconcile, with_meta_columns, without_meta_columns
 from lakefmt.table_config import cdc_mode, merge_rule
 from lakefmt.timeline.markers import announce
 from lakefmt.values import COMMIT_SEQNO, FILE_NAME, RECORD_KEY, InstantTime, PartitionPath, WriteStat
@@ -72,21 +73,27 @@ class SliceMerge:
         token = f"{number}-{self.attempt}-0"
         name = base_file_name(operation.file_id, token, self.time)
         path = join_path(operation.partition, name)
-        reader = BaseFileReader(self.access.store)
+        unstored = self._unstored()
+        reader = BaseFileReader(self.access.store, unstored)
         base, logs, rows = self._merged(reader, piece)
         counts = count_changes(base, logs, rows)
         told = self._log_changes(operation, token, base, rows)
         announce(self.access.store, self.time, path, "CREATE" if piece.base is None else "MERGE")
-        bloom = None
-        if piece.base is not None:
+        bloom, keyed = None, unstored is None or not unstored.makes_keys
+        if piece.base is not None and keyed:
             bloom = grown_filter(reader.bloom_filter(piece.base), rows.num_rows, _new_keys(base, logs, counts[0]))
         rows = named_rows(rows, name)
-        size = write_base_file(self.access.store, path, rows, self.schema_text, self.settings, bloom=bloom)
+        if unstored is not None:
+            rows = unstored.stored(rows, operation.partition, avro_to_arrow(self.schema_text))
+        size = write_base_file(self.access.store, path, rows, self.schema_text, self.settings, bloom=bloom, keyed=keyed)
         if self.verify:
             written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
             self._verify(piece, written)
         made = _stat(piece, path, rows.num_rows, size, logs, counts)
         return made if told is None else replace(made, extra={**made.extra, "cdcStats": told})
+
+    def _unstored(self) -> Unstored | None:
+        return unstored_of(self.state.config, self.access.schema(self.state))
 
     def _log_changes(
         self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table
@@ -110,7 +117,9 @@ class SliceMerge:
 
     def _merged(self, reader: BaseFileReader, piece: FileSlice) -> tuple[pa.Table, LogRows, pa.Table]:
         """Return the base file's rows, the logs' rows, and what they make together."""
-        schema, rule = avro_to_arrow(self.schema_text), merge_rule(self.state.config)
+        schema, rule, unstored = avro_to_arrow(self.schema_text), merge_rule(self.state.config), self._unstored()
+        if unstored is not None:
+            schema = with_meta_columns(unstored.schema)
         base = schema.empty_table()
         if piece.base is not None:
             base = reconcile(reader.rows(piece.base, schema.names), schema)
@@ -124,12 +133,14 @@ class SliceMerge:
             is_committed=lambda time: timeline.is_committed(InstantTime(time)),
             bound=self.time,
             positions=True,
+            unstored=unstored,
         )
         return base, logs, merge_logs(base, logs, rule)
 
     def _verify(self, piece: FileSlice, written: BaseFile) -> None:
-        _, _, before = self._merged(BaseFileReader(self.access.store), piece)
-        after = BaseFileReader(self.access.store).rows(written)
+        reader = BaseFileReader(self.access.store, self._unstored())
+        _, _, before = self._merged(reader, piece)
+        after = reader.rows(written)
         if not same_rows(before, reconcile(after, before.schema), ignoring=FILE_NAME):
             raise InternalError(
                 f"{written.path} does not hold the rows of its slice ({before.num_rows:,} before, {after.num_rows:,} "
@@ -174,7 +185,8 @@ def count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, i
         for table in (base, rows)
     )
     stayed = to_mask(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY).combine_chunks()))
-    same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=before.column(COMMIT_SEQNO).combine_chunks()))
+    numbers = before.column(COMMIT_SEQNO).combine_chunks().drop_null()  # without meta columns every row counts as new
+    same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=numbers))
     kept = to_mask(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY).combine_chunks()))
     return int((~stayed).sum()), int((stayed & ~same).sum()), int((~kept).sum())
 

@@ -107,9 +107,11 @@ def check_table(config: TableConfig) -> None:
             f"the table advertises a metadata table ({', '.join(config.metadata_partitions)}); files written past it "
             "would be invisible to Spark. Write with options={'hoodie.metadata.enable': 'false'} to drop it first"
         )
-    if not config.populate_meta_fields or config.drop_partition_columns:
-        raise UnsupportedFeature("tables without meta fields or partition columns in their files are not compacted")
-    cdc_mode(config.properties)
+    if cdc_mode(config.properties) is not None and (config.drop_partition_columns or not config.populate_meta_fields):
+        raise UnsupportedFeature(
+            "hoodie.table.cdc.enabled=true: changes are not written for tables without meta columns or with dropped "
+            "partition columns, and a compaction would lose them"
+        )
     merge_rule(config)
 
 

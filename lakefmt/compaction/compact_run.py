@@ -47,6 +47,7 @@ from lakefmt.errors import (
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.cdc_files import cdc_paths, list_change_files
 from lakefmt.filegroups.services import TableServices, open_services, request_service
+from lakefmt.filegroups.unstored import stored_schema
 from lakefmt.schema import arrow_to_avro
 from lakefmt.table_config import TableConfig, cdc_mode
 from lakefmt.timeline.bodies import BodyKind, encode_body
@@ -278,7 +279,7 @@ def _carry_out(
             state,
             services.settings,
             time,
-            arrow_to_avro(schema, state.config.name, with_meta=True),
+            arrow_to_avro(stored_schema(state.config, schema), state.config.name, with_meta=True),
             attempt=int(services.owner.replace("-", "")[:7], 16),
             verify=verify,
         )

@@ -24,7 +24,14 @@ from lakefmt.compaction.log_compact_plan import (
     is_log_compaction_due,
     plan_log_compaction,
 )
-from lakefmt.errors import CommitConflict, InstantNotPending, LakefmtError, StorageError, WriterActive
+from lakefmt.errors import (
+    CommitConflict,
+    InstantNotPending,
+    LakefmtError,
+    StorageError,
+    UnsupportedFeature,
+    WriterActive,
+)
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.log_fold import check_foldable
 from lakefmt.filegroups.log_rows import select_log_blocks
@@ -135,6 +142,10 @@ def _load(services: TableServices) -> TableState:
 
 def _plan(services: TableServices, state: TableState, *, force: bool) -> CompactionPlan:
     check_foldable(merge_rule(state.config))
+    if not state.config.populate_meta_fields or state.config.drop_partition_columns:
+        raise UnsupportedFeature(
+            "logs of tables without meta columns or with dropped partition columns are not folded; compact the table instead"
+        )
     threshold = services.settings.integer("hoodie.log.compaction.blocks.threshold")
     due = is_log_compaction_due(state.timeline, threshold)
     if not (due or force):

@@ -37,6 +37,7 @@ def write_base_file(
     *,
     bloom: BloomFilter | None = None,
     footers: Mapping[str, str] | None = None,
+    keyed: bool = True,
 ) -> int:
     """Write a base file; return its bytes. Nothing is visible before it is whole.
 
@@ -48,18 +49,20 @@ def write_base_file(
         settings: codec, filter and durability.
         bloom: a filter that has all the keys; None: one is made.
         footers: further footer entries.
+        keyed: the rows hold their keys; False: the footers say nothing of them (spec 4.5).
 
     Raises:
         StateError: another file has that name.
         StorageError: the store failed, or does not say whether the file is there.
     """
     keys = rows.column(RECORD_KEY)
-    if not settings.flag("hoodie.parquet.bloom.filter.enabled"):
+    if not keyed or not settings.flag("hoodie.parquet.bloom.filter.enabled"):
         bloom = None
     elif bloom is None:
         bloom = new_filter(settings, len(keys))
         bloom.add(keys)
-    entries = {**key_footers(KeySummary(*key_range(keys), bloom), avro_schema), **(footers or {})}
+    low, high = key_range(keys) if keyed else (None, None)
+    entries = {**key_footers(KeySummary(low, high, bloom), avro_schema), **(footers or {})}
     with ExitStack() as stack:
         durable = settings.text("lakefmt.durability") == "fsync"
         sink = stack.enter_context(store.create(path, durable=durable))

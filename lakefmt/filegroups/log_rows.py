@@ -19,6 +19,7 @@ from lakefmt.filegroups.log_select import PlacedBlock, select_blocks
 from lakefmt.filegroups.merge_values import marked_deletes
 from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.reader import reading
+from lakefmt.filegroups.unstored import Unstored
 from lakefmt.formats.log_blocks import BlockKind, ReadAt, scan_blocks
 from lakefmt.formats.log_data import block_positions, decode_avro_content, decode_parquet_content
 from lakefmt.formats.log_deletes import DeleteRecords, decode_delete_content
@@ -78,6 +79,7 @@ def read_log_rows(
     is_committed: Callable[[str], bool],
     bound: str | None = None,
     positions: bool = False,
+    unstored: Unstored | None = None,
 ) -> LogRows:
     """Return the rows of a slice's logs.
 
@@ -90,6 +92,7 @@ def read_log_rows(
         is_committed: tells whether blocks of an instant count (version 6).
         bound: blocks of later instants do not count; None: all do.
         positions: also say which rows of the base file they meet, if the blocks do; for merging with the whole of it.
+        unstored: what rows have and log blocks do not; rows get it back.
 
     Raises:
         SnapshotExpired: a log file is gone.
@@ -103,7 +106,7 @@ def read_log_rows(
             placed.append(PlacedBlock(log, whole.block))
             contents[(log.path, whole.block.start)] = whole.content
     chosen = select_blocks(placed, layout=layout, is_committed=is_committed, bound=bound)
-    parts = [_decode(p, contents[(p.file.path, p.block.start)], schema, rule) for p in chosen]
+    parts = [_decode(p, contents[(p.file.path, p.block.start)], schema, rule, unstored) for p in chosen]
     return replace(
         _joined(parts, schema),
         instants=tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen)),
@@ -158,7 +161,9 @@ def _blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:
     return (found for found in reader.finish() if isinstance(found, WholeBlock))
 
 
-def _decode(placed: PlacedBlock, content: bytes | memoryview, schema: pa.Schema, rule: MergeRule) -> LogRows:
+def _decode(
+    placed: PlacedBlock, content: bytes | memoryview, schema: pa.Schema, rule: MergeRule, unstored: Unstored | None
+) -> LogRows:
     what, block = placed.file.path, placed.block
     if block.kind is BlockKind.DELETE:
         return _delete_rows(decode_delete_content(content, what=what), schema, rule)
@@ -167,15 +172,18 @@ def _decode(placed: PlacedBlock, content: bytes | memoryview, schema: pa.Schema,
     if block.schema is None:
         raise CorruptFile(f"{what}: the block at byte {block.start:,} has no schema")
     stored = set(avro_to_arrow(block.schema).names)
-    wanted = [name for name in schema.names if name in stored]
+    needed = schema.names if unstored is None else unstored.needed(schema.names) or ()
+    wanted = [name for name in needed if name in stored]
     if block.kind is BlockKind.PARQUET_DATA:
         rows = _parquet_rows(content, wanted, what)
     else:
         rows = decode_avro_content(content, block.schema, wanted, what=what)
+    if unstored is not None:
+        rows = unstored.complete(rows, placed.file.partition, schema.names)
     if RECORD_KEY not in rows.column_names:
         raise CorruptFile(f"{what}: the rows of the block at byte {block.start:,} have no record keys")
     table = reconcile(rows, _nullable(schema))
-    names = frozenset(wanted) if block.is_partial else None
+    names = frozenset(rows.column_names) if block.is_partial else None
     deletes = marked_deletes(table, rule)
     return _plain(table, deletes, np.zeros(table.num_rows, dtype=bool), names)
 

@@ -109,9 +109,10 @@ class Unstored:
         """Return rows as they were read with what their file does not hold; `columns` None stands for all."""
         if self.drops_partitions:
             for name, value in dropped_values(self.spec, partition, self.schema).items():
-                if name not in rows.column_names:
-                    field = self.schema.field(name).with_nullable(True)
-                    rows = rows.append_column(field, pa.repeat(value, rows.num_rows))
+                # Some files of Hudi's have the column, and nulls in rows that came from files without it: the path counts.
+                field, at = self.schema.field(name).with_nullable(True), rows.schema.get_field_index(name)
+                made = pa.repeat(value, rows.num_rows)
+                rows = rows.append_column(field, made) if at < 0 else rows.set_column(at, field, made)
         if self.makes_keys and (columns is None or RECORD_KEY in columns):
             keys = self.record_keys(rows)
             at = rows.schema.get_field_index(RECORD_KEY)
@@ -141,7 +142,7 @@ class Unstored:
         Raises:
             InvalidKey: a partition column holds what its path would not give back.
         """
-        if self.drops_partitions:
+        if self.drops_partitions and rows.num_rows:
             self._check_paths(rows, partition)
         columns = [
             pa.nulls(rows.num_rows, field.type)

@@ -13,11 +13,11 @@ from os import cpu_count
 
 import pyarrow as pa
 
-from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.log_merge import merge_logs
 from lakefmt.filegroups.log_rows import read_log_rows
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.unstored import unstored_of
 from lakefmt.read.filters import filter_columns
 from lakefmt.read.scan import Query
 from lakefmt.schema import reconcile
@@ -38,14 +38,10 @@ def merged_tables(
     Raises:
         SnapshotExpired: a file is gone.
         CorruptFile: a file or block is damaged.
-        UnsupportedFeature: the table's rule is not known, or its rows have no stored keys.
+        UnsupportedFeature: the table's rule is not known, or a row has no key.
     """
     if not slices:
         return
-    if not state.config.populate_meta_fields:
-        raise UnsupportedFeature("logs of a table with hoodie.populate.meta.fields=false have no keys to merge by")
-    if state.config.drop_partition_columns:
-        raise UnsupportedFeature("logs of a table that drops partition columns are not merged")
     rule = merge_rule(state.config)
     schema = pa.schema([query.schema.field(name) for name in needed_columns(query, rule)])
     threads = min(_MOST_THREADS, cpu_count() or 1, len(slices))
@@ -83,9 +79,10 @@ def _filtered(query: Query) -> set[str]:
 def _merged(
     access: TableAccess, state: TableState, piece: FileSlice, schema: pa.Schema, rule: MergeRule, query: Query
 ) -> pa.Table:
+    unstored = unstored_of(state.config, access.schema(state))
     base = schema.empty_table()
     if piece.base is not None:
-        base = reconcile(access.row_reader(state).rows(piece.base, schema.names), schema)
+        base = reconcile(access.reader.completing(unstored).rows(piece.base, schema.names), schema)
     logs = read_log_rows(
         access.store,
         piece,
@@ -95,8 +92,13 @@ def _merged(
         is_committed=lambda time: state.timeline.is_committed(InstantTime(time)),
         bound=state.timeline.bound,
         positions=True,
+        unstored=unstored,
     )
     rows = merge_logs(base, logs, rule)
     if query.expression is not None:
         rows = rows.filter(query.expression)
+    if unstored is not None and unstored.makes_keys and RECORD_KEY in query.columns:
+        # A key that was made to merge by is in no file: a read that merges nothing shows none either.
+        at = rows.schema.get_field_index(RECORD_KEY)
+        rows = rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, pa.string()))
     return rows.select(list(query.columns))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -124,7 +125,9 @@ def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) 
         raise InternalError(
             f"{assignment.path}: {assignment.num_rows} rows were assigned and {rows.num_rows} came; nothing is written"
         )
-    rule, schema = merge_rule(context.config), avro_to_arrow(context.file_schema_text)
+    rule, unstored = merge_rule(context.config), unstored_of(context.config, avro_to_arrow(context.schema_text))
+    stored = avro_to_arrow(context.file_schema_text)
+    schema = stored if unstored is None else with_meta_columns(unstored.schema)
     rows, positions = _by_position(rows)
     deletes = _deletes(context, rows)
     if rule.stored.required and has_order(rule.stored, rows.column_names):
@@ -136,7 +139,11 @@ def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) 
     # Version 6 knows no partial rows, a rule of the table's own neither: what they lack was brought from stored rows.
     whole = context.config.version.layout == 1 or rule.is_own
     brought = schema.names if whole else (*META_COLUMNS, *rows.column_names)
-    return split_deletes(complete, deletes, marked, rule, frozenset(brought), positions)
+    out = split_deletes(complete, deletes, marked, rule, frozenset(brought), positions)
+    if unstored is None:
+        return out
+    held = pa.schema([field for field in stored if field.name in out.data.column_names])
+    return replace(out, data=unstored.stored(out.data, assignment.partition, held))
 
 
 def _by_position(rows: pa.Table) -> tuple[pa.Table, I64 | None]:

@@ -102,7 +102,8 @@ class SliceReader(BaseFileReader):
     """
 
     def __init__(self, access: TableAccess, state: TableState, slices: Sequence[FileSlice]) -> None:
-        super().__init__(access.store, unstored_of(state.config, access.schema(state)))
+        self._made = unstored_of(state.config, access.schema(state))
+        super().__init__(access.store, self._made)
         self._access = access
         self._state = state
         self._by_base = {piece.base.path: piece for piece in slices if piece.base is not None}
@@ -141,6 +142,7 @@ class SliceReader(BaseFileReader):
             self.rule,
             layout=timeline.layout,
             is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+            unstored=self._made,
         )
         if keys is not None:
             logs = _of_keys(logs, keys)

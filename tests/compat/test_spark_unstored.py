@@ -18,9 +18,13 @@ pytestmark = pytest.mark.judge_spark
 #: Two kinds of keys, partitions of text and of numbers.
 TABLES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "no-meta": (NO_META, {}),
-    "no-meta-two-keys": (NO_META, {"record_key": ["id", "v"]}),
+    "no-meta-two-keys": (NO_META, {"record_key": ["id", "n"]}),
+    "no-meta-logs": (NO_META, {"table_type": "mor"}),
+    "no-meta-two-keys-logs": (NO_META, {"record_key": ["id", "n"], "table_type": "mor"}),
     "dropped": (DROPPED, {}),
+    "dropped-logs": (DROPPED, {"table_type": "mor"}),
     "dropped-two": (DROPPED, {"record_key": ["id", "v"], "partition_by": ["city", "n"]}),
+    "dropped-two-logs": (DROPPED, {"record_key": ["id", "v"], "partition_by": ["city", "n"], "table_type": "mor"}),
 }
 
 
@@ -50,6 +54,10 @@ def in_turn(root: Path, spark: SparkJudge, hudi_rs: HudiRsJudge, version: int, k
         with pytest.raises(Exception, match=r"drop\.partition"):
             hudi_rs.snapshot(root)
     assert not table.check(level="full").findings
+    if kind.endswith("-logs"):
+        before = table.read()
+        table.compact()
+        assert_same_multiset(table.read(query="read_optimized"), before, what="compacted")
 
 
 @pytest.mark.parametrize(
