@@ -37,7 +37,7 @@ from lakefmt.write.changes import DoomedKeys, doomed_keys, doomed_rows, key_colu
 from lakefmt.write.creation import run_creation
 from lakefmt.write.incoming import open_stream
 from lakefmt.write.request import OnCommit, WriteRequest, parse_call
-from lakefmt.write.retry import GivenRows, StoredRows, retried
+from lakefmt.write.retry import FirstSchema, GivenRows, StoredRows, retried
 from lakefmt.write.session import WriteSession
 from lakefmt.write.undo_verbs import UndoingVerbs
 from lakefmt.write.upgrade import upgrade_table
@@ -360,11 +360,13 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             schema, rows, _ = given.take()
             return WriteSession.rehearse(self.access, request, schema).plan(rows)
 
+        first = FirstSchema()
+
         def attempt() -> CommitResult | None:
             schema, rows, based_on = given.take()
             if isinstance(rows, pa.Table) and not rows.num_rows and not request.keeps_empty:
                 return None
-            return WriteSession.begin(self.access, request, schema, based_on).run(rows)
+            return WriteSession.begin(self.access, request, schema, based_on, first).run(rows)
 
         with self._writing:
             result = retried(self.access, request, attempt, can_repeat=given.can_repeat)

@@ -19,7 +19,7 @@ from lakefmt.write.conversation import concurrency_of
 from lakefmt.write.incoming import open_stream, read_all
 from lakefmt.write.request import WriteRequest
 
-__all__ = ["GivenRows", "StoredRows", "backoff_seconds", "retried"]
+__all__ = ["FirstSchema", "GivenRows", "StoredRows", "backoff_seconds", "retried"]
 
 T = TypeVar("T")
 
@@ -55,6 +55,32 @@ class GivenRows:
         tables = open_stream(self._data)[1] if self._taken else self._tables
         self._taken = True
         return self._schema, tables, None
+
+
+class FirstSchema:
+    """The table's schema when a write was first attempted: what rivals have added since, its rows need not have."""
+
+    def __init__(self) -> None:
+        self._names: frozenset[str] | None = None
+
+    def completed(self, incoming: pa.Schema, table: pa.Schema) -> pa.Schema:
+        """Return the data's schema with the nullable columns that the table got after the first attempt.
+
+        Args:
+            incoming: the data's.
+            table: the table's, as this attempt finds it.
+
+        Example:
+            >>> first, data = FirstSchema(), pa.schema([("id", pa.int64())])
+            >>> first.completed(data, data).names, first.completed(data, data.append(pa.field("new", pa.int8()))).names
+            (['id'], ['id', 'new'])
+        """
+        if self._names is None:
+            self._names = frozenset(table.names)
+        for field in table:
+            if field.nullable and field.name not in self._names and field.name not in incoming.names:
+                incoming = incoming.append(field)
+        return incoming
 
 
 class StoredRows:

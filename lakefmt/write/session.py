@@ -39,6 +39,7 @@ from lakefmt.write.pipeline import (
     write_all,
 )
 from lakefmt.write.request import WriteRequest
+from lakefmt.write.retry import FirstSchema
 from lakefmt.write.rivals import Footprint, check_early, clustered_groups
 from lakefmt.write.values import FileAssignment, WriteContext, WritePlan, WriteStatus
 
@@ -89,6 +90,7 @@ class WriteSession:
         request: WriteRequest,
         incoming: pa.Schema | None = None,
         based_on: TableState | None = None,
+        first: FirstSchema | None = None,
     ) -> WriteSession:
         """Begin a write.
 
@@ -97,12 +99,13 @@ class WriteSession:
             request: what is asked for.
             incoming: the data's schema; it may widen the table's.
             based_on: the state that the rows were read from, when they were.
+            first: remembers the table's schema from attempt to attempt.
 
         Raises:
             CommitConflict: somebody committed since the rows were read; the write would undo that. Beside other writers
                 only those commits matter that changed what this write changes, and the commit asks for them.
         """
-        live = begin_write(access, request, _evolution(request, incoming))
+        live = begin_write(access, request, _evolution(request, incoming, first))
         alone = not live.rules.beside
         session = cls(access, request, live if alone else replace(live, based_on=based_on))
         with _guard:
@@ -359,14 +362,17 @@ class WriteSession:
             _sessions.pop(self.context.owner, None)
 
 
-def _evolution(request: WriteRequest, incoming: pa.Schema | None) -> Callable[[pa.Schema], pa.Schema]:
+def _evolution(
+    request: WriteRequest, incoming: pa.Schema | None, first: FirstSchema | None = None
+) -> Callable[[pa.Schema], pa.Schema]:
     """Return how a write changes the table's schema."""
 
     def evolved(schema: pa.Schema) -> pa.Schema:
         if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
             return schema
         mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
-        return evolve(schema, incoming, mode, partial=request.partial)
+        brought = incoming if first is None or request.partial else first.completed(incoming, schema)
+        return evolve(schema, brought, mode, partial=request.partial)
 
     return evolved
 

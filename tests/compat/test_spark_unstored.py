@@ -61,7 +61,15 @@ def in_turn(root: Path, spark: SparkJudge, hudi_rs: HudiRsJudge, version: int, k
 
 
 @pytest.mark.parametrize(
-    ("version", "kind"), [(6, "dropped"), (8, "no-meta-two-keys"), (9, "no-meta"), (9, "dropped-two")]
+    ("version", "kind"),
+    [
+        (6, "dropped-logs"),
+        (8, "no-meta-two-keys-logs"),
+        (9, "no-meta-logs"),
+        (9, "dropped-two-logs"),
+        (9, "no-meta"),
+        (9, "dropped-two"),
+    ],
 )
 def test_in_turn_with_spark(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge, version: int, kind: str

@@ -19,6 +19,7 @@ from lakefmt.errors import (
     InstantNotPending,
     InvalidInputError,
     LakefmtError,
+    SchemaMismatch,
     UnsupportedFeature,
     WriterActive,
 )
@@ -456,6 +457,30 @@ def test_a_column_that_a_rival_added_stays() -> None:
     with pytest.raises(CommitConflict, match="schema"):  # its schema would hide behind the later instant's
         lowlevel.commit(late, statuses)
     lowlevel.abort(late)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("verb", ["upsert", "insert_overwrite_table", "partial"])
+def test_a_column_that_a_rival_adds_meanwhile_is_null_in_rows_that_are_written_again(kind: str, verb: str) -> None:
+    table = make(table_type=kind)
+
+    def call(mine: Table) -> Any:
+        if verb == "partial":
+            return mine.upsert(rows("a", ts=9), partial=True)
+        return getattr(mine, verb)(rows("a", ts=9))
+
+    writer = Writer(table.access.store, call, dict(MANY))
+    writer.step()  # has begun and written
+    more = pa.StructArray.from_arrays([pa.array([1])], fields=[pa.field("n", pa.int64(), nullable=False)])
+    table.upsert(rows("a", ts=5).append_column("more", more))
+    writer.finish()
+    assert writer.error is None
+    assert len(writer.gate.waits) == 1  # it was done again
+    found = {row["id"]: row for row in table.read().to_pylist()}
+    assert found["a"]["ts"] == 9
+    assert found["a"]["more"] == ({"n": 1} if verb == "partial" else None)
+    with pytest.raises(SchemaMismatch, match="more"):  # who comes later has to know it
+        table.upsert(rows("a", ts=10))
 
 
 # --- services and tables beside ---------------------------------------------------------------------------------------
