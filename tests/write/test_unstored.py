@@ -230,9 +230,7 @@ def test_sparks_dropped_columns_come_back_and_are_written_on(tmp_path: Path, nam
         "v9_mor_dropped_partitions_120",
     ],
 )
-def test_sparks_logs_are_merged_written_on_and_compacted(
-    tmp_path: Path, hudi_rs_judge: HudiRsJudge, name: str
-) -> None:
+def test_sparks_logs_are_merged_written_on_and_compacted(tmp_path: Path, hudi_rs_judge: HudiRsJudge, name: str) -> None:
     with zipfile.ZipFile(DATA / f"{name}.zip") as archive:
         archive.extractall(tmp_path)
     table = lakefmt.open_table(str(tmp_path / name), options=QUICK)
