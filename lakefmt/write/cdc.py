@@ -68,5 +68,6 @@ def refuse_silent_rewrites(context: WriteContext) -> None:
     """
     if cdc_mode(context.properties) is not None:
         raise UnsupportedFeature(
-            "hoodie.table.cdc.enabled=true: rewriting files in a repair would change rows without writing the changes down"
+            "hoodie.table.cdc.enabled=true: rewriting files in a repair would change rows in a way that change data cannot "
+            "tell (they name keys: one of two rows with a key, or rows of a damaged file). Nothing was changed"
         )
