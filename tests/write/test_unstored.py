@@ -260,6 +260,14 @@ def test_sparks_logs_are_merged_written_on_and_compacted(tmp_path: Path, hudi_rs
         table.compact(log=True)
     done = table.compact(verify=True)
     assert sum(stat.num_update_writes for stat in done.files) > 0
+    for stat in done.files:
+        found = pq.read_table(tmp_path / name / stat.path, partitioning=None)
+        entries = pq.read_metadata(tmp_path / name / stat.path).metadata
+        assert (
+            (b"hoodie_min_record_key" in entries) == (b"org.apache.hudi.bloomfilter" in entries) == ("dropped" in name)
+        )
+        assert ("city" in found.column_names) == ("dropped" not in name)
+        assert found.column("_hoodie_record_key").null_count == (0 if "dropped" in name else found.num_rows)
     assert by_key(table.read(query="read_optimized")) == expected
 
 
