@@ -126,8 +126,7 @@ def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) 
             f"{assignment.path}: {assignment.num_rows} rows were assigned and {rows.num_rows} came; nothing is written"
         )
     rule, unstored = merge_rule(context.config), unstored_of(context.config, avro_to_arrow(context.schema_text))
-    stored = avro_to_arrow(context.file_schema_text)
-    schema = stored if unstored is None else with_meta_columns(unstored.schema)
+    schema = avro_to_arrow(context.file_schema_text) if unstored is None else with_meta_columns(unstored.schema)
     rows, positions = _by_position(rows)
     deletes = _deletes(context, rows)
     if rule.stored.required and has_order(rule.stored, rows.column_names):
@@ -142,7 +141,8 @@ def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) 
     out = split_deletes(complete, deletes, marked, rule, frozenset(brought), positions)
     if unstored is None:
         return out
-    held = pa.schema([field for field in stored if field.name in out.data.column_names])
+    # Logs hold partition columns, even those that base files drop: so do Hudi's, and 0.15.0 shows nulls without them.
+    held = pa.schema([field for field in schema if field.name in out.data.column_names])
     return replace(out, data=unstored.stored(out.data, assignment.partition, held))
 
 

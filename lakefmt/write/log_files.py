@@ -17,7 +17,7 @@ from lakefmt.filegroups.log_writer import I64, LogForm, LogRowsOut, WrittenLog, 
 from lakefmt.filegroups.merge_values import Mask
 from lakefmt.filegroups.model import join_path
 from lakefmt.formats.names import MarkerType
-from lakefmt.schema import arrow_to_avro, without_meta_columns
+from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.storage.api import ObjectStore
 from lakefmt.table_config import cdc_mode, merge_rule
 from lakefmt.values import WriteStat
@@ -94,6 +94,8 @@ def write_log(
 
 def _form(context: WriteContext, assignment: FileAssignment, out: LogRowsOut) -> LogForm:
     schema = context.file_schema_text
+    if context.config.drop_partition_columns:  # from base files only
+        schema = arrow_to_avro(avro_to_arrow(context.schema_text), context.config.name, with_meta=True)
     if out.partial:
         schema = arrow_to_avro(without_meta_columns(out.data.schema), context.config.name, with_meta=True)
     order = tuple(_flat_order(out.deletes, merge_rule(context.config)))

@@ -72,9 +72,8 @@ def test_in_turn_with_spark(
     in_turn(tmp_path / "t", spark_judge, hudi_rs_judge, version, kind)
 
 
-@pytest.mark.parametrize(
-    "kind", ["no-meta", "dropped", "no-meta-logs", "dropped-logs"] if THOROUGH else ["no-meta", "dropped-logs"]
-)
+# Of dropped columns in merge-on-read tables 0.15.0 shows the path's text (``a%2Fb``) where a base file lacks them.
+@pytest.mark.parametrize("kind", ["no-meta", "dropped"])
 def test_in_turn_with_0_15(tmp_path: Path, spark_judge_0150: SparkJudge, hudi_rs_judge: HudiRsJudge, kind: str) -> None:
     in_turn(tmp_path / "t", spark_judge_0150, hudi_rs_judge, 6, kind)
 
