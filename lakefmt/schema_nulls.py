@@ -11,7 +11,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.schema_types import struct_fields
@@ -78,12 +77,12 @@ def _filled(array: pa.Array, unseen: Mask) -> pa.Array:
 
 
 def _filled_items(array: pa.Array) -> pa.Array:
-    kind, bounds = array.type, array.offsets
-    first, count = bounds[0].as_py(), bounds[-1].as_py() - bounds[0].as_py()
-    offsets = pc.subtract(bounds, bounds[0])
+    kind, bounds = array.type, array.offsets.to_numpy()
+    first, count = int(bounds[0]), int(bounds[-1] - bounds[0])
+    offsets = pa.array(bounds - bounds[0])
     mask = array.is_null() if array.null_count else None
     # Items of lists that are null are items nobody sees, too.
-    lengths = np.diff(offsets.to_numpy())
+    lengths = np.diff(bounds)
     unseen = np.zeros(count, dtype=bool) if mask is None else np.repeat(mask.to_numpy(zero_copy_only=False), lengths)
     if pt.is_map(kind):
         keys, items = array.keys.slice(first, count), _filled(array.items.slice(first, count), unseen)
