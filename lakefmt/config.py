@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from lakefmt.config_table import ALL_SETTINGS, Setting, SettingClass, SettingValue
@@ -25,6 +26,9 @@ _DEFAULTS: Final[dict[str, SettingValue]] = {
     for setting in ALL_SETTINGS
     if setting.kind is SettingClass.HONOURED and setting.table_key is None and setting.alias_of is None
 }
+
+#: What was said, with the type of each value.
+_Given = tuple[tuple[str, type, object], ...]
 
 
 @dataclass(frozen=True)
@@ -85,14 +89,26 @@ def resolve_settings(
         >>> resolve_settings({"lakefmt.durability": "none"}).text("lakefmt.durability")
         'none'
     """
+    given = tuple(tuple((key, type(value), value) for key, value in (said or {}).items()) for said in (call, handle))
+    properties = tuple((table or {}).items())
+    try:
+        return _resolved(given[0], given[1], properties)
+    except TypeError:
+        # A value that cannot be looked up, such as a list, is refused where it is understood.
+        return _resolved.__wrapped__(given[0], given[1], properties)
+
+
+@lru_cache(maxsize=64)
+def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) -> Settings:
+    # A commit asks six times. The types are part of what was given: True and 1 are equal, and not the same setting.
     values: dict[str, SettingValue] = dict(_DEFAULTS)
     origins = dict.fromkeys(values, "default")
     notes: list[str] = []
-    properties = table or {}
+    properties = dict(table)
     for key in values.keys() & properties.keys():
         values[key], origins[key] = _parse(SETTINGS[key], properties[key]), "table"
-    for origin, given in (("handle", handle or {}), ("call", call)):
-        for key, value in given.items():
+    for origin, given in (("handle", handle), ("call", call)):
+        for key, _, value in given:
             setting = _known(key)
             note = _check_class(setting, value, properties)
             if note is not None:

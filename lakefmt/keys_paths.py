@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import re
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ _ENCODED: Final = [chr(code) for code in (*range(0x20), 0x7F)] + list("\"#'*/:=?
 _NEEDS_CODE: Final = r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
 _CODE: Final = re.compile(r"%([0-9A-F]{2})")
 _MAX_PART_BYTES: Final = 255
+_FEW_PATHS: Final = 256
 _UNSAFE: Final = (
     (r"(?:^|/)\.{0,2}(?:/|$)", "an empty part, '.' or '..'"),
     (r"[\x00-\x1f\x7f\\]", "a control character or a backslash"),
@@ -84,6 +86,19 @@ def check_paths(paths: pa.Array) -> None:
     Raises:
         InvalidKey: naming the first such path and what is wrong with it.
     """
+    if len(paths) <= _FEW_PATHS:
+        _check_few(tuple(paths.to_pylist()))  # partitions, not rows
+    else:
+        _check_all(paths)
+
+
+@lru_cache(maxsize=64)
+def _check_few(paths: tuple[str, ...]) -> None:
+    # Every small commit to the same partitions would ask ten expressions again; what is refused is not remembered.
+    _check_all(pa.array(paths, pa.string()))
+
+
+def _check_all(paths: pa.Array) -> None:
     for pattern, what in _UNSAFE:
         _refuse(paths, pc.match_substring_regex(paths, pattern, ignore_case=True), what)
     # Over bytes the expression counts bytes, as file systems do.

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
+from functools import lru_cache
 from typing import Final
 
 from lakefmt.errors import (
@@ -114,6 +115,13 @@ def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
         ...     "hoodie.table.version": "8", "hoodie.timeline.layout.version": "2"}).timeline_directory
         '.hoodie/timeline'
     """
+    return _parsed(tuple(properties.items()))
+
+
+@lru_cache(maxsize=16)
+def _parsed(items: tuple[tuple[str, str], ...]) -> TableConfig:
+    # What the same properties mean never changes, and a commit asks five times.
+    properties = dict(items)
     name, kind = properties.get("hoodie.table.name"), properties.get("hoodie.table.type")
     if not name or kind not in TableType.__members__:
         raise CorruptFile("hoodie.properties lacks hoodie.table.name or a valid hoodie.table.type")

@@ -185,10 +185,19 @@ class TableAccess:
         key = (instant.file_name, instant.size)
         if key not in self._commits:
             body = self.read_body(state, instant)
-            if len(self._commits) >= 4096:
-                self._commits.clear()
-            self._commits[key] = decode_commit(body, instant.file_name)
+            self._keep(key, decode_commit(body, instant.file_name))
         return self._commits[key]
+
+    def keep_commit(self, instant: Instant, metadata: CommitMetadata) -> None:
+        """Remember the content of a commit that was just completed: the next write asks it for the schema."""
+        if not metadata.replaced_file_ids and not any(stat.extra for stat in metadata.stats):  # else decoding tidies it
+            for size in (0, instant.size):  # a listing of names alone tells no sizes
+                self._keep((instant.file_name, size), metadata)
+
+    def _keep(self, key: tuple[str, int], metadata: CommitMetadata) -> None:
+        if len(self._commits) >= 4096:
+            self._commits.clear()
+        self._commits[key] = metadata
 
     def schema(self, state: TableState) -> pa.Schema:
         """Return the table's schema without meta columns (spec 3.12); partition columns that files lack are in it.

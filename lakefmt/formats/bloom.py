@@ -41,6 +41,8 @@ _MAX_HASHES = 2048
 #: this many bits, and when so many are set that clearing and packing the bytes costs less than it gains.
 _MAX_UNPACKED = 1 << 26
 _WORTH_UNPACKING = 128
+#: Up to so many bit positions of a block are worked out together.
+_FEW_POSITIONS = 1 << 14
 #: Keys are dropped from a look-up when at most this share of them is left; copying the rest has a price.
 _KEEP_SHARE = 0.75
 #: Rows of bits times keys that are tested by one call.
@@ -413,6 +415,11 @@ def _flat_positions(chunks: list[pa.Array], base: I64, k: int, m: int) -> Iterat
         for block in key_blocks(chunk):
             chain = HashChain(block)
             begin = base[start : start + len(chunk)][block.rows] if shift else None
+            if k * block.size <= _FEW_POSITIONS:
+                # Of few keys the calls cost more than the numbers: all positions at once.
+                few = chain.all_positions(k, m).astype(np.intp)
+                yield (few if begin is None else few + begin).reshape(-1)
+                continue
             for _ in range(k):
                 chain.advance()
                 index = chain.positions(m).astype(np.intp)

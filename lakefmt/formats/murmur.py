@@ -188,16 +188,29 @@ class HashChain:
         the magnitude of Java's truncated remainder is the remainder of the magnitude. Numpy divides vectors by
         one number fast, but has no fast remainder, hence the way back from the quotient.
         """
-        state, size = self._hash, np.uint32(m)
-        position = np.negative(state, out=self._scratch)
-        np.minimum(state, position, out=position)
-        quotient = position // size
-        np.multiply(quotient, size, out=quotient)
-        return np.subtract(position, quotient, out=position)
+        return _positions(self._hash, self._scratch, m)
+
+    def all_positions(self, k: int, m: int) -> U32:
+        """Advance `k` times; return the bit positions after each step, a row of the result."""
+        states = np.empty((k, self.block.size), np.uint32)
+        for step in range(k):
+            states[step] = self.advance()
+        return _positions(states, np.empty_like(states), m)
 
     def keep(self, index: I64) -> None:
         """Drop all keys but those at the ascending positions `index`."""
         self._begin(self.block.take(index), self._hash.take(index))
+
+
+def _positions(state: U32, position: U32, m: int) -> U32:
+    """Fill `position` with the bit positions of hashes and return it; see :meth:`HashChain.positions`."""
+    size = np.uint32(m)
+    np.negative(state, out=position)
+    np.minimum(state, position, out=position)
+    quotient = position // size
+    np.multiply(quotient, size, out=quotient)
+    found: U32 = np.subtract(position, quotient, out=position)
+    return found
 
 
 # ------------------------------------------------------------------------------------------------- layout

@@ -6,6 +6,7 @@ many writers on one clock of its own.
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -40,7 +41,7 @@ class Pacing(Protocol):
 
 
 class SystemPacing:
-    """Real time; each thing that is repeated has a daemon thread of its own.
+    """Real time; each thing that is repeated has a daemon thread of its own, from the first time that it is done.
 
     Example:
         >>> pacing = SystemPacing()
@@ -69,11 +70,82 @@ class SystemPacing:
 
     def every(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
         """Do `work` every `seconds` in a daemon thread; the call that is returned ends it."""
-        stopping = threading.Event()
+        job = _Job(seconds, work, name)
+        _alarm.set(job)
+        return job.stop
 
-        def repeat() -> None:
-            while not stopping.wait(seconds):
-                work()
 
-        threading.Thread(target=repeat, name=name, daemon=True).start()
-        return stopping.set
+class _Job:
+    """Something that is repeated until it is stopped."""
+
+    def __init__(self, seconds: float, work: Callable[[], None], name: str) -> None:
+        self.due = time.monotonic() + seconds
+        self._seconds = seconds
+        self._work = work
+        self._name = name
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Do it from now on, in a thread of its own: no other job waits for a slow one."""
+        threading.Thread(target=self._repeat, name=self._name, daemon=True).start()
+
+    def _repeat(self) -> None:
+        while not self._stopping.is_set():
+            self._work()
+            self._stopping.wait(self._seconds)
+
+    def stop(self) -> None:
+        """End it; twice is fine."""
+        self._stopping.set()
+        _alarm.forget(self)
+
+
+class _Alarm:
+    """Starts jobs when they are due for the first time.
+
+    A heartbeat is due after a minute and a commit of some rows is done after milliseconds: a thread for each, started
+    and awaited, was a tenth of such a commit. All of them share one thread, which ends when nothing waits.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: after a fork neither the threads nor what they did for the parent are ours."""
+        self._changed = threading.Condition(threading.Lock())
+        self._waiting: set[_Job] = set()
+        self._awake_at: float | None = None  # None: no thread runs
+
+    def set(self, job: _Job) -> None:
+        """Start a job when it is due."""
+        with self._changed:
+            if self._awake_at is None:
+                threading.Thread(target=self._run, name="lakefmt-alarm", daemon=True).start()
+                self._awake_at = job.due
+            elif job.due < self._awake_at:
+                self._changed.notify()
+            self._waiting.add(job)
+
+    def forget(self, job: _Job) -> None:
+        """Do not start a job."""
+        with self._changed:
+            self._waiting.discard(job)
+
+    def _run(self) -> None:
+        with self._changed:
+            try:
+                while self._waiting:
+                    now = time.monotonic()
+                    for job in [job for job in self._waiting if job.due <= now]:
+                        job.start()
+                        self._waiting.discard(job)
+                    if self._waiting:
+                        self._awake_at = min(job.due for job in self._waiting)
+                        self._changed.wait(self._awake_at - now)
+            finally:
+                self._awake_at = None  # the next job starts the thread anew, also after a thread could not be started
+
+
+_alarm = _Alarm()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alarm.reset)

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Hashable
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["HeldLock", "SupportsProcessLocks", "hold_file", "is_held"]
+    _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+
+__all__ = ["HeldLock", "SupportsProcessLocks", "hold_file", "is_held", "process_locks"]
 
 
 class HeldLock:
@@ -55,12 +59,32 @@ class SupportsProcessLocks(Protocol):
         ...
 
 
+def process_locks(store: object) -> SupportsProcessLocks | None:
+    """Return the store as one whose objects can be locked by processes, None when it is none.
+
+    A commit asks ten times, and a protocol compares every name of a class each time: the answer is kept by class.
+
+    Example:
+        >>> process_locks("no store") is None
+        True
+    """
+    return cast(SupportsProcessLocks, store) if _can_lock(cast(Hashable, type(store))) else None
+
+
+@lru_cache(maxsize=64)
+def _can_lock(kind: Hashable) -> bool:
+    return all(callable(getattr(kind, name, None)) for name in ("hold", "is_held", "touch"))
+
+
 def hold_file(path: Path) -> HeldLock | None:
     """Lock a file without waiting; None when it is held or the system has no such locks."""
     if sys.platform == "win32":
         return None  # leases by time take its place there
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        descriptor = os.open(path, _LOCK_FLAGS, 0o666)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, _LOCK_FLAGS, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

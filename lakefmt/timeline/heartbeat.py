@@ -17,7 +17,7 @@ from datetime import datetime
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.pacing import Pacing
-from lakefmt.storage.process_lock import HeldLock, SupportsProcessLocks
+from lakefmt.storage.process_lock import HeldLock, process_locks
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.store import settle_put
 from lakefmt.timeline.view import Timeline
@@ -46,6 +46,7 @@ class Heartbeat:
         self, store: ObjectStore, time: InstantTime, owner: str, interval_seconds: float, pacing: Pacing
     ) -> None:
         self._store = store
+        self._locks = process_locks(store)
         self._pacing = pacing
         self._name = heartbeat_name(time)
         self._stamp = make_stamp(owner)
@@ -57,8 +58,8 @@ class Heartbeat:
         """Take the instant time; False when somebody else has it."""
         if settle_put(self._store, self._name, self._stamp, durable=False) is PutOutcome.REFUSED:
             return False
-        if isinstance(self._store, SupportsProcessLocks):
-            self._held = self._store.hold(self._name)
+        if self._locks is not None:
+            self._held = self._locks.hold(self._name)
         self._stop_beating = self._pacing.every(self._interval, self._beat, f"lakefmt-heartbeat-{self._name[-17:]}")
         return True
 
@@ -70,8 +71,8 @@ class Heartbeat:
             return
 
     def _refresh(self) -> None:
-        if isinstance(self._store, SupportsProcessLocks) and self._held is not None:
-            self._store.touch(self._name)
+        if self._locks is not None and self._held is not None:
+            self._locks.touch(self._name)
         elif self._store.info(self._name) is not None:
             self._store.put(self._name, self._stamp)
 
@@ -121,8 +122,9 @@ def is_alive(
     """
     name = heartbeat_name(instant.time)
     beat = store.info(name)
-    if beat is not None and isinstance(store, SupportsProcessLocks) and _is_ours(store, name):
-        held = store.is_held(name)
+    locks = process_locks(store)
+    if beat is not None and locks is not None and _is_ours(store, name):
+        held = locks.is_held(name)
         return Liveness(held, "its process is running" if held else "its process ended")
     last = beat.modified if beat is not None else _newest_file(store, timeline, instant, directory)
     age = now().timestamp() - last

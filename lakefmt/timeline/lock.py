@@ -22,7 +22,7 @@ from lakefmt.storage.api import ObjectStore, with_versions
 from lakefmt.storage.local import LocalStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.pacing import Pacing, SystemPacing
-from lakefmt.storage.process_lock import SupportsProcessLocks
+from lakefmt.storage.process_lock import process_locks
 from lakefmt.timeline.lock_api import Keeper, Lease, LockOptions, Patience, TableLock
 from lakefmt.timeline.lock_files import FILE_SYSTEM_LOCK_NAME, FileSystemLock
 from lakefmt.timeline.lock_lease import LeasedLock
@@ -54,7 +54,7 @@ def default_lock_provider(store: ObjectStore, *, shared: bool) -> str | None:
         >>> default_lock_provider(MemoryStore(), shared=True)
         'InProcessLockProvider'
     """
-    if isinstance(store, SupportsProcessLocks):
+    if process_locks(store) is not None:
         return "LocalLock"
     if not shared or isinstance(store, MemoryStore):
         return "InProcessLockProvider"
@@ -114,8 +114,9 @@ def open_lock(
     unique = f"{owner}-{secrets.token_hex(4)}"
     if name == "InProcessLockProvider":
         return InProcessLock(store.url, wait, pacing)
-    if name == "LocalLock" and isinstance(store, SupportsProcessLocks):
-        return LocalLock(store, store, wait, pacing)
+    locks = process_locks(store)
+    if name == "LocalLock" and locks is not None:
+        return LocalLock(store, locks, wait, pacing)
     if name == "FileSystemBasedLockProvider":
         return _file_system_lock(store, options, unique, pacing, now)
     if name == "StorageBasedLockProvider":
@@ -168,7 +169,7 @@ def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
     plain, base = plain.rstrip("/"), store.url.rstrip("/")
     if plain == base or plain.startswith(f"{base}/"):
         return store, f"{plain[len(base) :]}/lock".lstrip("/")
-    if plain.startswith("/") and isinstance(store, SupportsProcessLocks):
+    if plain.startswith("/") and process_locks(store) is not None:
         return LocalStore(plain), "lock"
     raise InvalidInputError(
         "hoodie.write.lock.filesystem.path is a directory below the table, or an absolute one of the same machine"

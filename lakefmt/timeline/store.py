@@ -55,6 +55,7 @@ class TimelineStore:
 
     def __init__(self, store: ObjectStore, directory: str, layout: int, *, durable: bool) -> None:
         self._store = store
+        self._names = store if isinstance(store, SupportsNames) else None
         self._directory = directory
         self._layout = layout
         self._durable = durable
@@ -91,8 +92,8 @@ class TimelineStore:
         return self._seen
 
     def _load(self) -> Timeline:
-        if isinstance(self._store, SupportsNames):
-            return self._load_names(frozenset(self._store.list_names(self._directory)))
+        if self._names is not None:
+            return self._load_names(frozenset(self._names.list_names(self._directory)))
         skip = len(self._directory) + 1
         found = (
             parse_instant_file(o.name[skip:], self._layout, o.size, o.modified)

@@ -23,7 +23,7 @@ from lakefmt.filegroups.cdc_files import cdc_paths
 from lakefmt.filegroups.services import TableServices, claim_instant, drop_metadata_table, open_services
 from lakefmt.filegroups.unstored import stored_schema
 from lakefmt.schema import arrow_to_avro
-from lakefmt.storage.process_lock import SupportsProcessLocks
+from lakefmt.storage.process_lock import process_locks
 from lakefmt.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
@@ -80,7 +80,7 @@ def concurrency_of(services: TableServices) -> Concurrency:
     """
     store = services.access.store
     reaches_all = (
-        isinstance(store, SupportsProcessLocks)
+        process_locks(store) is not None
         or store.url.startswith("memory://")
         or services.settings.text("hoodie.write.lock.provider") is not None
     )
@@ -288,7 +288,9 @@ def _complete(
     body = encode_commit(metadata, config.version, replace=action is Action.REPLACE_COMMIT)
     completion = services.times_after(config, timeline)()
     lease.check()
-    return services.timeline(config).complete(context.instant, action, completion, body)
+    completed = services.timeline(config).complete(context.instant, action, completion, body)
+    services.access.keep_commit(completed, metadata)
+    return completed
 
 
 def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteStatus]) -> CommitResult:

@@ -107,6 +107,8 @@ def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignmen
         remove_abandoned(store, assignment.partition, recursive=False)
     if assignment.new_partition:
         name = join_path(assignment.partition, PARTITION_METADATA)
+        if store.info(name) is not None:
+            return  # a look costs less than a file that is written only to be refused
         depth = assignment.partition.count("/") + 1 if assignment.partition else 0
         content = {"commitTime": context.instant, "partitionDepth": str(depth)}
         store.put_if_absent(name, encode_properties(content, ["partition metadata"]))
