@@ -14,6 +14,8 @@ Json = Mapping[str, Any]
 APPEND_NONE, APPEND_FSYNC = "lakefmt, durability none", "lakefmt, durability fsync"
 OPENS = "open, {:,} commits"
 SLOPE = "append, last ten over first ten"
+#: What a work is measured in, by how its name begins, where nothing was measured; else milliseconds.
+UNITS = (("memory", "MB"), ("bloom", "keys/s"), ("Avro", "rows/s"), ("Parquet", "rows/s"), ("tiny", "s"), (SLOPE, "×"))
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,43 @@ ROWS: tuple[Row, ...] = (
     Row("memory: peak of a full `scan()`", "memory, scan", (Goal("memory, scan", 600),)),
     Row("import", "import", (Goal("import", 1.0, "pyarrow", plus=30.0),)),
 )
+MOR_ROWS: tuple[Row, ...] = (
+    Row(
+        "1 % late upsert",
+        "upsert (MOR)",
+        (
+            Goal("upsert (MOR)", 0.5, "pyarrow"),
+            Goal("upsert (MOR)", 0.2, "deltalake"),
+            Goal("upsert (MOR)", 1.25, "ducklake"),
+        ),
+    ),
+    Row("ten 0.1 % upserts", "tenths (MOR)", (Goal("tenths (MOR)", 0.75, "ducklake"),)),
+    Row(
+        "full scan after ten 1 % upserts",
+        "scan (MOR)",
+        (Goal("scan (MOR)", 2.0, "lakefmt, compacted"),),
+    ),
+    Row("compaction after ten 1 % upserts", "compact (MOR)", (Goal("compact (MOR)", 0.6, "pyarrow", at_least=True),)),
+    Row("100-row upsert commit, p50", "tiny (MOR)", (Goal("tiny (MOR)", 0.032), Goal("tiny (MOR)", 1.0, "ducklake"))),
+    *(
+        Row(f"{work}{words}", work + words, (Goal(work + words, limit, at_least=True),))
+        for words, limits in (("", (2.5e6, 1.3e6)), (", nulls in a third of the columns", (1.2e6, 0.8e6)))
+        for work, limit in zip(("Avro rows, encode", "Avro rows, decode"), limits, strict=True)
+    ),
+    Row(
+        "Parquet block, write",
+        "Parquet block, write",
+        (Goal("Parquet block, write", 0.85, "write_table", at_least=True),),
+    ),
+    Row("Parquet block, read", "Parquet block, read", (Goal("Parquet block, read", 1.8e6, at_least=True),)),
+    *(
+        Row(
+            f"Parquet block, {way}, nulls in a third of the columns",
+            f"Parquet block, {way}, nulls in a third of the columns",
+        )
+        for way in ("write", "read")
+    ),
+)
 SPARK_ROWS: tuple[Row, ...] = tuple(
     Row(title, f"{work} (Spark)", (Goal(f"{work} (Spark)", 12, "hudi-spark", at_least=True),))
     for title, work in (("bulk load", "load"), ("1 % late upsert", "upsert"), ("100-row upsert commit", "tiny"))
@@ -143,7 +182,7 @@ def _asked(goal: Goal, figures: Json) -> str:
         return f"≤ {goal.against} + {goal.plus:.0f} ms"
     sign, whose = ("≥" if goal.at_least else "≤"), "" if goal.ours == "lakefmt" else f" ({goal.ours.split(', ')[-1]})"
     if goal.against is not None:
-        return f"{sign} {goal.limit:g} × {'faster than ' if goal.at_least else ''}{goal.against}"
+        return f"{sign} {goal.limit:g} × {'the speed of ' if goal.at_least else ''}{goal.against}"
     return f"{sign} {amount(goal.limit, _unit(goal, figures))}{whose}"
 
 
@@ -162,9 +201,7 @@ def _unit(goal: Goal, figures: Json) -> str:
     found = figures.get(goal.work, {}).get(goal.ours, {}).get("unit")
     if found:
         return str(found)
-    return next(
-        (u for start, u in (("memory", "MB"), ("bloom", "keys/s"), (SLOPE, "×")) if goal.work.startswith(start)), "ms"
-    )
+    return next((unit for start, unit in UNITS if goal.work.startswith(start)), "ms")
 
 
 def _medians(figures: Json) -> str:
@@ -184,7 +221,7 @@ def _medians(figures: Json) -> str:
 
 def amount(value: float, unit: str) -> str:
     """Return a figure with its unit, in three digits or so."""
-    if unit == "keys/s":
+    if unit in ("keys/s", "rows/s"):
         return f"{value / 1e6:.2f} M/s"
     if unit == "s" and value < 0.1:
         return f"{1e3 * value:.1f} ms"
@@ -207,12 +244,18 @@ def page(results: Json) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in told["versions"].items())
         lines.append(f"| {peer} | {versions} | {told['durability']} |")
     lines += [f"| {peer} | – | not measured: {reason} |" for peer, reason in results["missing"].items()]
+    if results.get("minutes"):
+        told = "; ".join(f"{work} {minutes:.1f}" for work, minutes in results["minutes"].items())
+        lines += ["", f"Minutes that each work took: {told}."]
     shown = tuple(row for row in ROWS if row.work in results["figures"])
     if shown:
         lines += ["", *table(shown, results["figures"])]
     flights = tuple(row for row in rows_wanted(" (flights)") if row.work in results["figures"])
     if flights:
         lines += ["", "The 336,776 flights of the quickstart:", "", *table(flights, results["figures"])]
+    logs = tuple(row for row in MOR_ROWS if row.work in results["figures"])
+    if logs:
+        lines += ["", "Merge-on-read, logs of Avro rows, small-file filling off:", "", *table(logs, results["figures"])]
     spark = tuple(row for row in SPARK_ROWS if row.work in results["figures"])
     if spark:
         lines += ["", "Apache Hudi on Spark `local[2]`, warm session:", "", *table(spark, results["figures"])]

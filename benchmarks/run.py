@@ -12,12 +12,13 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.harness import commits, machine, single
-from benchmarks.harness.data import prepare
+from benchmarks.harness import commits, logs, machine, single
+from benchmarks.harness.data import Dataset, prepare
 from benchmarks.harness.field import HOMES, Field, pythons
 from benchmarks.harness.measure import Referee
 from benchmarks.harness.rounds import STEPS, Rounds
@@ -27,7 +28,7 @@ CACHE = ROOT / ".cache" / "bench"
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "speed.md"
 ROUND_WORKS = {"load": "load", "upsert": "upsert", "scan": "scan", "lookup": "look_up", "small-upsert": "tiny"}
-WORKS = (*ROUND_WORKS, "append", "open", "bloom", "memory", "import")
+WORKS = (*ROUND_WORKS, "mor", "log-blocks", "append", "open", "bloom", "memory", "import")
 PEERS = tuple(name for name in HOMES if name != "hudi-spark")
 MARKS = ("<!-- generated: measured -->\n", "<!-- end of generated: measured -->")
 
@@ -91,39 +92,62 @@ def _say(begin: float) -> Any:
     return lambda text: print(f"{time.monotonic() - begin:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 
-def measure(stage: Field, asked: argparse.Namespace) -> dict[str, list[float]]:
-    """Run the works asked for; return the seconds of every commit of the append work."""
+def measure(stage: Field, asked: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Run the works asked for; return the seconds of every commit of the append work, and the minutes of each work."""
     data = prepare(CACHE / "data", asked.rows, small=max(asked.commits, 50))
     stage.referee.settle()
-    chosen = {ROUND_WORKS[work] for work in asked.works if work in ROUND_WORKS}
     each: dict[str, list[float]] = {}
-    if chosen:
-        steps = tuple(step for step in STEPS if step in chosen | {"load", "scan"})
-        Rounds(stage, data, stage.peers(*asked.peers), steps).run()
+    minutes: dict[str, float] = {}
+    for name, job in _jobs(stage, asked, data, each).items():
+        begin = time.monotonic()
+        job()
         stage.retire()
-    if asked.flights:
+        shutil.rmtree(stage.work / "tables", ignore_errors=True)
+        minutes[name] = round((time.monotonic() - begin) / 60, 2)
+        stage.say(f"{name}: {minutes[name]:.1f} minutes")
+    return each, minutes
+
+
+def _jobs(
+    stage: Field, asked: argparse.Namespace, data: Dataset, each: dict[str, list[float]]
+) -> dict[str, Callable[[], object]]:
+    """Return what was asked for, in its order; works that share their rounds are one job."""
+    chosen = {ROUND_WORKS[work] for work in asked.works if work in ROUND_WORKS}
+    steps = tuple(step for step in STEPS if step in chosen | {"load", "scan"})
+    rounds = Rounds(stage, data, stage.peers(*asked.peers), steps) if chosen else None
+
+    def flights() -> None:
         from benchmarks.harness.flights import prepare_flights
 
-        flights = prepare_flights(CACHE / "data")
-        Rounds(stage, flights, stage.peers(*asked.peers), ("load", "scan", "look_up", "upsert"), " (flights)").run()
+        found, works = prepare_flights(CACHE / "data"), ("load", "scan", "look_up", "upsert")
+        Rounds(stage, found, stage.peers(*asked.peers), works, " (flights)").run()
+
+    def logs_of() -> None:
+        logs.run_upserts(stage, data)
         stage.retire()
-    if "append" in asked.works:
-        each = commits.run_appends(stage, data, asked.commits)
-        stage.retire()
-    if "open" in asked.works:
-        commits.run_opens(stage, data, (20, 60) if asked.quick else (500, 2000))
-        stage.retire()
-    if "bloom" in asked.works:
-        single.run_bloom(stage)
-    if "memory" in asked.works:
+        logs.Heaps(stage, data).run()
+
+    def memory() -> None:
         single.run_memory(stage, data)
         single.run_streams(stage, data, asked.stream_rows)
-    if "import" in asked.works:
-        single.run_imports(stage)
-    return each
+
+    jobs: dict[str, Callable[[], object]] = {
+        "mor": logs_of,
+        "log-blocks": lambda: single.run_log_blocks(stage, min(asked.rows, 1_000_000)),
+        "append": lambda: each.update(commits.run_appends(stage, data, asked.commits)),
+        "open": lambda: commits.run_opens(stage, data, (20, 60) if asked.quick else (500, 2000)),
+        "bloom": lambda: single.run_bloom(stage),
+        "memory": memory,
+        "import": lambda: single.run_imports(stage),
+    }
+    wanted = {name: job for name, job in jobs.items() if name in asked.works}
+    wanted = ({"flights": flights} if asked.flights else {}) | wanted
+    return ({", ".join(work for work in asked.works if work in ROUND_WORKS): rounds.run} if rounds else {}) | wanted
 
 
-def results(stage: Field, asked: argparse.Namespace, each: dict[str, list[float]]) -> dict[str, Any]:
+def results(
+    stage: Field, asked: argparse.Namespace, each: dict[str, list[float]], minutes: dict[str, float]
+) -> dict[str, Any]:
     """Return everything measured as one JSON value."""
     return {
         "machine": machine.describe(),
@@ -132,6 +156,7 @@ def results(stage: Field, asked: argparse.Namespace, each: dict[str, list[float]
         "missing": stage.missing,
         "calibration": stage.referee.quickest,
         "repeated": stage.referee.repeated,
+        "minutes": minutes,
         "figures": {
             work: {label: figure.as_json() for label, figure in figures.items()}
             for work, figures in stage.figures.items()
@@ -159,12 +184,14 @@ def main() -> int:
     asked = arguments()
     stage = stage_for(asked)
     try:
-        each = measure(stage, asked)
+        each, minutes = measure(stage, asked)
         if asked.spark:
             from benchmarks.harness.spark import run_spark
 
+            begin = time.monotonic()
             run_spark(stage, prepare(CACHE / "data", asked.rows, small=max(asked.commits, 50)))
-        found = results(stage, asked, each)
+            minutes["Spark"] = round((time.monotonic() - begin) / 60, 2)
+        found = results(stage, asked, each, minutes)
     finally:
         stage.retire()
         shutil.rmtree(stage.work / "tables", ignore_errors=True)

@@ -99,10 +99,16 @@ class Worker:
             each.append(time.perf_counter() - begin)
         return {"each": each}
 
+    def do_compact(self) -> Answer:
+        return _timed(self._open().compact)
+
     def do_scan(self) -> Answer:
         found: list[pa.Table] = []
+        before = memory.bytes_read()
         timed = _timed(lambda: found.append(self._open().scan()))
-        return timed | {"digest": digest(found[0])}
+        after = memory.bytes_read()
+        read = None if before is None or after is None else after - before
+        return timed | {"digest": digest(found[0]), "read": read, "returned": found[0].nbytes}
 
     def do_look_up(self, keys: str) -> Answer:
         wanted = _own(load_table(keys)).column(0).combine_chunks()
@@ -143,19 +149,12 @@ class Worker:
         timed = _timed(lambda: counted.extend(batch.num_rows for batch in read()))
         return timed | {"rows": sum(counted)}
 
-    def do_bloom(self, rows: int, kind: str) -> Answer:
-        """Build one filter of `rows` keys; seconds of this process's processor time."""
-        from benchmarks.formats import bench_bloom
-        from lakefmt.formats.bloom import BloomFilter
-
-        keys = getattr(bench_bloom, kind)(rows, 1)
-        begin = time.process_time()
-        bloom = BloomFilter.sized(rows, bench_bloom.FPP, rows)
-        bloom.add(keys)
-        seconds = time.process_time() - begin
-        if bloom.k != 30 or not bloom.contains(keys).all():
-            raise AssertionError("the filter is wrong")
-        return {"seconds": seconds}
+    def do_part(self, part: str, **given: Any) -> Answer:
+        """Run a part of lakefmt once, on one core: ``benchmarks/formats/bench_<part>.py``; processor seconds by name."""
+        pa.set_cpu_count(1)
+        module = importlib.import_module(f"benchmarks.formats.bench_{part}")
+        gc.collect()
+        return dict(module.once(**given))
 
 
 def _timed(call: Callable[..., object], *arguments: Any) -> Answer:

@@ -75,6 +75,20 @@ def seconds(run: Callable[[], object], repeat: int) -> float:
     return best
 
 
+def once(rows: int, *, nulls: bool) -> dict[str, float]:
+    """Encode and decode `rows` rows once; return processor seconds of both."""
+    table = make(rows, nulls=nulls)
+    schema = arrow_to_avro(table.schema, "trips")
+    begin = time.process_time()
+    data, offsets = encode_rows(table, schema, framed=True)
+    encoded = time.process_time()
+    found = decode_rows(data, offsets[:-1] + 4, offsets[1:], schema)
+    decoded = time.process_time()
+    if not found.equals(table):
+        raise AssertionError("rows came back wrong")
+    return {"encode": encoded - begin, "decode": decoded - encoded}
+
+
 def measure(rows: int, *, nulls: bool, repeat: int) -> None:
     table = make(rows, nulls=nulls)
     schema = arrow_to_avro(table.schema, "trips")

@@ -58,6 +58,18 @@ def _text(data: np.ndarray, lengths: np.ndarray) -> pa.Array:
     return keys
 
 
+def once(rows: int, kind: str) -> dict[str, float]:
+    """Build one filter of `rows` keys; return processor seconds."""
+    keys = {made.__name__: made for made in (even, mixed_ascii, mixed_utf8)}[kind](rows, 1)
+    begin = time.process_time()
+    bloom = BloomFilter.sized(rows, FPP, rows)
+    bloom.add(keys)
+    taken = time.process_time() - begin
+    if bloom.k != 30 or not bloom.contains(keys).all():
+        raise AssertionError("the filter is wrong")
+    return {"build": taken}
+
+
 def seconds(run: Callable[[], object], repeat: int) -> float:
     best = float("inf")
     for _ in range(repeat):

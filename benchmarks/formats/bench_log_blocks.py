@@ -2,7 +2,7 @@
 
 Usage::
 
-    python benchmarks/formats/bench_log_blocks.py [--rows 100 1000000] [--repeat 5]
+    python -m benchmarks.formats.bench_log_blocks [--rows 100 1000000] [--repeat 5]
 
 The rows are those of ``bench_avro_rows.py``. Parquet blocks are compared with nothing but pyarrow, run by run. Processor
 seconds are counted, so that a busy machine disturbs little. Each result is compared with what went in.
@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench_avro_rows import make, seconds
 
+from benchmarks.formats.bench_avro_rows import make, seconds
 from lakefmt.formats.log_data import (
     BlockHeader,
     decode_avro_content,
@@ -47,6 +47,20 @@ def bare_parquet(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", compression_level=1, store_schema=False)
     return sink.getvalue()
+
+
+def once(rows: int, *, nulls: bool) -> dict[str, float]:
+    """Write and read a Parquet block of `rows` rows once, and the same rows with `write_table`; processor seconds."""
+    table = make(rows, nulls=nulls)
+    header = BlockHeader("20261121083512609", arrow_to_avro(table.schema, "trips"))
+    found: list[pa.Table] = []
+    bare = seconds(lambda: bare_parquet(table), 1)
+    write = seconds(lambda: encode_parquet_block(table, header), 1)
+    inner = content(encode_parquet_block(table, header))
+    read = seconds(lambda: found.append(decode_parquet_content(inner, what="a.log")), 1)
+    if not found[0].equals(table):
+        raise AssertionError("rows came back wrong")
+    return {"write": write, "bare": bare, "read": read}
 
 
 def measure(rows: int, repeat: int) -> None:

@@ -7,7 +7,7 @@ two strings of few values. Everything follows from the number of rows and a seed
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,20 @@ class Dataset:
     def described(self) -> dict[str, str]:
         """Return the columns' meaning as peers are told."""
         return {"key": self.key, "partition": self.partition, "ordering": self.ordering}
+
+
+def further(data: Dataset, name: str, make: Callable[[pa.Table], pa.Table]) -> str:
+    """Return the path of a part beyond those of :func:`prepare`; `make` makes it from the base rows on first use."""
+    path = Path(data.path(name))
+    if not path.exists():
+        store_table(path, make(load_table(data.path("base"))))
+    return str(path)
+
+
+def late_batches(base: pa.Table, count: int, rows: int, seed: int, ts: int) -> pa.Table:
+    """Return `count` late batches of `rows` rows, one after the other, each younger than all before it."""
+    each = (late_batch(base, rows, seed + 2 * n, ts=ts + n * 10**12) for n in range(count))
+    return pa.concat_tables(each)
 
 
 def load_table(path: str) -> pa.Table:
@@ -135,7 +149,8 @@ def prepare(folder: Path, rows: int, small: int = 500, upserts: int = 20) -> Dat
     wanted = {"version": VERSION, "rows": rows, "small": small, "upserts": upserts}
     if stamp.exists() and json.loads(stamp.read_text("utf-8")) == wanted:
         return made
-    stamp.unlink(missing_ok=True)
+    for path in (stamp, *made.folder.glob("*.arrow")):
+        path.unlink(missing_ok=True)
     base = make_base(rows)
     parts = {"base": base, "late": late_batch(base, max(rows // 100, 1), 11)}
     parts["small"] = pa.concat_tables(small_batch(number) for number in range(small))

@@ -94,6 +94,17 @@ class Field:
         Path(self.table(label)).parent.mkdir(parents=True, exist_ok=True)
         child.ask("use", path=self.table(label), columns=data.described(), options=options, schema=data.path(part))
 
+    def keep(self, label: str) -> None:
+        """Copy a participant's table aside, for :meth:`put_back`."""
+        kept = f"{self.table(label)}.kept"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(self.table(label), kept)
+
+    def put_back(self, label: str) -> None:
+        """Put the table that was kept in the place of what has become of it."""
+        shutil.rmtree(self.table(label), ignore_errors=True)
+        shutil.copytree(f"{self.table(label)}.kept", self.table(label))
+
     def is_done(self, work: str, label: str) -> bool:
         """Return whether a participant need not run a work again: it failed, is not offered, or is slow."""
         return bool(self.figures.get(work, {}).get(label, Figure()).note)

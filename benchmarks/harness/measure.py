@@ -58,9 +58,13 @@ class Figure:
 
 @dataclass
 class Referee:
-    """Decides whether a run was disturbed, by the calibrations around it, and repeats it a bounded number of times."""
+    """Decides whether a run was disturbed, by the calibrations around it, and repeats it a bounded number of times.
+
+    `spare` seconds are all that repetitions may take together: on a machine that is never calm a run still ends.
+    """
 
     attempts: int = 3
+    spare: float = 180.0
     job: Callable[[], float] = calibrate
     quickest: float = float("inf")
     repeated: int = 0
@@ -78,14 +82,19 @@ class Referee:
     def run(self, job: Callable[[], Any], restore: Callable[[], object] | None = None) -> tuple[Any, bool]:
         """Return the job's answer and whether the machine was calm; `restore` makes a repetition possible."""
         for attempt in range(1, self.attempts + 1):
+            begin = time.monotonic()
             before = self._calibrated()
             answer = job()
             calm = max(before, self._calibrated()) <= DISTURBED * self.quickest
-            if calm or attempt == self.attempts:
+            if attempt > 1:
+                self.spare -= time.monotonic() - begin
+            if calm or attempt == self.attempts or self.spare <= 0:
                 return answer, calm
             self.repeated += 1
             if restore is not None:
+                begin = time.monotonic()
                 restore()
+                self.spare -= time.monotonic() - begin
         raise AssertionError("attempts is at least 1")
 
 

@@ -1,4 +1,4 @@
-"""Resident memory of this process, from Linux' /proc; None elsewhere."""
+"""Resident memory of this process, and what it has read, from Linux' /proc; None elsewhere."""
 
 from __future__ import annotations
 
@@ -24,10 +24,15 @@ def forget_peak() -> bool:
     return True
 
 
-def _field(name: str) -> int | None:
+def bytes_read() -> int | None:
+    """Return the bytes that this process has read from files so far, those of memory maps left out."""
+    return _field("rchar", Path("/proc/self/io"), 1)
+
+
+def _field(name: str, path: Path = Path("/proc/self/status"), unit: int = 1024) -> int | None:
     try:
-        lines = Path("/proc/self/status").read_text("ascii", errors="replace").splitlines()
+        lines = path.read_text("ascii", errors="replace").splitlines()
     except OSError:
         return None
     found = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
-    return int(found[0]) * 1024 if found else None
+    return int(found[0]) * unit if found else None

@@ -1,4 +1,4 @@
-"""The works on one large table, in rounds: load, scan, look up, upsert late rows, upsert 100 rows a few times.
+"""The works on one large table, in rounds: load, scan, look up, upsert late rows, upsert few rows a few times.
 
 In a round every peer does a step before anybody does the next one, and each round another peer begins. A peer is checked
 after its load (the scan) and after its upserts.
@@ -6,7 +6,8 @@ after its load (the scan) and after its upserts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -16,7 +17,12 @@ from benchmarks.harness.data import Dataset, load_table
 from benchmarks.harness.field import SLOW_SECONDS, Field
 
 SAME_FILES = "pyarrow, lakefmt's files"
-TINY = 4
+#: Of each step that upserts: how many batches of its part (one is the part as a whole), and which figure of them counts.
+UPSERTS: dict[str, tuple[str, int, Callable[[list[float]], float]]] = {
+    "upsert": ("late", 1, sum),
+    "tiny": ("tiny", 4, median),
+    "tenths": ("tenths", 10, sum),
+}
 #: The sides of the ratios that are asked for are measured in every round, slow or not.
 ALWAYS = frozenset({"lakefmt", "pyarrow", "deltalake", SAME_FILES})
 STEPS = ("load", "scan", "look_up", "upsert", "tiny")
@@ -32,16 +38,22 @@ class Rounds:
     steps: tuple[str, ...] = STEPS
     suffix: str = ""
     patient: bool = False  # slow peers are run as often as the others
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # of participants
 
     def __post_init__(self) -> None:
-        size = self.data.tiny_rows
         self._loaded = expected.of_part(self.data, "base")
         self._found = expected.of_keys(self.data)
-        batches = [load_table(self.data.path("late"))] if "upsert" in self.steps else []
-        if "tiny" in self.steps:
-            batches += [load_table(self.data.path("tiny")).slice(n * size, size) for n in range(TINY)]
+        asked = [each for step in self.steps if step in UPSERTS for each in self._batches(step)]
+        batches = [load_table(each["data"]).slice(each["start"], each["rows"]) for each in asked]
         self._upserted = expected.after_upserts(self.data, batches)
         self._out: set[str] = set()
+
+    def _batches(self, step: str) -> list[dict[str, Any]]:
+        """Return what a peer is asked for each batch of a step that upserts."""
+        part, count, _ = UPSERTS[step]
+        path = self.data.path(part)
+        size = self.data.tiny_rows if part == "tiny" else load_table(path).num_rows // count
+        return [{"data": path, "start": n * size, "rows": size} for n in range(count)]
 
     def run(self) -> None:
         """Warm everybody up, then run the rounds."""
@@ -69,7 +81,7 @@ class Rounds:
         failed = True
         with self.stage.attempt(work, label):
             if step == "load":
-                self.stage.fresh(child, label, self.data)
+                self._fresh(child, label)
             if number < 0:
                 answer, calm = self._ask(child, step), True
             else:
@@ -85,26 +97,25 @@ class Rounds:
         if step == "load":
             return child.ask("load", data=self.data.path("base"))
         if step == "scan":
-            return _agreed(child.ask("scan"), self._loaded, "rows after the load")
+            return agreed(child.ask("scan"), self._loaded, "rows after the load")
         if step == "look_up":
-            return _agreed(child.ask("look_up", keys=self.data.path("lookup")), self._found, "rows of 100 keys")
-        if step == "upsert":
-            return child.ask("upsert", data=self.data.path("late"))
-        size = self.data.tiny_rows
-        each = [
-            child.ask("upsert", data=self.data.path("tiny"), start=n * size, rows=size)["seconds"] for n in range(TINY)
-        ]
-        return {"seconds": median(each)}
+            return agreed(child.ask("look_up", keys=self.data.path("lookup")), self._found, "rows of 100 keys")
+        each = [child.ask("upsert", **batch)["seconds"] for batch in self._batches(step)]
+        return {"seconds": UPSERTS[step][2](each)}
 
     def _restore(self, child: Child, label: str, step: str) -> None:
         """Put the table back into the state in which the step began."""
         if step in ("scan", "look_up"):
             return
-        self.stage.fresh(child, label, self.data)
-        if step in ("upsert", "tiny"):
+        self._fresh(child, label)
+        if step in UPSERTS:
             child.ask("load", data=self.data.path("base"))
-        if step == "tiny" and "upsert" in self.steps:
-            child.ask("upsert", data=self.data.path("late"))
+            for earlier in self.steps[: self.steps.index(step)] if step in self.steps else ():
+                for each in self._batches(earlier) if earlier in UPSERTS else ():
+                    child.ask("upsert", **each)
+
+    def _fresh(self, child: Child, label: str) -> None:
+        self.stage.fresh(child, label, self.data, **self.options.get(label, {}))
 
     def _note(self, work: str, label: str, number: int, answer: dict[str, Any], calm: bool) -> None:
         figure = self.stage.figure(work, label)
@@ -115,14 +126,14 @@ class Rounds:
             figure.note = f"took over {SLOW_SECONDS:.0f} s and was not repeated"
 
     def _check_upserts(self, label: str) -> None:
-        steps = [step for step in ("upsert", "tiny") if step in self.steps]
+        steps = [step for step in self.steps if step in UPSERTS]
         works = [step + self.suffix for step in steps]
         if label in self._out or not works or any(self.stage.is_done(work, label) for work in works):
             return
         for work in works:
             agrees = False
             with self.stage.attempt(work, label):
-                _agreed(self.stage.child(label).ask("scan"), self._upserted, "rows after the upserts")
+                agreed(self.stage.child(label).ask("scan"), self._upserted, "rows after the upserts")
                 agrees = True
             if agrees:
                 break
@@ -142,7 +153,8 @@ class Rounds:
             self._note(step + self.suffix, SAME_FILES, number, answer, calm)
 
 
-def _agreed(answer: dict[str, Any], wanted: str, what: str) -> dict[str, Any]:
+def agreed(answer: dict[str, Any], wanted: str, what: str) -> dict[str, Any]:
+    """Return the answer when its digest is the wanted one; raises WrongRows."""
     if answer["digest"] != wanted:
         raise WrongRows(f"{what}: {answer['digest']} instead of {wanted}")
     return answer
@@ -152,4 +164,4 @@ class WrongRows(PeerFailed):
     """A peer returned other rows than the independent computation."""
 
 
-__all__ = ["SAME_FILES", "STEPS", "NotOffered", "Rounds", "WrongRows"]
+__all__ = ["SAME_FILES", "STEPS", "NotOffered", "Rounds", "WrongRows", "agreed"]

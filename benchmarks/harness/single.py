@@ -1,4 +1,4 @@
-"""Works that stand alone: memory in processes of their own, Bloom filters, the time an import takes."""
+"""Works that stand alone: memory in processes of their own, Bloom filters and log blocks, the time an import takes."""
 
 from __future__ import annotations
 
@@ -68,11 +68,33 @@ def run_streams(stage: Field, data: Dataset, rows: int) -> None:
 def run_bloom(stage: Field) -> None:
     """Keys a second into one filter, on one core, in processor time."""
     for kind, words in BLOOM_KINDS.items():
-        job = partial(stage.child("lakefmt").ask, "bloom", rows=BLOOM_KEYS, kind=kind)
+        job = partial(stage.child("part", "lakefmt").ask, "part", part="bloom", rows=BLOOM_KEYS, kind=kind)
         job()
         for _ in range(stage.runs):
             answer, calm = stage.referee.run(job)
-            stage.figure(f"bloom, {words}", "lakefmt", "keys/s").add(BLOOM_KEYS / answer["seconds"], calm)
+            stage.figure(f"bloom, {words}", "lakefmt", "keys/s").add(BLOOM_KEYS / answer["build"], calm)
+
+
+def run_log_blocks(stage: Field, rows: int) -> None:
+    """Rows a second into Avro records and back, into Parquet blocks and back; on one core, in processor time."""
+    for nulls in (False, True):
+        words = ", nulls in a third of the columns" if nulls else ""
+        avro, parquet = (
+            partial(stage.child("part", "lakefmt").ask, "part", part=part, rows=rows, nulls=nulls)
+            for part in ("avro_rows", "log_blocks")
+        )
+        for number in range(-1, stage.runs):
+            found, calm = stage.referee.run(lambda avro=avro, parquet=parquet: (avro(), parquet()))
+            if number < 0:
+                continue
+            for work, seconds in (
+                ("Avro rows, encode", found[0]["encode"]),
+                ("Avro rows, decode", found[0]["decode"]),
+                ("Parquet block, read", found[1]["read"]),
+            ):
+                stage.figure(work + words, "lakefmt", "rows/s").add(rows / seconds, calm)
+            stage.figure(f"Parquet block, write{words}", "lakefmt").add(found[1]["write"], calm)
+            stage.figure(f"Parquet block, write{words}", "write_table").add(found[1]["bare"], calm)
 
 
 def run_imports(stage: Field) -> None:

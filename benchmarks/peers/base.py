@@ -47,6 +47,10 @@ class Peer:
         """Replace stored rows by key where the ordering value is not smaller, add the others, in one commit."""
         raise NotOffered
 
+    def compact(self) -> None:
+        """Merge what was written beside the files into them."""
+        raise NotOffered
+
     def scan(self) -> pa.Table:
         """Return every row and column."""
         raise NotOffered

@@ -1,4 +1,4 @@
-"""lakefmt: a copy-on-write table of version 8, bloom index, without metadata table."""
+"""lakefmt: a table of version 8, copy-on-write unless told otherwise, bloom index, without metadata table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from benchmarks.peers.base import Peer
 
 
 class LakefmtPeer(Peer):
-    """Options: ``durability`` (none, fsync; default none); ``filling`` of small files and ``archiving`` (default True)."""
+    """Options: ``durability`` (none, fsync; default none); ``filling`` of small files and ``archiving`` (default True);
+    ``table_type`` (cow, mor; default cow); ``settings``, by Hudi's names."""
 
     packages: ClassVar[tuple[str, ...]] = ("lakefmt", "pyarrow")
 
@@ -22,7 +23,7 @@ class LakefmtPeer(Peer):
             settings["hoodie.parquet.small.file.limit"] = 0
         if not self.options.get("archiving", True):
             settings["hoodie.archive.automatic"] = False
-        return settings
+        return settings | self.options.get("settings", {})
 
     def create(self, schema: pa.Schema) -> None:
         lakefmt.create_table(
@@ -33,6 +34,7 @@ class LakefmtPeer(Peer):
             ordering=self.ordering,
             table_version=8,
             index="bloom",
+            table_type=self.options.get("table_type", "cow"),
         )
         self.open()
 
@@ -50,6 +52,9 @@ class LakefmtPeer(Peer):
 
     def upsert(self, data: pa.Table) -> None:
         self._table.upsert(data)
+
+    def compact(self) -> None:
+        self._table.compact()
 
     def scan(self) -> pa.Table:
         return self._table.read()
