@@ -1,4 +1,4 @@
-"""Draw the scaling charts from kept points: ``.cache/bench/lake/bin/python -m benchmarks.draw [POINTS [FOLDER]]``.
+"""Draw the charts from kept points: ``.cache/bench/lake/bin/python -m benchmarks.draw [POINTS [FOLDER]]``.
 
 Needs matplotlib and nothing else: it runs in the environment of peers that has it.
 """
@@ -24,6 +24,17 @@ TITLES = {
     "upsert-size": ("upsert of 10,000 late rows", "rows in the table", "s"),
     "memory-batch": ("resident memory, rise during an upsert", "rows in the batch", "MB"),
 }
+#: The panels of one picture: title and label of y, by the name of the panel; x is the number of the commit.
+PANELS = {
+    "choice": {
+        "write": ("write time, compactions shared out", "s per commit so far"),
+        "written": ("bytes written per byte of input", "×"),
+        "latency": ("data latency: until a snapshot shows a commit", "s"),
+        "read": ("full read of the snapshot", "s"),
+        "bytes-read": ("bytes read per byte returned", "×"),
+        "behind": ("commits a read-optimised query lags behind", "commits"),
+    }
+}
 
 
 def draw(points: dict[str, Any], folder: Path) -> list[Path]:
@@ -32,33 +43,55 @@ def draw(points: dict[str, Any], folder: Path) -> list[Path]:
 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "lakefmt"
+    made = []
+    for name, lines in points.items():
+        figure = _panels(name, lines) if name in PANELS else _single(name, lines)
+        path = folder / f"{name}.svg"
+        figure.savefig(path, metadata={"Date": None})
+        made.append(path)
+    return made
+
+
+def _single(name: str, lines: dict[str, Any]) -> Any:
     from matplotlib import pyplot as plt
     from matplotlib import ticker
 
-    made = []
-    for name, lines in points.items():
-        title, x_label, y_label = TITLES[name]
-        figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-        for label, pairs in lines.items():
-            ours = label.startswith("lakefmt")
-            axes.plot(*zip(*pairs, strict=True), label=label, linewidth=2.4 if ours else 1.3, zorder=3 if ours else 2,
-                      marker=None if len(pairs) > 20 else "o", markersize=4)  # fmt: skip
-        axes.set(title=title, xlabel=x_label, ylabel=y_label, yscale="linear" if name == "services" else "log")
-        by_count = name in ("commits", "services")
-        if name == "services":
-            axes.set_ylim(bottom=0)
-        if not by_count:
-            axes.set_xscale("log")
-        for axis in (axes.yaxis, *([] if by_count else [axes.xaxis])):
-            axis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
-            axis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1, 0.4)))
-        axes.grid(alpha=0.3, which="both", linewidth=0.5)
-        axes.legend(fontsize=8, frameon=False, ncols=2)
-        path = folder / f"{name}.svg"
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
-        made.append(path)
-    return made
+    title, x_label, y_label = TITLES[name]
+    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    for label, pairs in lines.items():
+        ours = label.startswith("lakefmt")
+        axes.plot(*zip(*pairs, strict=True), label=label, linewidth=2.4 if ours else 1.3, zorder=3 if ours else 2,
+                  marker=None if len(pairs) > 20 else "o", markersize=4)  # fmt: skip
+    axes.set(title=title, xlabel=x_label, ylabel=y_label, yscale="linear" if name == "services" else "log")
+    by_count = name in ("commits", "services")
+    if name == "services":
+        axes.set_ylim(bottom=0)
+    if not by_count:
+        axes.set_xscale("log")
+    for axis in (axes.yaxis, *([] if by_count else [axes.xaxis])):
+        axis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+        axis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1, 0.4)))
+    axes.grid(alpha=0.3, which="both", linewidth=0.5)
+    axes.legend(fontsize=8, frameon=False, ncols=2)
+    return figure
+
+
+def _panels(name: str, panels: dict[str, Any]) -> Any:
+    from matplotlib import pyplot as plt
+
+    titles = {panel: words for panel, words in PANELS[name].items() if any(panels.get(panel, {}).values())}
+    figure, grid = plt.subplots(-(-len(titles) // 3), 3, figsize=(12, 6.6), layout="constrained", squeeze=False)
+    for axes, (panel, (title, y_label)) in zip(grid.flat, titles.items(), strict=False):
+        for number, (label, pairs) in enumerate(panels[panel].items()):
+            axes.plot(*zip(*pairs, strict=True), label=label, linewidth=1.5, color=f"C{(number + 1) // 2}",
+                      linestyle="--" if "compacted" in label else "-")  # fmt: skip
+        axes.set(title=title, xlabel="commits", ylabel=y_label)
+        axes.title.set_fontsize(10)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3, linewidth=0.5)
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=9, frameon=False)
+    return figure
 
 
 def main() -> int:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import charts, report
+from benchmarks.charts import CHARTS
 from benchmarks.harness import commits, logs, machine, single
 from benchmarks.harness.data import Dataset, prepare
 from benchmarks.harness.field import HOMES, Field, pythons
@@ -30,6 +31,8 @@ PAGE = ROOT / "docs" / "speed.md"
 ROUND_WORKS = {"load": "load", "upsert": "upsert", "scan": "scan", "lookup": "look_up", "small-upsert": "tiny"}
 WORKS = (*ROUND_WORKS, "mor", "log-blocks", "append", "open", "bloom", "memory", "import")
 PEERS = tuple(name for name in HOMES if name != "hudi-spark")
+#: Charts that another page shows: docs/compaction.md.
+ELSEWHERE = frozenset({"choice"})
 MARKS = ("<!-- generated: measured -->\n", "<!-- end of generated: measured -->")
 
 
@@ -48,12 +51,13 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--attempts", type=int, default=3, help="how often a disturbed run is tried at most")
     parser.add_argument("--flights", action="store_true", help="the flights of the quickstart, too")
     parser.add_argument("--spark", action="store_true", help="Apache Hudi on Spark, too: slow")
-    parser.add_argument("--charts", action="store_true", help="measure and draw docs/charts, too: slow")
+    all_charts = ",".join(CHARTS)
+    parser.add_argument("--charts", nargs="?", const=all_charts, default="", help="measure and draw them, too: slow")
     parser.add_argument("--page", action="store_true", help="write the table into docs/speed.md")
     parser.add_argument("--name", help="name of the results file; default: by the number of rows")
     parser.add_argument("--work-dir", type=Path, help="where tables are made and removed; default: .cache/bench/work")
     asked = parser.parse_args(given)
-    for name, known in (("works", WORKS), ("peers", PEERS)):
+    for name, known in (("works", WORKS), ("peers", PEERS), ("charts", CHARTS)):
         values = [value for value in getattr(asked, name).split(",") if value]
         unknown = sorted(set(values) - set(known))
         if unknown:
@@ -174,7 +178,9 @@ def write_page(text: str, page: Path = PAGE) -> None:
 
 def charts_shown(folder: Path) -> str:
     """Return the lines that show the charts there are."""
-    lines = [f"\n![{path.stem}](charts/{path.name})\n" for path in sorted(folder.glob("*.svg"))]
+    lines = [
+        f"\n![{path.stem}](charts/{path.name})\n" for path in sorted(folder.glob("*.svg")) if path.stem not in ELSEWHERE
+    ]
     head = "\nScaling: every line is one participant of the same run; the points are in `benchmarks/results/charts.json`.\n"
     return head + "".join(lines) if lines else ""
 
@@ -207,8 +213,6 @@ def main() -> int:
     if asked.page:
         write_page(text + charts_shown(PAGE.parent / "charts"))
     if asked.charts:
-        from benchmarks import charts
-
         charts.run(stage, asked, CACHE / "data")
         stage.retire()
         shutil.rmtree(stage.work / "tables", ignore_errors=True)

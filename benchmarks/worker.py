@@ -110,6 +110,9 @@ class Worker:
         read = None if before is None or after is None else after - before
         return timed | {"digest": digest(found[0]), "read": read, "returned": found[0].nbytes}
 
+    def do_behind(self) -> Answer:
+        return {"commits": self._open().behind()}
+
     def do_look_up(self, keys: str) -> Answer:
         wanted = _own(load_table(keys)).column(0).combine_chunks()
         found: list[pa.Table] = []

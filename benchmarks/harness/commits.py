@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -19,7 +20,8 @@ SEQUENCE_SECONDS, BESIDE_SECONDS = 40.0, 15.0
 #: A sequence that took less is run again, up to so many times in all.
 REPEATED_SECONDS, SEQUENCES = 12.0, 3
 #: Participant, peer and options; "filling" is the setting hoodie.parquet.small.file.limit, 0 when off.
-APPENDERS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+Entry = tuple[str, str, dict[str, Any]]
+APPENDERS: tuple[Entry, ...] = (
     ("lakefmt, durability none", "lakefmt", {"durability": "none", "filling": False}),
     ("lakefmt, durability fsync", "lakefmt", {"durability": "fsync", "filling": False}),
     ("lakefmt, none, filling on", "lakefmt", {"durability": "none", "filling": True}),
@@ -37,13 +39,14 @@ WHOLE = frozenset({"lakefmt", "pyarrow", "deltalake", "ducklake"})
 
 
 @dataclass
-class Sequence:
+class Appender:
     """One participant's commits so far."""
 
     label: str
     peer: str
     options: dict[str, Any]
     each: list[float]
+    most: float = SEQUENCE_SECONDS
     calm: bool = True
 
     @property
@@ -54,16 +57,22 @@ class Sequence:
     @property
     def may_spend(self) -> float:
         """Seconds after which it stops."""
-        return SEQUENCE_SECONDS if self.peer in WHOLE and not self.options.get("filling") else BESIDE_SECONDS
+        beside = self.peer not in WHOLE or self.options.get("filling")
+        return min(self.most, BESIDE_SECONDS if beside else SEQUENCE_SECONDS)
 
 
-def run_appends(stage: Field, data: Dataset, commits: int) -> dict[str, list[float]]:
-    """Append `commits` batches, blocks of ten in turn; return every commit's seconds of the first sequence."""
+def run_appends(
+    stage: Field, data: Dataset, commits: int, entries: Sequence[Entry] | None = None, most: float = SEQUENCE_SECONDS
+) -> dict[str, list[float]]:
+    """Append `commits` batches, blocks of ten in turn; return every commit's seconds of the first sequence.
+
+    Nobody of `entries` (default: APPENDERS) appends for longer than `most` seconds.
+    """
     first: dict[str, list[float]] = {}
-    again = [entry for entry in APPENDERS if stage.has(entry[1])]
+    again = [entry for entry in (APPENDERS if entries is None else entries) if stage.has(entry[1])]
     for number in range(min(stage.runs, SEQUENCES)):
         stage.say(f"{commits} commits of {ROWS} rows: sequence {number + 1} of {len(again)} participants")
-        done = _sequence(stage, data, again, commits)
+        done = _sequence(stage, data, again, commits, most)
         for one in done:
             if len(one.each) < 2:
                 continue
@@ -81,8 +90,8 @@ def run_appends(stage: Field, data: Dataset, commits: int) -> dict[str, list[flo
     return first
 
 
-def _sequence(stage: Field, data: Dataset, entries: list[Any], commits: int) -> list[Sequence]:
-    running = [Sequence(label, peer, options, []) for label, peer, options in entries]
+def _sequence(stage: Field, data: Dataset, entries: Sequence[Entry], commits: int, most: float) -> list[Appender]:
+    running = [Appender(label, peer, options, [], most) for label, peer, options in entries]
     for one in running:
         with stage.attempt("append", one.label):
             stage.fresh(stage.child(one.label, one.peer), one.label, data, "small", **one.options)
@@ -103,7 +112,7 @@ def _sequence(stage: Field, data: Dataset, entries: list[Any], commits: int) -> 
     return running
 
 
-def _block(stage: Field, data: Dataset, one: Sequence, begin: int, count: int) -> None:
+def _block(stage: Field, data: Dataset, one: Appender, begin: int, count: int) -> None:
     # A block changes the table, so it is not repeated: that it was disturbed is noted.
     child = stage.child(one.label)
     before = stage.referee.job()

@@ -56,6 +56,13 @@ class LakefmtPeer(Peer):
     def compact(self) -> None:
         self._table.compact()
 
+    def behind(self) -> int:
+        """Return how many commits a read-optimised query lacks rows of, where that is most."""
+        oldest = min((part.oldest for part in self._table.stats().backlog if part.oldest), default=None)
+        if oldest is None:
+            return 0
+        return sum(entry.action == "deltacommit" and entry.time >= oldest for entry in self._table.timeline.entries)
+
     def scan(self) -> pa.Table:
         return self._table.read()
 

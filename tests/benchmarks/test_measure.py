@@ -45,6 +45,16 @@ def test_repetitions_are_bounded_and_the_last_one_says_that_it_was_disturbed():
     assert judge.repeated == 2
 
 
+def test_all_repetitions_together_have_seconds_to_spend():
+    calls, job = counted()
+    judge = referee([2.0] * 8)
+    judge.run(job)
+    assert judge.spare < Referee.spare
+    judge.spare = 0.0
+    assert judge.run(job) == (4, False)
+    assert calls == [0, 1, 2, 3]
+
+
 def test_the_quickest_calibration_is_the_measure():
     judge = referee([1.0, 0.5, 0.5, 0.5])
     assert judge.run(lambda: None) == (None, False) or judge.quickest == 0.5

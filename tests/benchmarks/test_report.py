@@ -42,8 +42,9 @@ def test_ratios_are_taken_inside_each_run():
 
 
 def test_every_row_can_be_shown_without_figures_and_then_claims_nothing():
-    lines = report.table(ROWS, {})
-    assert len(lines) == len(ROWS) + 2
+    asked = tuple(row for row in (*ROWS, *report.MOR_ROWS, *report.SPARK_ROWS) if row.goals)
+    lines = report.table(asked, {})
+    assert len(lines) == len(asked) + 2
     assert all("not measured" in line and "yes" not in line for line in lines[2:])
     assert all(line.count("|") == lines[0].count("|") for line in lines)
 
@@ -79,6 +80,26 @@ def test_a_page_names_machine_versions_and_who_is_missing():
 def test_a_peer_that_failed_says_why():
     page = report.page(results(load={"lakefmt": figure(0.5), "pyiceberg": figure(note="took too long")}))
     assert "pyiceberg – (took too long)" in page
+
+
+def test_merge_on_read_and_spark_have_tables_of_their_own():
+    page = report.page(
+        results(
+            **{
+                "upsert (MOR)": {"lakefmt": figure(0.3), "pyarrow": figure(1.0), "ducklake": figure(0.2)},
+                "compact (MOR)": {"lakefmt": figure(2.0), "pyarrow": figure(1.0)},
+                "Avro rows, encode": {"lakefmt": figure(2.4e6, unit="rows/s")},
+                "load (Spark)": {"lakefmt": figure(1.0), "hudi-spark": figure(12.5)},
+            }
+        )
+        | {"minutes": {"mor": 2.25, "Spark": 3.0}}
+    )
+    rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("| ")}
+    assert "Minutes that each work took: mor 2.2; Spark 3.0." in page
+    assert "yes<br>not measured<br>**no** |" in rows["| 1 % late upsert"]
+    assert "≥ 0.6 × the speed of pyarrow | 0.50 ×" in rows["| compaction after ten 1 % upserts"]
+    assert "≥ 2.50 M/s | 2.40 M/s" in rows["| Avro rows, encode"]
+    assert rows["| bulk load"].endswith("| yes |")
 
 
 def test_amounts():

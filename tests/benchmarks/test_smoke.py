@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from benchmarks import report, run
-from benchmarks.harness import commits, rounds
+import lakefmt
+from benchmarks import charts, report, run
+from benchmarks.harness import commits, growth, logs, rounds, single
 from benchmarks.harness.child import NotOffered, PeerFailed
 from benchmarks.harness.data import prepare
 from benchmarks.harness.field import Field
@@ -92,6 +93,51 @@ def test_appends_and_opens(stage, data, monkeypatch):
     assert not stage.failures()
 
 
+def test_merge_on_read_fills_every_work_and_checks_every_table(stage, data):
+    logs.run_upserts(stage, data)
+    logs.Heaps(stage, data).run()
+    works = ("upsert (MOR)", "tiny (MOR)", "tenths (MOR)", "compact (MOR)")
+    assert not stage.failures()
+    assert {work: set(stage.figures[work]) for work in works} == {work: {"lakefmt", "pyarrow"} for work in works}
+    assert set(stage.figures["scan (MOR)"]) == {"lakefmt", logs.COMPACTED}
+    assert all(len(each.values) == 1 and not each.note for found in stage.figures.values() for each in found.values())
+    table = lakefmt.open_table(stage.table("heap lakefmt"))
+    assert table.stats().log_files == 0  # the last round has compacted it
+    assert lakefmt.open_table(stage.table("heap lakefmt") + ".kept").stats().log_files >= logs.HEAP
+
+
+def test_wrong_rows_behind_logs_are_no_figure(stage, data):
+    heaps = logs.Heaps(stage, data)
+    heaps.wanted = "2000:0000000000000000"
+    heaps.run()
+    for label in ("lakefmt", logs.COMPACTED):
+        assert "WrongRows" in stage.figures["scan (MOR)"][label].note
+        assert not stage.figures["scan (MOR)"][label].values
+
+
+def test_log_blocks_have_a_figure_each(stage, data):
+    single.run_log_blocks(stage, 500)
+    asked = {row.work for row in report.MOR_ROWS if row.work.startswith(("Avro", "Parquet"))}
+    assert set(stage.figures) == asked
+    assert len(asked) == 8
+
+
+def test_growth_has_points_for_every_kind_and_commit(stage, data, monkeypatch):
+    monkeypatch.setattr(growth, "KINDS", {k: growth.KINDS[k] for k in ("copy-on-write", "Avro logs, compacted")})
+    panels = growth.measure(stage, data, 6)
+    assert not stage.failures()
+    for panel in set(growth.PANELS) - {"bytes-read"}:  # only Linux tells what was read
+        assert set(panels[panel]) == set(growth.KINDS)
+        assert all([x for x, _ in pairs] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] for pairs in panels[panel].values())
+    assert [y for _, y in panels["behind"]["copy-on-write"]] == [0] * 6
+    assert [y for _, y in panels["behind"]["Avro logs, compacted"]] == [1, 2, 3, 4, 0, 1]
+
+
+def test_a_chart_says_who_stopped_early():
+    lines = charts.in_tens({"one": [0.001] * 30, "two": [0.002] * 20}, 30)
+    assert lines == {"one": [(1.0, 1.0), (11.0, 1.0), (21.0, 1.0)], "two (stopped after 20)": [(1.0, 2.0), (11.0, 2.0)]}
+
+
 def test_memory_is_told_where_the_system_tells(stage, data):
     child = stage.child("lakefmt")
     stage.fresh(child, "lakefmt", data)
@@ -132,9 +178,10 @@ def test_the_command_line_refuses_what_it_does_not_know(capsys):
 
 def test_the_charts_that_are_there_are_shown(tmp_path):
     assert run.charts_shown(tmp_path) == ""
-    for name in ("memory", "commits"):
+    for name in ("memory", "commits", "choice"):
         (tmp_path / f"{name}.svg").write_text("<svg/>", "utf-8")
     shown = run.charts_shown(tmp_path)
+    assert "choice" not in shown  # another page has it
     assert shown.index("![commits](charts/commits.svg)") < shown.index("![memory](charts/memory.svg)")
 
 
