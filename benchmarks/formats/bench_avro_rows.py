@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,7 @@ def choice(words: list[str], rows: int, rng: np.random.Generator) -> pa.Array:
     return pa.array(words).take(pa.array(rng.integers(0, len(words), rows)))
 
 
+@lru_cache(maxsize=1)
 def make(rows: int, *, nulls: bool) -> pa.Table:
     """Rows of a table with meta columns; a third of the columns has nulls, if wanted."""
     rng = np.random.default_rng(7)

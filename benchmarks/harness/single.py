@@ -23,12 +23,18 @@ def run_memory(stage: Field, data: Dataset) -> None:
     for number in range(min(MEMORY_RUNS, stage.runs)):
         stage.say(f"memory: round {number + 1}")
         for peer in peers:
+            if stage.is_done("memory, upsert", peer):
+                continue
             with stage.attempt("memory, upsert", peer):
                 label = f"memory {peer}"
-                maker = stage.child(label, peer)
-                stage.fresh(maker, label, data)
-                maker.ask("load", data=data.path("base"))
-                maker.ask("close")
+                if number:
+                    stage.put_back(label)
+                else:
+                    maker = stage.child(label, peer)
+                    stage.fresh(maker, label, data)
+                    maker.ask("load", data=data.path("base"))
+                    stage.retire(label)
+                    stage.keep(label)
                 child = stage.start(peer)
                 try:
                     child.ask("use", path=stage.table(label), columns=data.described(), options={})
@@ -37,7 +43,6 @@ def run_memory(stage: Field, data: Dataset) -> None:
                     child.close()
                 if answer["rise"] is not None:
                     stage.figure("memory, upsert", peer, "MB").add(answer["rise"] / 1e6)
-    stage.retire(*(f"memory {peer}" for peer in peers))
 
 
 def run_streams(stage: Field, data: Dataset, rows: int) -> None:

@@ -149,6 +149,27 @@ def test_memory_is_told_where_the_system_tells(stage, data):
     assert child.ask("resident", job="stream_out")["rows"] == 500
 
 
+def test_every_point_of_a_chart_begins_from_the_loaded_table(stage, data, monkeypatch):
+    monkeypatch.setattr(charts, "UPSERTERS", charts.UPSERTERS[1:2])
+    lines = {}
+    charts._upserts(stage, lines, data, {n: charts._batch(data, n) for n in (10, 20)}, charts._seconds)
+    assert [x for x, _ in lines["lakefmt, merge-on-read"]] == [10.0, 20.0]
+    assert not stage.figures
+    table = lakefmt.open_table(stage.table("lakefmt, merge-on-read"))
+    assert len(table.timeline.entries) == 2  # the load and the last upsert: each point begins anew
+
+
+def test_memory_of_an_upsert_begins_from_the_loaded_table(stage, data):
+    stage.runs, stage.pythons = 2, {"lakefmt": sys.executable}
+    single.run_memory(stage, data)
+    assert not stage.failures()
+    found = stage.figures.get("memory, upsert", {}).get("lakefmt")
+    if found is None:
+        pytest.skip("this system does not tell resident memory")
+    assert len(found.values) == 2
+    assert len(lakefmt.open_table(stage.table("memory lakefmt")).timeline.entries) == 2
+
+
 def test_what_a_peer_cannot_do_is_said(stage, data):
     child = stage.child("pyarrow")
     with pytest.raises(PeerFailed, match="no table is open"):
