@@ -67,7 +67,7 @@ def measure(stage: Field, data: Dataset, plan: Plan, names: Sequence[str] = CHAR
         "commits": lambda: _commits(stage, data, plan),
         "upsert-size": lambda: _sizes(stage, plan),
         "memory-batch": lambda: _batches(stage, data, plan),
-        "choice": lambda: growth.measure(stage, prepare(plan.cache, plan.growth_rows, small=50), plan.growth_commits),
+        "choice": lambda: _growth(stage, plan),
     }
     shown: dict[str, object] = {}
     for name in names:
@@ -96,6 +96,11 @@ def _batches(stage: Field, data: Dataset, plan: Plan) -> Lines:
     lines: Lines = {}
     _upserts(stage, lines, data, {size: _batch(data, size) for size in plan.batches}, _rise)
     return lines
+
+
+def _growth(stage: Field, plan: Plan) -> dict[str, object]:
+    panels = growth.measure(stage, prepare(plan.cache, plan.growth_rows, small=50), plan.growth_commits)
+    return {"about": f"{plan.growth_rows:,} rows, {plan.growth_commits} commits of 1 % late rows", **panels}
 
 
 def in_tens(each: dict[str, list[float]], wanted: int) -> Lines:
@@ -157,7 +162,7 @@ def draw(python: str, points: Path, folder: Path) -> None:
 
 def run(stage: Field, asked: argparse.Namespace, cache: Path) -> None:
     """Measure, keep and draw."""
-    plan, kept, folder = Plan(cache, 1000, SIZES, FIXED_BATCH, BATCHES, 200_000, 30), POINTS, FOLDER
+    plan, kept, folder = Plan(cache, 1000, SIZES, FIXED_BATCH, BATCHES, min(asked.rows, 200_000), 30), POINTS, FOLDER
     if asked.quick:  # a trial leaves the documentation alone
         plan = Plan(cache, 40, (5_000, 20_000), 100, (50, 200), 5_000, 11)
         kept, folder = cache.parent / "charts.json", cache.parent / "charts"

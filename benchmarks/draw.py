@@ -79,6 +79,7 @@ def _single(name: str, lines: dict[str, Any]) -> Any:
 def _panels(name: str, panels: dict[str, Any]) -> Any:
     from matplotlib import pyplot as plt
 
+    about = panels.pop("about", "")
     titles = {panel: words for panel, words in PANELS[name].items() if any(panels.get(panel, {}).values())}
     figure, grid = plt.subplots(-(-len(titles) // 3), 3, figsize=(12, 6.6), layout="constrained", squeeze=False)
     for axes, (panel, (title, y_label)) in zip(grid.flat, titles.items(), strict=False):
@@ -89,6 +90,7 @@ def _panels(name: str, panels: dict[str, Any]) -> Any:
         axes.title.set_fontsize(10)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3, linewidth=0.5)
+    figure.suptitle(about, fontsize=11)
     handles, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=9, frameon=False)
     return figure
