@@ -53,9 +53,9 @@ def further(data: Dataset, name: str, make: Callable[[pa.Table], pa.Table]) -> s
     return str(path)
 
 
-def late_batches(base: pa.Table, count: int, rows: int, seed: int, ts: int) -> pa.Table:
+def late_batches(base: pa.Table, count: int, rows: int, seed: int, ts: int, new: float = NEW_KEYS) -> pa.Table:
     """Return `count` late batches of `rows` rows, one after the other, each younger than all before it."""
-    each = (late_batch(base, rows, seed + 2 * n, ts=ts + n * 10**12) for n in range(count))
+    each = (late_batch(base, rows, seed + 2 * n, ts=ts + n * 10**12, new=new) for n in range(count))
     return pa.concat_tables(each)
 
 
@@ -109,10 +109,12 @@ def late_days(rows: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     return len(DAYS) - 1 - newest_first
 
 
-def late_batch(base: pa.Table, rows: int, seed: int, *, newest_only: bool = False, ts: int = 10**12) -> pa.Table:
+def late_batch(
+    base: pa.Table, rows: int, seed: int, *, newest_only: bool = False, ts: int = 10**12, new: float = NEW_KEYS
+) -> pa.Table:
     """Return `rows` late rows for `base`: stored keys with new values and a larger ordering value, and some new keys.
 
-    With `newest_only` all are of the newest day; ordering values begin at `ts`. Raises ValueError when `base` is too small
+    `new` is the share of new keys. With `newest_only` all are of the newest day; ordering values begin at `ts`. Raises ValueError when `base` is too small
     to hold that many different keys of the wanted days.
     """
     rng = np.random.default_rng(seed)
@@ -129,7 +131,7 @@ def late_batch(base: pa.Table, rows: int, seed: int, *, newest_only: bool = Fals
     if np.any(position >= first[days + 1]):
         raise ValueError(f"{len(stored):,} rows are too few for a late batch of {rows:,}")
     keys = base[KEY].combine_chunks().take(pa.array(order[position]))
-    is_new = pa.array(rng.random(rows) < NEW_KEYS)
+    is_new = pa.array(rng.random(rows) < new)
     return batch.set_column(0, KEY, pc.if_else(is_new, batch[KEY], keys))
 
 
