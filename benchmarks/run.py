@@ -31,8 +31,8 @@ PAGE = ROOT / "docs" / "speed.md"
 ROUND_WORKS = {"load": "load", "upsert": "upsert", "scan": "scan", "lookup": "look_up", "small-upsert": "tiny"}
 WORKS = (*ROUND_WORKS, "mor", "log-blocks", "append", "open", "bloom", "memory", "import")
 PEERS = tuple(name for name in HOMES if name != "hudi-spark")
-#: Charts that another page shows: docs/compaction.md.
-ELSEWHERE = frozenset({"choice"})
+#: Charts that other pages show.
+ELSEWHERE = frozenset({"choice", "services"})
 MARKS = ("<!-- generated: measured -->\n", "<!-- end of generated: measured -->")
 
 
