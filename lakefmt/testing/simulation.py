@@ -1,0 +1,465 @@
+"""Several writers of one table in one thread, on a virtual clock, driven by one number.
+
+A *seed* says everything: the kind of table and of lock, how many writers there are, which verbs and services they call,
+how long each request takes, which answers are lost, who is paused beyond every lease, and who dies at which effect. The
+same seed gives the same history, step by step. :func:`simulate` makes one, :func:`check_history` judges it.
+
+What a history is judged by is told in :mod:`lakefmt.testing.histories`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.storage.api import ObjectStore, PutOutcome, Swap
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.histories import History, Read, Tried, check_history
+from lakefmt.testing.turns import GreenTime
+from lakefmt.testing.verbs import TableShape, Verb
+from lakefmt.testing.virtual_time import Process
+from lakefmt.testing.wrapping import SimulatedCrash, Step, WrapperStore
+from lakefmt.values import RandomIds
+from lakefmt.write.creation import run_creation
+
+__all__ = ["Chances", "Scene", "SimulatedStore", "check_history", "scene_of", "simulate"]
+
+T = TypeVar("T")
+
+SCHEMA: Final = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+LOCKS: Final = ("InProcessLockProvider", "FileSystemBasedLockProvider", "StorageBasedLockProvider")
+_LOCK_FILE: Final = ".hoodie/lock"
+_BEAT_SECONDS: Final = 1.0
+_EXPIRY_SECONDS: Final = 2 * _BEAT_SECONDS
+_LEASE_SECONDS: Final = 10.0
+_SCENES: Final = tuple(
+    (version, kind, lock) for lock in LOCKS for kind in ("cow", "mor") for version in (6, 8, 9)
+)
+_HOMES: Final = {f"k{n}": ("sf", "oslo")[n % 2] for n in range(6)} | {f"n{n}": "sf" for n in range(3)}
+_KEYS: Final = tuple(_HOMES)
+_FIXED: Final = ("u0", "u1")
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """How likely each mishap is, per effect.
+
+    Attributes:
+        lost: the answer, or the request, is lost.
+        crash: the process dies before, after or half-way.
+        pause: the process sleeps beyond its leases before the effect.
+        slow: the request takes twenty times as long.
+    """
+
+    lost: float = 0.008
+    crash: float = 0.004
+    pause: float = 0.004
+    slow: float = 0.02
+
+
+CALM: Final = Chances(0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a seed says about a history.
+
+    Attributes:
+        seed: the number.
+        shape: the table.
+        lock: Hudi's class name of the lock.
+        apart: new rows get file groups of their own, so that only keys can conflict.
+        writers: how many there are.
+        calls: how many calls each of them makes.
+        chances: how likely mishaps are.
+    """
+
+    seed: int
+    shape: TableShape
+    lock: str
+    apart: bool
+    writers: int
+    calls: int
+    chances: Chances
+
+
+def scene_of(seed: int, chances: Chances | None = None) -> Scene:
+    """Return what a seed says; eighteen seeds in a row have every version, kind of table and lock once.
+
+    Example:
+        >>> scene_of(4).shape.table_version, scene_of(4).shape.table_type, scene_of(4).lock
+        (8, 'mor', 'InProcessLockProvider')
+    """
+    dice = random.Random(f"scene {seed}")
+    version, kind, lock = _SCENES[seed % len(_SCENES)]
+    ordering = dice.choice((None, "ts"))
+    shape = TableShape(SCHEMA, "id", "city", ordering, table_version=version, table_type=kind)
+    likely = chances or dice.choice((CALM, Chances(), Chances(), Chances(pause=0.02), Chances(crash=0.02)))
+    return Scene(seed, shape, lock, dice.random() < 0.5, dice.choice((2, 3, 4)), dice.choice((2, 3)), likely)
+
+
+class _Place(str):
+    """The same text for everybody, and for each process a key of its own: locks of this process are found by it."""
+
+    process: int
+
+    def __new__(cls, text: str, process: int) -> _Place:
+        place = super().__new__(cls, text)
+        place.process = process
+        return place
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Place) and other.process == self.process and str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return hash((str.__hash__(self), self.process))
+
+
+class SimulatedStore(WrapperStore):
+    """The table's store as one process sees it: requests take time, and some of them meet their fate.
+
+    Args:
+        inner: where everything really is.
+        process: whose requests they are.
+        dice: the fate of requests.
+        chances: how likely mishaps are.
+        history: takes down what happens.
+        shared: what the processes of one machine share: they have one lock between them.
+    """
+
+    def __init__(
+        self, inner: ObjectStore, process: Process, dice: random.Random, chances: Chances, history: History, shared: bool
+    ) -> None:
+        super().__init__(inner)
+        self._process = process
+        self._dice = dice
+        self._chances = chances
+        self._history = history
+        self._shared = shared
+        self._stamp: bytes | None = None
+
+    @property
+    def url(self) -> str:
+        """The inner store's base; each process has locks of its own for it, unless those are what is simulated."""
+        return self.inner.url if self._shared else _Place(self.inner.url, self._process.number)
+
+    def look(self, kind: str, name: str, run: Callable[[], T]) -> T:
+        """Carry out one read after its time."""
+        if self._is_turn():
+            self._travel(name)
+            found = run()
+            # What a listing found is what was there, however late somebody looks through it.
+            return iter([*found]) if kind == "list" else found  # type: ignore[call-overload, no-any-return]
+        return run()
+
+    def perform(self, step: Step[T]) -> T:
+        """Carry out one effect: its request and its answer take their time, and may be lost."""
+        if not self._is_turn():
+            return step.run()
+        chances, dice = self._chances, self._dice
+        if dice.random() < chances.pause and not self._is_last_step(step.name):
+            self._pause(step)
+        self._travel(step.name)
+        luck = dice.random()
+        if luck < chances.crash:
+            self._die(step)
+        if luck < chances.crash + chances.lost:
+            return self._lose(step)
+        answer = self._done(step)
+        self._travel(step.name)
+        return answer
+
+    def _is_last_step(self, name: str) -> bool:
+        # Between the proof of a lease and the put that completes, nobody can be stopped for longer than the lease by
+        # anything but bad luck of the machine: no lock by time can guard that moment, and its limits say so.
+        return not self._process_lock_is_kept and self._history.is_completion(name)
+
+    @property
+    def _process_lock_is_kept(self) -> bool:
+        return self._history.scene_lock != "StorageBasedLockProvider"
+
+    def _is_turn(self) -> bool:
+        time = self._process.time
+        self._check_alive()
+        return isinstance(time, GreenTime) and time.is_turn
+
+    def _check_alive(self) -> None:
+        if self._process.dead:
+            raise SimulatedCrash(f"process {self._process.number} is dead")
+
+    def _travel(self, name: str) -> None:
+        seconds = 0.002 + 0.02 * self._dice.random()
+        if self._dice.random() < self._chances.slow and not self._is_last_step(name):
+            seconds *= 20
+        self._process.sleep(seconds)
+        self._check_alive()
+
+    def _done(self, step: Step[T]) -> T:
+        answer = step.run()
+        applied = not isinstance(answer, PutOutcome) or answer is PutOutcome.DONE
+        self._history.note(self._process.time.now, self._process.number, step.kind, step.name, applied)
+        if step.name == _LOCK_FILE and answer is PutOutcome.DONE:
+            self._stamp = self.inner.read(_LOCK_FILE)
+        return answer
+
+    def _pause(self, step: Step[T]) -> None:
+        self._history.say(self._process.time.now, self._process.number, f"paused before {step.kind} {step.name}")
+        self._process.pause()
+        self._process.sleep(_EXPIRY_SECONDS + _LEASE_SECONDS * 2 * self._dice.random())
+        self._process.wake()
+
+    def _lose(self, step: Step[T]) -> T:
+        happened = self._dice.random() < 0.5
+        if happened:
+            self._done(step)
+        what = "answer" if happened else "request"
+        self._history.say(self._process.time.now, self._process.number, f"{what} lost: {step.kind} {step.name}")
+        self._history.unlucky.add(self._process.number)
+        self._travel(step.name)
+        if isinstance(step.unknown, PutOutcome | Swap):
+            return step.unknown
+        raise StorageError(f"simulated: {what} lost of {step.kind} {step.name!r}", transient=True)
+
+    def _die(self, step: Step[T]) -> None:
+        how = self._dice.choice(("before", "after", "half-way"))
+        if how == "after":
+            self._done(step)
+        elif how == "half-way":
+            step.tear()
+        self._history.say(self._process.time.now, self._process.number, f"died {how} {step.kind} {step.name}")
+        self._process.die()
+        if self._stamp is not None:
+            # Somebody sees that the holder of the file is dead, and removes it, as the message of those who wait says.
+            self._process.time.at(self._process.time.now + 1 + 4 * self._dice.random(), self._remove_lock_of_the_dead)
+        self._check_alive()
+
+    def _remove_lock_of_the_dead(self) -> None:
+        try:
+            if self.inner.read(_LOCK_FILE) == self._stamp:
+                self.inner.delete([_LOCK_FILE])
+        except ObjectNotFound:
+            return
+
+
+class _Clock:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._process.wall(), UTC)
+
+
+class _World:
+    """One history in the making."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.time = GreenTime()
+        self.dice = random.Random(f"world {scene.seed}")
+        self.store = MemoryStore(now=lambda: Process(self.time).wall())
+        self.history = History(scene.seed, scene.shape, scene.lock)
+        self.processes = 0
+
+    def options(self) -> dict[str, object]:
+        return {
+            "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+            "hoodie.write.lock.provider": self.scene.lock,
+            "hoodie.write.lock.storage.validity.timeout.secs": int(_LEASE_SECONDS),
+            "hoodie.write.lock.storage.renew.interval.secs": 1,
+            "hoodie.client.heartbeat.interval_in_ms": int(_BEAT_SECONDS * 1000),
+            "lakefmt.durability": "none",
+            "lakefmt.write.threads": 1,
+            "hoodie.archive.automatic": False,
+            "hoodie.clean.automatic": False,
+            **({"hoodie.parquet.small.file.limit": 0} if self.scene.apart else {}),
+            **self.scene.shape.options(),
+        }
+
+    def table(self, chances: Chances) -> tuple[Table, Process]:
+        """Return the table as a new process sees it."""
+        self.processes += 1
+        dice = random.Random(f"process {self.scene.seed} {self.processes}")
+        process = _Beside(self.time, self.processes, dice)
+        shared = self.scene.lock == "InProcessLockProvider"
+        store = SimulatedStore(self.store, process, dice, chances, self.history, shared)
+        ids = RandomIds(lambda: uuid.UUID(int=dice.getrandbits(128), version=4))
+        return Table(TableAccess(store, self.options(), _Clock(process), ids, process)), process
+
+    def create(self) -> Table:
+        table, _ = self.table(CALM)
+        shape = self.scene.shape
+        run_creation(
+            table.access,
+            shape.schema,
+            record_key=shape.record_key,
+            partition_by=shape.partition_by,
+            ordering=shape.ordering,
+            table_type=shape.table_type,
+            table_version=shape.table_version,
+            index=shape.index,
+            merge=None,
+            name="simulated",
+            database=None,
+            properties={},
+            durable=False,
+        )
+        return table
+
+
+class _Beside(Process):
+    """A process whose waits are spread by its own dice."""
+
+    def __init__(self, time: GreenTime, number: int, dice: random.Random) -> None:
+        super().__init__(time, number)
+        self._dice = dice
+
+    def fraction(self) -> float:
+        return self._dice.random()
+
+    def take(self, lock: threading.Lock, seconds: float) -> bool:
+        deadline = self.time.now + seconds
+        while not lock.acquire(blocking=False):
+            if self.time.now >= deadline or self.dead:
+                return False
+            self.sleep(0.005 + 0.01 * self._dice.random())
+        return True
+
+
+class _Writer:
+    """A writer: it calls verbs and services one after the other, and begins anew after each death."""
+
+    def __init__(self, world: _World, name: str) -> None:
+        self._world = world
+        self._name = name
+        self._dice = random.Random(f"writer {world.scene.seed} {name}")
+        self._made = 0
+
+    def run(self) -> None:
+        table, process = self._world.table(self._world.scene.chances)
+        for _ in range(self._world.scene.calls):
+            process.sleep(0.1 * self._dice.random())
+            try:
+                self._call(table, process)
+            except SimulatedCrash:
+                self._world.time.sleep(3 * self._dice.random())
+                table, process = self._world.table(self._world.scene.chances)
+
+    def _call(self, table: Table, process: Process) -> None:
+        luck = self._dice.random()
+        if luck < 0.12:
+            self._read(table)
+        elif luck < 0.3:
+            self._serve(table, process)
+        else:
+            self._write(table, process)
+
+    def _read(self, table: Table) -> None:
+        begun = len(self._world.history.completions)
+        try:
+            rows = table.read()
+        except LakefmtError as error:
+            self._world.history.say(self._world.time.now, 0, f"read failed: {error!r}")
+            self._world.history.failed_reads.append(error)
+            return
+        self._world.history.reads.append(Read(rows, begun, len(self._world.history.completions)))
+
+    def _serve(self, table: Table, process: Process) -> None:
+        shape = self._world.scene.shape
+        services: dict[str, Callable[[], object]] = {
+            "clean": lambda: table.clean(options={"hoodie.clean.commits.retained": self._dice.choice((1, 2, 3))})
+        }
+        if shape.table_type == "mor":
+            services["compact"] = lambda: table.compact(
+                options={"hoodie.compact.inline.max.delta.commits": 1}, schedule=self._dice.random() < 0.3
+            )
+        if shape.table_version > 6:
+            services["archive"] = lambda: table.archive(options={"hoodie.keep.min.commits": self._dice.choice((1, 2, 4))})
+        name = self._dice.choice(sorted(services))
+        self._try(Tried(f"{self._name}.{name}", None, process.number), services[name])
+
+    def _write(self, table: Table, process: Process) -> None:
+        self._made += 1
+        name = f"{self._name}.{self._made}"
+        verb = self._verb(name)
+        verb = replace(verb, how={**verb.how, "commit_metadata": {"simulated": name}})
+        self._try(Tried(name, verb, process.number), lambda: verb.run(self._world.scene.shape, table))
+
+    def _try(self, tried: Tried, call: Callable[[], object]) -> None:
+        history, time = self._world.history, self._world.time
+        tried.begun = time.now
+        history.tried.append(tried)
+        history.say(time.now, tried.process, f"begins {tried.name} {'' if tried.verb is None else tried.verb.name}")
+        try:
+            call()
+        except SimulatedCrash as error:
+            tried.error = error
+            raise
+        except Exception as error:  # noqa: BLE001 - the judge tells which were allowed
+            tried.error = error
+        else:
+            tried.acknowledged = True
+        finally:
+            tried.ended = time.now
+            history.say(time.now, tried.process, f"{tried.name} {'done' if tried.acknowledged else repr(tried.error)}")
+
+    def _verb(self, name: str) -> Verb:
+        dice = self._dice
+        own = int.from_bytes(name.encode()[-6:], "big") % 1_000_000
+
+        def row(key: str, city: str | None = None) -> Mapping[str, object]:
+            return {"id": key, "city": city or _HOMES[key], "ts": dice.randint(1, 9), "v": own}
+
+        def some() -> list[str]:
+            return dice.sample(_KEYS, dice.choice((1, 1, 2, 3)))
+
+        choices: list[Callable[[], Verb]] = [
+            lambda: Verb("upsert", rows=tuple(map(row, some()))),
+            lambda: Verb("upsert", rows=(*map(row, some()), row(f"{name}.own", dice.choice(("sf", "oslo"))))),
+            lambda: Verb("upsert", rows=(row(f"{name}.own", "rome"),)),
+            lambda: Verb("insert_new", rows=tuple(map(row, some()))),
+            lambda: Verb("insert", rows=(row(f"{name}.in", dice.choice(("sf", "oslo", "rome"))),)),
+            lambda: Verb("bulk_insert", rows=(row(f"{name}.a", "sf"), row(f"{name}.b", "rome"))),
+            lambda: Verb("delete", keys=tuple(some())),
+            lambda: Verb("update", where=("id", dice.choice(_FIXED)), values={"v": own}),
+            lambda: Verb("insert_overwrite", rows=(row(f"{name}.over", "bern"),)),
+        ]
+        return dice.choices(choices, weights=(5, 4, 2, 2, 2, 1, 3, 3, 1))[0]()
+
+
+def simulate(scene: Scene | int) -> History:
+    """Make the history of a seed, and tidy up after it as the next writer would.
+
+    Args:
+        scene: a seed, or what it says.
+
+    Example:
+        >>> history = simulate(0)
+        >>> check_history(history)
+        >>> [line for line in simulate(0).trace] == history.trace
+        True
+    """
+    scene = scene_of(scene) if isinstance(scene, int) else scene
+    world = _World(scene)
+    first = world.create()
+    rows = [
+        *({"id": key, "city": _HOMES[key], "ts": 1, "v": 0} for key in _KEYS[:2]),
+        *({"id": key, "city": "rome", "ts": 1, "v": 0} for key in _FIXED),
+    ]
+    world.history.load(Verb("upsert", rows=tuple(rows), how={"commit_metadata": {"simulated": "load"}}), first)
+    writers = [_Writer(world, f"w{number}") for number in range(scene.writers)]
+    world.time.run([writer.run for writer in writers])
+    # Long afterwards everybody is done or dead, and who looks after the table removes a lock that a dead one left.
+    world.time.now += 10_000
+    world.store.delete([_LOCK_FILE])
+    world.history.tidy(world.table(CALM)[0])
+    return world.history
