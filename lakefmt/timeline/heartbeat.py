@@ -136,7 +136,8 @@ def is_alive(
 
 def _newest_file(store: ObjectStore, timeline: Timeline, instant: Instant, directory: str) -> float:
     """Return when a writer without a heartbeat last showed itself: by a timeline file or a marker."""
-    names = (f"{directory}/{file.file_name}" for file in timeline.files_of(instant))
+    # An instant that is only claimed has no file, and its claim may have gone since it was listed.
+    names = (f"{directory}/{file.file_name}" for file in timeline.files_of(instant) if file.file_name)
     states = [info.modified for info in map(store.info, names) if info is not None]
     markers = (o.modified for o in store.list(f".hoodie/.temp/{instant.time}"))
     return max((*states, *markers), default=0.0)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.names import MarkerType, marker_name, parse_marker
 from lakefmt.storage.api import ObjectStore, PutOutcome, check_name
+from lakefmt.timeline.store import settle_put
 from lakefmt.values import InstantTime
 
 __all__ = ["announce", "list_marked", "marker_directory", "remove_markers"]
@@ -23,9 +24,16 @@ def marker_directory(time: InstantTime) -> str:
 
 
 def announce(store: ObjectStore, time: InstantTime, path: str, marker: MarkerType) -> bool:
-    """Note that the data file `path` may exist from now on; False when an earlier attempt had noted it."""
+    """Note that the data file `path` may exist from now on; False when an earlier attempt may have noted it.
+
+    Raises:
+        StorageError: the store does not say whether the note is there; without it nobody would undo the file.
+    """
     name = f"{marker_directory(time)}/{marker_name(path, marker)}"
-    return store.put_if_absent(name, b"") is not PutOutcome.REFUSED
+    outcome = store.put_if_absent(name, b"")
+    if outcome is PutOutcome.UNKNOWN:
+        settle_put(store, name, b"", durable=False)
+    return outcome is PutOutcome.DONE
 
 
 def list_marked(store: ObjectStore, time: InstantTime) -> list[str] | None:

@@ -35,6 +35,7 @@ __all__ = [
     "choose_logs",
     "find_logs_of_instant",
     "finish_rollback",
+    "list_data_files",
     "list_files_of_instant",
     "metadata_record",
     "plan_rollback",
@@ -151,7 +152,12 @@ def list_files_of_instant(store: ObjectStore, time: InstantTime) -> list[str]:
     Markers come before files, so they name at least every file there is; without any, the writer kept none.
     """
     marked = list_marked(store, time)
-    return marked if marked is not None else [i.name for i in store.list() if not i.name.startswith(_HIDDEN)]
+    return marked if marked is not None else list_data_files(store)
+
+
+def list_data_files(store: ObjectStore) -> list[str]:
+    """Return the names of all objects outside ``.hoodie``."""
+    return [found.name for found in store.list() if not found.name.startswith(_HIDDEN)]
 
 
 @dataclass(frozen=True, slots=True)

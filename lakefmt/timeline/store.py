@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
 
-from lakefmt.errors import CorruptFile, InstantNotPending, StateError, StorageError
+from lakefmt.errors import CorruptFile, InstantNotPending, ObjectNotFound, StateError, StorageError
 from lakefmt.storage.api import ObjectStore, PutOutcome, SupportsNames
 from lakefmt.timeline.instant import (
     Action,
@@ -46,7 +46,10 @@ def settle_put(store: ObjectStore, name: str, data: bytes, *, durable: bool) -> 
         if outcome is not PutOutcome.UNKNOWN:
             return outcome
         if store.info(name) is not None:
-            return PutOutcome.DONE if store.read(name, MAX_BODY_BYTES) == data else PutOutcome.REFUSED
+            try:
+                return PutOutcome.DONE if store.read(name, MAX_BODY_BYTES) == data else PutOutcome.REFUSED
+            except ObjectNotFound:
+                continue  # somebody removed it just now
     raise StorageError(f"the store does not say whether {name} was written; nothing was completed", transient=True)
 
 

@@ -325,7 +325,8 @@ def abort_write(services: TableServices, context: WriteContext, heartbeat: Heart
             plan = plan_rollback_of(access.store, instant, timeline.layout, files)
             run_rollback(access.store, timeline_store, plan, services.times_after(config, timeline))
         if not pending:
-            remove_marked_files(access, TableState(config, timeline), context.instant)
+            # Undone by somebody who took us for dead: markers went with it, maybe between a marker of ours and its file.
+            remove_marked_files(access, TableState(config, timeline), context.instant, unmarked=True)
     remove_markers(access.store, context.instant)
     if heartbeat is not None:
         heartbeat.stop()

@@ -18,6 +18,7 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local import LocalStore
 from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, cdc_mode, check_writable, parse_table_config
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
+from lakefmt.timeline.store import settle_put
 from lakefmt.values import MergeMode, TableType, TableVersion
 from lakefmt.values_mergers import MergeFunction, merger_name, strategy_id
 
@@ -245,7 +246,7 @@ def run_creation(
     if index.lower() == "bloom" and not config.populate_meta_fields:
         index = "simple"  # the default of a table whose files have no filters
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
-    store.put_if_absent(NOTES, json.dumps(notes).encode())
+    settle_put(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, access.clock.now(), durable=durable)
 
 

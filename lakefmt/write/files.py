@@ -33,6 +33,7 @@ from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import merge_rule
 from lakefmt.timeline.markers import announce
+from lakefmt.timeline.store import settle_put
 from lakefmt.values import (
     COMMIT_SEQNO,
     COMMIT_TIME,
@@ -111,7 +112,8 @@ def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignmen
             return  # a look costs less than a file that is written only to be refused
         depth = assignment.partition.count("/") + 1 if assignment.partition else 0
         content = {"commitTime": context.instant, "partitionDepth": str(depth)}
-        store.put_if_absent(name, encode_properties(content, ["partition metadata"]))
+        # A file in a directory that is no partition would not be read: whoever put this one, it has to be there.
+        settle_put(store, name, encode_properties(content, ["partition metadata"]), durable=False)
 
 
 def _marker(context: WriteContext, assignment: FileAssignment) -> MarkerType:

@@ -15,7 +15,7 @@ from lakefmt.table_config import TableConfig
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.markers import list_marked, remove_markers
-from lakefmt.timeline.rollback import finish_rollback, plan_rollback_of, run_rollback
+from lakefmt.timeline.rollback import finish_rollback, list_data_files, plan_rollback_of, run_rollback
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, TableType
 from lakefmt.write.concurrency import Concurrency, FailedWrites
@@ -122,14 +122,16 @@ def _is_over(services: TableServices, state: TableState, time: InstantTime) -> b
     return not services.life_of(state.config, state.timeline, claimed).alive
 
 
-def remove_marked_files(access: TableAccess, state: TableState, time: InstantTime) -> None:
+def remove_marked_files(access: TableAccess, state: TableState, time: InstantTime, *, unmarked: bool = False) -> None:
     """Delete what a write left after it had been rolled back: it took itself for alive and wrote on.
 
-    Such files would count as committed once every commit of their age is archived (spec 3.9).
+    Such files would count as committed once every commit of their age is archived (spec 3.9). With `unmarked` the whole
+    table is listed, for files whose markers the rollback took away.
     """
     if any(i.time == time for i in state.timeline):
         return
-    files = list_marked(access.store, time)
+    marked = list_marked(access.store, time) or []
+    files = sorted({*marked, *list_data_files(access.store)}) if unmarked else marked
     if not files or any(i.time == time for i in access.with_history(state).timeline.archived):
         return
     action = Action.COMMIT if state.config.table_type is TableType.COPY_ON_WRITE else Action.DELTA_COMMIT
