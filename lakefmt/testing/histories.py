@@ -33,6 +33,7 @@ from lakefmt.testing.invariants import View, check_invariants, check_no_orphans
 from lakefmt.testing.model import ModelTable
 from lakefmt.testing.verbs import TableShape, Verb
 from lakefmt.testing.wrapping import SimulatedCrash
+from lakefmt.values import InstantTime
 
 __all__ = ["History", "Read", "Tried", "check_history"]
 
@@ -186,7 +187,7 @@ def _check_calls(history: History, table: Table) -> list[str | None]:
     said = {i.time: commit.extra_metadata.get("simulated") for i, commit in view.commits}
     gone = [time for time in history.completions if time not in said]
     assert not gone, f"instants {gone} completed and are on the timeline no more"
-    names = [said[time] for time in history.completions]
+    names = [said[InstantTime(time)] for time in history.completions]
     counted = Counter(name for name in names if name is not None)
     for tried in history.tried:
         times = counted[tried.name] if tried.verb is not None else 0

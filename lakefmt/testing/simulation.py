@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
 from lakefmt.filegroups.access import TableAccess
-from lakefmt.storage.api import ObjectStore, PutOutcome, Swap
+from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome, Swap
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.histories import History, Read, Tried, check_history
@@ -42,9 +42,7 @@ _LOCK_FILE: Final = ".hoodie/lock"
 _BEAT_SECONDS: Final = 1.0
 _EXPIRY_SECONDS: Final = 2 * _BEAT_SECONDS
 _LEASE_SECONDS: Final = 10.0
-_SCENES: Final = tuple(
-    (version, kind, lock) for lock in LOCKS for kind in ("cow", "mor") for version in (6, 8, 9)
-)
+_SCENES: Final = tuple((version, kind, lock) for lock in LOCKS for kind in ("cow", "mor") for version in (6, 8, 9))
 _HOMES: Final = {f"k{n}": ("sf", "oslo")[n % 2] for n in range(6)} | {f"n{n}": "sf" for n in range(3)}
 _KEYS: Final = tuple(_HOMES)
 _FIXED: Final = ("u0", "u1")
@@ -138,7 +136,13 @@ class SimulatedStore(WrapperStore):
     """
 
     def __init__(
-        self, inner: ObjectStore, process: Process, dice: random.Random, chances: Chances, history: History, shared: bool
+        self,
+        inner: ObjectStore,
+        process: Process,
+        dice: random.Random,
+        chances: Chances,
+        history: History,
+        shared: bool,
     ) -> None:
         super().__init__(inner)
         self._process = process
@@ -157,10 +161,11 @@ class SimulatedStore(WrapperStore):
         """Carry out one read after its time."""
         if self._is_turn():
             self._travel(name)
-            found = run()
-            # What a listing found is what was there, however late somebody looks through it.
-            return iter([*found]) if kind == "list" else found  # type: ignore[call-overload, no-any-return]
         return run()
+
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
+        """Return what is there at one moment, however late somebody looks through it."""
+        return iter([*super().list(prefix, recursive=recursive)])
 
     def perform(self, step: Step[T]) -> T:
         """Carry out one effect: its request and its answer take their time, and may be lost."""
@@ -383,7 +388,9 @@ class _Writer:
                 options={"hoodie.compact.inline.max.delta.commits": 1}, schedule=self._dice.random() < 0.3
             )
         if shape.table_version > 6:
-            services["archive"] = lambda: table.archive(options={"hoodie.keep.min.commits": self._dice.choice((1, 2, 4))})
+            services["archive"] = lambda: table.archive(
+                options={"hoodie.keep.min.commits": self._dice.choice((1, 2, 4))}
+            )
         name = self._dice.choice(sorted(services))
         self._try(Tried(f"{self._name}.{name}", None, process.number), services[name])
 

@@ -59,7 +59,9 @@ def test_a_seed_says_the_same_in_another_process() -> None:
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "4711"}
     seeds = ["3", "28"]
-    done = subprocess.run([sys.executable, "-c", script, *seeds], env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *seeds], env=environ, capture_output=True, text=True, timeout=60
+    )
     mine = [hashlib.sha256("\n".join(simulate(int(seed)).trace).encode()).hexdigest() for seed in seeds]
     assert done.stdout.strip() == str(mine), done.stderr
 

@@ -1,0 +1,337 @@
+"""Real processes on one table under Hudi's file-system lock, one of them killed every now and then.
+
+Four processes of lakefmt upsert, insert, delete and clean; with Spark beside them in a test of its own. Each writes down what
+it is about to do and what it was told: afterwards the table holds the union of what was acknowledged, of what a dead process
+was at all or nothing, and no file that no commit names.
+
+CI runs this for seconds; ``LAKEFMT_HYPOTHESIS=thorough`` (`make test-all`) for three minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+from lakefmt.testing.invariants import check_invariants, check_no_orphans
+from tests.judges.compare import assert_same_multiset
+from tests.judges.hudi_rs import HudiRsJudge
+from tests.judges.spark import JudgeError, SparkJudge
+
+THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+LOCK = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+MANY: dict[str, object] = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.lock.provider": LOCK,
+    "lakefmt.durability": "none",
+    "lakefmt.write.threads": 1,
+}
+SPARK = {
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.lock.provider": LOCK,
+    "hoodie.write.lock.filesystem.expire": "0",
+    "hoodie.write.lock.wait_time_ms": "20000",
+    "hoodie.write.lock.num_retries": "200",
+    "hoodie.write.lock.wait_time_ms_between_retry": "100",
+    "hoodie.write.lock.client.num_retries": "3",
+    "hoodie.write.num.retries.on.conflict.failures": "5",
+    "hoodie.metadata.enable": "false",
+    "hoodie.bulkinsert.shuffle.parallelism": "1",
+    "hoodie.upsert.shuffle.parallelism": "1",
+}
+SHARED = 3
+PROCESSES = 4
+
+#: Reads names, one per line; for each a child begins to write, whose process id is the answer. It stops when told to.
+NURSERY = """
+import json, os, signal, sys, time
+import pyarrow as pa, pyarrow.dataset, lakefmt, lakefmt.write.pipeline, lakefmt.compaction.clean_run
+from lakefmt.errors import CommitConflict, LeaseLost, LockUnavailable, SnapshotExpired, WriterActive
+sys.path.insert(0, sys.argv[3])
+from test_many_processes import MANY, SHARED, rows
+root, logs = sys.argv[1:3]
+
+def work(name, out):
+    def tell(**what):
+        os.write(out, (json.dumps(what) + chr(10)).encode())
+    table = lakefmt.open_table(root, options=MANY)
+    mine, number = [], 0
+    while not os.path.exists(logs + "/stop"):
+        number += 1
+        gone = mine.pop(0) if len(mine) > 6 else None
+        new = [] if gone else [f"{name}.{number}"]
+        shared = [] if gone or number % 3 == 0 else [f"shared{number % SHARED}"]
+        v = int(time.time() * 1e6)
+        tell(number=number, adds=new, removes=[gone] if gone else [], shared=shared, v=v)
+        try:
+            if gone:
+                table.delete([gone])
+            elif shared:
+                table.upsert(rows(new + shared, v))
+            else:
+                table.insert(rows(new, v))
+        except (CommitConflict, LeaseLost, LockUnavailable) as error:
+            tell(refused=number, why=repr(error)[:300])
+            mine += [gone] if gone else []
+            continue
+        tell(done=number)
+        mine += new
+        try:
+            if number % 5 == 0:
+                table.clean(options={"hoodie.clean.commits.retained": 3})
+        except (WriterActive, LockUnavailable, LeaseLost) as error:
+            tell(cleaned=repr(error)[:300])
+    tell(ended=True)
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    name = line.strip()
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(f"{logs}/{name}.err", os.O_WRONLY | os.O_CREAT), 2)
+        try:
+            work(name, os.open(f"{logs}/{name}", os.O_WRONLY | os.O_CREAT))
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        os._exit(0)
+    print(child, flush=True)
+"""
+
+
+def rows(keys: list[str], v: int) -> pa.Table:
+    cities = ["shared" if key.startswith("shared") else f"city {sum(key.encode()) % 3}" for key in keys]
+    return pa.table({"id": keys, "city": cities, "ts": [1] * len(keys), "v": [v] * len(keys)}, schema=SCHEMA)
+
+
+@dataclass
+class Fleet:
+    """The processes, what they said, and who died."""
+
+    root: Path
+    logs: Path
+    dice: random.Random
+    nursery: subprocess.Popen[str]
+    alive: dict[str, int] = field(default_factory=dict)
+    begun: int = 0
+    killed: int = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+        name = f"p{self.begun}"
+        assert self.nursery.stdin is not None
+        assert self.nursery.stdout is not None
+        self.nursery.stdin.write(f"{name}\n")
+        self.nursery.stdin.flush()
+        self.alive[name] = int(self.nursery.stdout.readline())
+
+    def kill_one(self) -> None:
+        """Kill one that is at work, remove the lock that it may have held, and begin another one."""
+        busy = [name for name in self.alive if (self.logs / name).exists() and (self.logs / name).stat().st_size]
+        if not busy:
+            return
+        pid = self.alive.pop(self.dice.choice(busy))
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid))
+        self.killed += 1
+        remove_lock_of(self.root, pid)
+        self.begin()
+
+    def finish(self) -> None:
+        (self.logs / "stop").touch()
+        for name, pid in self.alive.items():
+            wait_until(lambda pid=pid: not is_alive(pid))
+            assert '"ended"' in (self.logs / name).read_text(), (self.logs / f"{name}.err").read_text()[-3000:]
+        self.alive.clear()
+
+    def stop(self) -> None:
+        for pid in self.alive.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def said(self) -> list[list[dict[str, Any]]]:
+        found = []
+        for path in sorted(self.logs.glob("p*")):
+            if path.suffix != ".err":  # a last line may be torn
+                lines = path.read_text().splitlines()
+                found.append([json.loads(line) for line in lines if line.endswith("}")])
+        return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(told: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 90
+    while not told():
+        assert time.monotonic() < deadline, "a process does not end"
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def fleet_at(root: Path, logs: Path, seed: int) -> Iterator[Fleet]:
+    """Begin the processes; whoever is left at the end is killed."""
+    logs.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", NURSERY, str(root), str(logs), str(Path(__file__).parent)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as nursery:
+        fleet = Fleet(root, logs, random.Random(seed), nursery)
+        try:
+            for _ in range(PROCESSES):
+                fleet.begin()
+            yield fleet
+        finally:
+            fleet.stop()
+            nursery.kill()
+
+
+def remove_lock_of(root: Path, pid: int) -> None:
+    """Do what the message of those who wait says: remove the file of a dead holder."""
+    lock = root / ".hoodie/lock"
+    try:
+        if json.loads(lock.read_bytes())["pid"] == pid:
+            lock.unlink()
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return
+
+
+@dataclass
+class Union:
+    """What must be there, what may be there, and what a key may say."""
+
+    must: set[str] = field(default_factory=set)
+    may: set[str] = field(default_factory=set)
+    values: dict[str, set[int]] = field(default_factory=dict)
+    acknowledged: int = 0
+
+    def take(self, said: list[dict[str, Any]]) -> None:
+        """Take in what one process said: its keys are its own, and it did one thing after the other."""
+        outcomes = {
+            **{s["done"]: True for s in said if "done" in s},
+            **{s["refused"]: False for s in said if "refused" in s},
+        }
+        for step in (s for s in said if "number" in s):
+            done = outcomes.get(step["number"])
+            self.acknowledged += done is True
+            for key in step["shared"]:
+                self.values.setdefault(key, set()).add(step["v"])
+            if done is True:
+                self.must |= set(step["adds"])
+                self.must -= set(step["removes"])
+                self.must |= set(step["shared"])
+            elif done is None:  # it died over it
+                self.may |= {*step["adds"], *step["removes"], *step["shared"]}
+                self.must -= set(step["removes"])
+
+    def check(self, table: pa.Table) -> None:
+        found = table["id"].to_pylist()
+        assert len(found) == len(set(found)), "a key is there twice"
+        assert self.must <= set(found), f"lost: {sorted(self.must - set(found))}"
+        assert set(found) <= self.must | self.may, f"from nowhere: {sorted(set(found) - self.must - self.may)}"
+        for key, v in zip(found, table["v"].to_pylist(), strict=True):
+            assert v in self.values.get(key, {v}), f"{key} says {v}, which nobody wrote"
+
+
+def make(root: Path) -> lakefmt.Table:
+    return lakefmt.create_table(
+        str(root), schema=SCHEMA, record_key="id", partition_by="city", ordering="ts", options=MANY
+    )
+
+
+def run(fleet: Fleet, seconds: float, every: float, beside: Callable[[], None]) -> None:
+    """Let the processes work, kill one every now and then, and do something beside."""
+    until, next_kill = time.monotonic() + seconds, time.monotonic() + every
+    while time.monotonic() < until:
+        beside()
+        if time.monotonic() >= next_kill:
+            fleet.kill_one()
+            next_kill = time.monotonic() + every * (0.5 + fleet.dice.random())
+    fleet.finish()
+
+
+def settle(root: Path, fleet: Fleet, union: Union) -> lakefmt.Table:
+    """Let one more writer and a clean come by, long after everybody is done or dead; compare, and return the table."""
+    for said in fleet.said():
+        union.take(said)
+    table = lakefmt.open_table(str(root), options={**MANY, "hoodie.client.heartbeat.tolerable.misses": 0})
+    table.upsert(rows(["last"], 1))
+    union.must.add("last")
+    table.clean(options={"hoodie.clean.commits.retained": 1})
+    union.check(table.read())
+    check_invariants(table)
+    check_no_orphans(table)
+    return table
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400 if THOROUGH else 150)
+def test_the_table_is_the_union_of_what_was_acknowledged(tmp_path: Path, hudi_rs_judge: HudiRsJudge) -> None:
+    seconds = 180.0 if THOROUGH else 10.0
+    root = tmp_path / "t"
+    make(root)
+    union = Union()
+    with fleet_at(root, tmp_path / "logs", seed=7) as fleet:
+        run(fleet, seconds, 3.0 if THOROUGH else 1.5, lambda: time.sleep(0.05))
+    table = settle(root, fleet, union)
+    assert fleet.killed >= 2
+    assert union.acknowledged >= 10, fleet.said()
+    assert_same_multiset(hudi_rs_judge.snapshot(root), table.read(), what="hudi-rs")
+
+
+@pytest.mark.slow
+@pytest.mark.judge_spark
+@pytest.mark.timeout(500 if THOROUGH else 150)
+def test_with_a_spark_writer_beside(tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge) -> None:
+    seconds = 180.0 if THOROUGH else 20.0
+    root = tmp_path / "t"
+    make(root).upsert(rows(["shared0", "first"], 0))
+    union = Union(must={"shared0", "first"}, values={"shared0": {0}})
+    spark_judge.request("ping")
+    refused: list[JudgeError] = []
+    number = 0
+
+    def spark() -> None:
+        nonlocal number
+        number += 1
+        keys, v = [f"spark.{number}", f"shared{number % SHARED}"], int(time.time() * 1e6)
+        union.values.setdefault(keys[1], set()).add(v)
+        try:
+            spark_judge.write(root, rows(keys, v), index="BLOOM", options=SPARK)
+        except JudgeError as error:
+            refused.append(error)
+            union.may |= set(keys)
+        else:
+            union.must |= set(keys)
+
+    with fleet_at(root, tmp_path / "logs", seed=8) as fleet:
+        run(fleet, seconds, 4.0, spark)
+    table = settle(root, fleet, union)
+    assert number - len(refused) >= 1, refused
+    for error in refused:
+        assert "oncurren" in str(error) or "lock" in str(error).lower(), str(error)
+    spark_judge.assert_same_rows(root, table.read(), what="Spark")
+    assert_same_multiset(hudi_rs_judge.snapshot(root), table.read(), what="hudi-rs")
