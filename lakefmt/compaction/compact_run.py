@@ -38,6 +38,7 @@ from lakefmt.compaction.compact_records import plan_record
 from lakefmt.config import Settings
 from lakefmt.errors import (
     CommitConflict,
+    InstantNotFound,
     InstantNotPending,
     LakefmtError,
     StateError,
@@ -175,7 +176,13 @@ def run_compaction(
     done: list[CompactionResult] = []
     if not schedule:
         waiting = [run] if run is not None else [i.time for i in _pending_compactions(services)]
-        done = [_run_pending(services, time, verify=verify) for time in waiting]
+        for time in waiting:
+            try:
+                done.append(_run_pending(services, time, verify=verify))
+            except InstantNotFound:
+                if run is not None:
+                    raise
+                # Whoever was at it has just completed it.
         if run is not None:
             return replace(done[0], seconds=perf_counter() - begun)
     finished = tuple(result.instant for result in done if result.instant is not None)
@@ -315,6 +322,8 @@ def _merge_all(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, ...]
         found.setdefault(log.partition, ({}, {}))[1][log.name] = log
     asked = merge.settings.integer("lakefmt.write.threads") or _MOST_THREADS
     threads = max(1, min(asked, cpu_count() or 1, len(plan.operations)))
+    if threads == 1:
+        return tuple(merge.run(n, o, found.get(o.partition, ({}, {}))) for n, o in enumerate(plan.operations))
     with ThreadPoolExecutor(threads) as pool:
         running = [
             pool.submit(merge.run, number, operation, found.get(operation.partition, ({}, {})))

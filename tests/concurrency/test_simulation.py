@@ -30,6 +30,7 @@ FOUND = {
     77: "a marker whose request was lost: the file was written without one, and a rollback did not find it",
     169: "a writer taken for dead put a file whose marker the rollback had removed: nobody removed it again",
     220: "a claim that went while it was asked for its age: a path without a name was asked for",
+    1089: "a compaction that somebody else completed while it was looked for: an error, where nothing was left to do",
     596: "as 169, where the claim was older than its requested file",
 }
 
