@@ -6,9 +6,10 @@ An update runs under the table lock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
+from typing import cast
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, TableExists, TableNotFound
 from lakefmt.formats.properties import (
@@ -20,6 +21,7 @@ from lakefmt.formats.properties import (
     table_checksum,
 )
 from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.beside import side_by_side
 from lakefmt.timeline.store import settle_put
 
 __all__ = ["PROPERTIES", "create_properties", "load_properties", "update_properties"]
@@ -115,8 +117,10 @@ def update_properties(
 
 def recover_properties(store: ObjectStore, *, durable: bool) -> dict[str, str]:
     """Finish or undo an update that died: afterwards the original is whole and there is no backup."""
-    properties, whole = _load_whole(store)
-    if store.info(BACKUP) is not None:
+    looks: list[Callable[[], object]] = [lambda: _load_whole(store), lambda: store.info(BACKUP)]
+    loaded, backup = side_by_side(store, looks)
+    properties, whole = cast("tuple[dict[str, str], str]", loaded)
+    if backup is not None:
         if whole == BACKUP:
             store.put(PROPERTIES, store.read(BACKUP, _MAX_BYTES), durable=durable)
         store.delete([BACKUP])

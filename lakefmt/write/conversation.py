@@ -14,15 +14,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import pyarrow as pa
 
-from lakefmt.errors import InternalError, StateError, UnsupportedFeature, WriterActive
+from lakefmt.errors import InstantNotPending, InternalError, StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.cdc_files import cdc_paths
 from lakefmt.filegroups.services import TableServices, claim_instant, drop_metadata_table, open_services
 from lakefmt.filegroups.unstored import stored_schema
 from lakefmt.schema import arrow_to_avro
+from lakefmt.storage.beside import side_by_side
 from lakefmt.storage.process_lock import process_locks
 from lakefmt.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.timeline.bodies import BodyKind, encode_body
@@ -222,7 +224,6 @@ def commit_write(
         LeaseLost: the table lock was lost; nothing was completed.
     """
     context = live.context
-    action = Action(context.action)
     stats = _distinct(context, statuses)
     metadata = CommitMetadata(
         operation=context.operation,
@@ -231,15 +232,18 @@ def commit_write(
         extra_metadata={**context.commit_metadata, **_signature(live), "schema": context.schema_text},
         compacted=False,
     )
+    # What others wait for is only what needs the lock: the attempts that lost are this write's own.
+    strays = _strays(services, context, metadata)
     with services.lock.hold() as lease:
-        config = services.access.load_config()
+        looks: list[Callable[[], object]] = [services.access.load_config, services.timeline(context.config).load]
+        config, timeline = cast("tuple[TableConfig, Timeline]", side_by_side(services.access.store, looks))
         check_writable(config)
-        timeline_store = services.timeline(config)
-        timeline_store.check_pending(context.instant, action)
-        timeline = timeline_store.load()
+        if config.timeline_directory != context.config.timeline_directory:
+            timeline = services.timeline(config).load()
+        _check_pending(timeline, context.instant)
         begun, now = live.based_on or live.state, TableState(config, timeline)
         metadata = settle_with_rivals(services, context, begun, metadata, footprint or Footprint(), now)
-        _remove_strays(services, context, metadata)
+        services.access.store.delete(strays)
         completed = _complete(services, config, timeline, context, metadata, lease)
     remove_markers(services.access.store, context.instant)
     live.heartbeat.stop()
@@ -265,15 +269,24 @@ def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[Wr
     return list(by_path.values())
 
 
-def _remove_strays(services: TableServices, context: WriteContext, metadata: CommitMetadata) -> None:
-    """Delete files of this instant that are announced but not in the commit (attempts that lost)."""
+def _strays(services: TableServices, context: WriteContext, metadata: CommitMetadata) -> list[str]:
+    """Return files of this instant that are announced but not in the commit (attempts that lost)."""
     wanted = {path for stat in metadata.stats for path in (stat.path, *cdc_paths(stat))}
     store = services.access.store
     strays = [path for path in list_marked(store, context.instant) or () if path not in wanted]
-    if strays:
-        mine = Instant(context.instant, Action(context.action), State.INFLIGHT)
-        plan = plan_rollback_of(store, mine, context.config.version.layout, strays)
-        store.delete(name for names in plan.files.values() for name in names)
+    if not strays:
+        return []
+    mine = Instant(context.instant, Action(context.action), State.INFLIGHT)
+    plan = plan_rollback_of(store, mine, context.config.version.layout, strays)
+    return [name for names in plan.files.values() for name in names]
+
+
+def _check_pending(timeline: Timeline, time: InstantTime) -> None:
+    """Raise unless the instant is inflight: its inflight file is on the timeline that was just listed."""
+    for pending in timeline.pending:
+        if pending.time == time and any(file.state is State.INFLIGHT for file in timeline.files_of(pending)):
+            return
+    raise InstantNotPending(f"instant {time} is no longer pending: another writer rolled it back")
 
 
 def _complete(

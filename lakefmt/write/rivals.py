@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from lakefmt.filegroups.services import TableServices
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.index import IndexKeys, key_files, locate_everywhere, open_index
 from lakefmt.schema import avro_to_arrow, evolve
+from lakefmt.storage.beside import side_by_side
 from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.conflict import Changes, Finding, Reason, Verdict, changes_of, judge, judge_plan, settle_schema
@@ -87,7 +89,8 @@ def settle_with_rivals(
     if gone is not None:
         raise _conflict(services, context, Finding(Verdict.REBASE, Reason.UNDONE, gone), now)
     layout = now.timeline.layout
-    theirs = [(rival, access.commit_metadata(now, rival)) for rival in rivals]
+    said = side_by_side(access.store, [partial(access.commit_metadata, now, rival) for rival in rivals])
+    theirs = list(zip(rivals, said, strict=True))
     found = [judge(mine, rival, changes_of(commit), layout=layout) for rival, commit in theirs]
     found += _plans(access, mine, context.instant, begun, now)
     certain = [each for each in found if each is not None]

@@ -6,13 +6,20 @@ its markers and its claim.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
 from lakefmt.errors import UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.plans import is_clustering
 from lakefmt.filegroups.services import TableServices
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.beside import side_by_side
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
+from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.rollback import finish_rollback, list_data_files, plan_rollback_of, run_rollback
@@ -49,10 +56,11 @@ def undo_dead_writes(services: TableServices, config: TableConfig, rules: Concur
     timeline = timeline_store.load() if changed else timeline
     state = TableState(config, timeline)
     at_work: set[InstantTime | None] = set()  # what others are rolling back
-    for pending in sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK):
-        if _may_wait(services, state, pending, rules):
-            continue
-        life = services.life_of(config, timeline, pending)
+    waiting = sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK)
+    asked = [pending for pending in waiting if not _may_wait(services, state, pending, rules)]
+    looks: list[Callable[[], object]] = [partial(services.life_of, config, timeline, pending) for pending in asked]
+    *lives, claims, markers = side_by_side(store, [*looks, *_traces(store)])
+    for pending, life in zip(asked, cast("list[Liveness]", lives), strict=True):
         if life.alive and not (rules.beside and pending.action is not Action.RESTORE):
             raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
         if life.alive:
@@ -70,7 +78,9 @@ def undo_dead_writes(services: TableServices, config: TableConfig, rules: Concur
             run_rollback(store, timeline_store, plan, next_time)
     if changed:
         timeline = timeline_store.load()
-    if _sweep(services, TableState(config, timeline), rules) or changed:
+        claims, markers = side_by_side(store, _traces(store))
+    found = cast("list[list[str]]", [claims, markers])
+    if _sweep(services, TableState(config, timeline), rules, *found) or changed:
         remove_abandoned(store)
     return timeline
 
@@ -94,17 +104,27 @@ def _may_wait(services: TableServices, state: TableState, pending: Instant, rule
     return pending.action in (Action.SAVEPOINT, Action.INDEXING, Action.CLEAN)
 
 
-def _sweep(services: TableServices, state: TableState, rules: Concurrency) -> bool:
+def _traces(store: ObjectStore) -> list[Callable[[], list[str]]]:
+    """Return the looks that find the claims and the directories of markers."""
+    return [
+        lambda: [item.name for item in store.list(HEARTBEATS, recursive=False)],
+        lambda: list(store.list_directories(".hoodie/.temp")),
+    ]
+
+
+def _sweep(
+    services: TableServices, state: TableState, rules: Concurrency, claims: Sequence[str], markers: Sequence[str]
+) -> bool:
     """Remove claims and markers whose instant is completed, or died before it was requested; tell whether any was."""
     store = services.access.store
     pending = {i.time for i in state.timeline.pending}
     found = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
-    for item in list(store.list(HEARTBEATS, recursive=False)):
-        time = InstantTime(item.name.rpartition("/")[2])
+    for name in claims:
+        time = InstantTime(name.rpartition("/")[2])
         if time not in pending and (not rules.beside or _is_over(services, state, time)):
             found = True
-            store.delete([item.name])
-    for directory in store.list_directories(".hoodie/.temp"):
+            store.delete([name])
+    for directory in markers:
         time = InstantTime(directory.rpartition("/")[2])
         if time.isdigit() and time not in pending:
             found = True
