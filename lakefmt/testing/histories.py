@@ -132,8 +132,8 @@ class History:
     def tidy(self, table: Table) -> None:
         """Do what the next writer, compaction and clean do, long after everybody is done or dead."""
         self.table = table
-        city = self.shape.as_table([{"id": "last", "city": "sf", "ts": 1, "v": 1}])
-        verb = Verb("upsert", rows=tuple(city.to_pylist()), how={"commit_metadata": {"simulated": "last"}})
+        last = {"id": "last", "city": "sf", "ts": 1, "v": 1}
+        verb = Verb("upsert", rows=(last,), how={"commit_metadata": {"simulated": "last"}})
         verb.run(self.shape, table)
         self.tried.append(Tried("last", verb, 0, acknowledged=True))
         self._of_setup(table, "last")
