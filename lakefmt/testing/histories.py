@@ -42,6 +42,7 @@ _COMPLETED: Final = re.compile(r"^\.hoodie/(timeline/)?(\d{17})(_\d{17})?\.(comm
 #: Refusals: whoever gets one knows that nothing was written.
 _REFUSED: Final = (CommitConflict, InstantNotPending, LeaseLost, LockUnavailable, SnapshotExpired, WriterActive)
 _UNKNOWN: Final = (StorageError, SimulatedCrash)
+_CLAIMED: Final = re.compile(r"(p\d+) put_if_absent \.hoodie/\.heartbeat/(\d{17})$", re.MULTILINE)
 _SHOWN: Final = 60
 
 
@@ -178,7 +179,17 @@ def _check(history: History) -> None:
     assert found == states[-1], f"in the end: {_difference(states[-1], found)}"
     if history.shape.table_type == "cow":  # the laws know nothing of logs
         check_invariants(table)
+    _forgive(history, table)
     check_no_orphans(table)
+
+
+def _forgive(history: History, table: Table) -> None:
+    """Remove the files of writers that were paused, undone meanwhile, wrote on and died: nobody can know of those."""
+    paused, died = ({line.split()[1] for line in history.trace if f" {word} " in line} for word in ("paused", "died"))
+    claimed = {time: who for who, time in _CLAIMED.findall("\n".join(history.trace)) if who in paused & died}
+    undone = {time for time in claimed if time not in history.completions}
+    names = [found.name for found in table.access.store.list() if not found.name.startswith(".hoodie/")]
+    table.access.store.delete(name for name in names if any(time in name for time in undone))
 
 
 def _check_calls(history: History, table: Table) -> list[str | None]:
