@@ -25,14 +25,15 @@ THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 SEEDS = range(10_000 if THOROUGH else 100)
 PARTS = 100 if THOROUGH else 4
 
-#: Seeds that found a fault once, and what it was.
+#: Seeds that find a fault when its cure is taken out. A seed's steps move with every effect that writers make: when they
+#: have moved, look for another seed.
 FOUND = {
-    77: "a marker whose request was lost: the file was written without one, and a rollback did not find it",
-    169: "a writer taken for dead put a file whose marker the rollback had removed: nobody removed it again",
-    220: "a claim that went while it was asked for its age: a path without a name was asked for",
-    1089: "a compaction that somebody else completed while it was looked for: an error, where nothing was left to do",
-    596: "as 169, where the claim was older than its requested file",
+    11: "a marker whose request was lost: the file was written without one, and a rollback did not find it",
+    268: "a writer taken for dead put a file whose marker the rollback had removed: nobody removed it again",
 }
+#: Seeds that found faults in steps that have moved since: a claim that went while it was asked for its age; a compaction
+#: that somebody else completed while it was looked for, and a writer that nobody could tidy up after.
+FOUND_ONCE = (220, 1089)
 
 
 @pytest.mark.slow
@@ -43,7 +44,7 @@ def test_what_writers_leave_is_what_they_do_one_after_the_other(part: int) -> No
         check_history(simulate(seed))
 
 
-@pytest.mark.parametrize("seed", FOUND)
+@pytest.mark.parametrize("seed", [*FOUND, *FOUND_ONCE])
 def test_what_a_seed_has_found_stays_mended(seed: int) -> None:
     check_history(simulate(seed))
 
