@@ -48,15 +48,15 @@ def select_blocks(
             kept = [other for other in kept if other.block.instant_time != target]
         elif placed.block.kind not in (BlockKind.CDC_DATA, BlockKind.CORRUPT):
             kept.append(placed)
-    kept = [p for p in kept if _counts(p.block.instant_time or "", layout, is_committed, bound)]
+    kept = [p for p in kept if _counts(p.block.instant_time or "", is_committed, bound)]
     return _compacted(_one_attempt(kept) if layout == 1 else kept)
 
 
-def _counts(time: str, layout: int, is_committed: Callable[[str], bool], bound: str | None) -> bool:
+def _counts(time: str, is_committed: Callable[[str], bool], bound: str | None) -> bool:
     if bound is not None and time > bound:
         return False
-    # From version 8 on a log file has one instant, in its name: it is not listed unless that is committed.
-    return layout > 1 or is_committed(time)
+    # Also from version 8 on, where a log has one instant, in its name: logs from before an upgrade are named otherwise.
+    return is_committed(time)
 
 
 def _one_attempt(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from lakefmt.compaction.clean_run import finish_clean
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.plans import groups_of_plan
 from lakefmt.filegroups.services import TableServices, open_services
 from lakefmt.filegroups.view import build_slices
 from lakefmt.timeline.bodies import BodyKind, decode_body
@@ -99,7 +100,20 @@ def _check_may_go(access: TableAccess, state: TableState, target: Instant) -> No
         raise StateError(f"{target} is not the newest commit: roll back newer ones first, or restore an older state")
     if any(i.time == target.time for i in savepoints_of(state.timeline)):
         raise StateError(f"{target} is kept by a savepoint: delete the savepoint first")
+    _check_nothing_is_planned_on_it(access, state, target)
     _check_past_is_there(access, state, target)
+
+
+def _check_nothing_is_planned_on_it(access: TableAccess, state: TableState, target: Instant) -> None:
+    """Refuse to undo a commit whose files a plan that waits will read: it could never be carried out."""
+    commit = access.commit_metadata(state, target)
+    touched = {(stat.partition_path, stat.file_id) for stat in commit.stats}
+    for pending in state.timeline.pending:
+        if pending.time > target.time and touched & groups_of_plan(access, state, pending):
+            raise StateError(
+                f"{target} cannot be rolled back: {pending} was planned on top of it and waits; carry it out, or withdraw it "
+                f"first (Table.rollback({pending.time!r}, withdraw=True))"
+            )
 
 
 def _check_past_is_there(access: TableAccess, state: TableState, target: Instant) -> None:

@@ -155,7 +155,8 @@ class TableMachine(RuleBasedStateMachine):
             self.compact(schedule=False)
 
     def may_upgrade(self) -> bool:
-        return self.table.properties.version.value < 9 and not self.is_mor  # merge-on-read tables are refused
+        # Of upgraded merge-on-read tables hudi-rs shows other rows in rare histories; why is not known yet (evidence.md).
+        return self.table.properties.version.value < 9 and not self.is_mor
 
     # --- verbs
 
@@ -247,6 +248,8 @@ class TableMachine(RuleBasedStateMachine):
         state = self.table.access.load()
         newest = state.timeline.latest_commit
         if newest is None or not self.instants or newest.time != self.instants[-1][0]:
+            return False
+        if any(waiting.time > newest.time for waiting in state.timeline.pending):
             return False
         return self.services == 0 or (len(self.instants) - 1 > self.kept_from and newest != state.timeline.commits[0])
 

@@ -324,3 +324,29 @@ def test_an_overwrite_whose_past_was_cleaned_stays() -> None:
     table.access.store.delete(gone)
     with pytest.raises(StateError, match="was cleaned away"):
         table.rollback(over_written)
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_commit_on_which_a_compaction_is_planned_stays_until_the_plan_is_withdrawn(version: int) -> None:
+    table = make(version, "mor")
+    table.upsert(rows(0, 4, ts=1))
+    newest = table.upsert(rows(0, 4, ts=2))
+    planned = table.compact(schedule=True)
+    assert newest.instant is not None
+    assert planned.instant is not None
+    with pytest.raises(StateError, match="withdraw"):
+        table.rollback(newest.instant)
+    assert same(table.read(), rows(0, 4, ts=2))
+    table.rollback(planned.instant, withdraw=True)
+    table.rollback(newest.instant)
+    assert same(table.read(), rows(0, 4, ts=1))
+
+
+def test_logs_named_before_an_upgrade_show_in_an_increment_what_was_visible_at_its_end() -> None:
+    table = make(6, "mor")
+    commits = [table.upsert(rows(0, 4, ts=ts)) for ts in (1, 2, 3)]
+    table.upgrade(9)
+    state = table.access.with_history(table.access.load())
+    ends = [state.timeline.find(str(done.instant)).order_time for done in commits]
+    for ts, end in enumerate(ends, 1):
+        assert same(table.incremental("000", end), rows(0, 4, ts=ts))
