@@ -124,6 +124,7 @@ class TableMachine(RuleBasedStateMachine):
         self.pulled = self.steps = self.compared = 0
         self.kept_from = 0  # commits from this one on are readable, whatever was cleaned
         self.services = 0
+        self.doubled = False  # whether a key is, or was, stored twice
         COUNTED["runs"] += 1
 
     def left_out(self) -> set[str]:
@@ -155,8 +156,7 @@ class TableMachine(RuleBasedStateMachine):
             self.compact(schedule=False)
 
     def may_upgrade(self) -> bool:
-        # Of upgraded merge-on-read tables hudi-rs shows other rows in rare histories; why is not known yet (evidence.md).
-        return self.table.properties.version.value < 9 and not self.is_mor
+        return self.table.properties.version.value < 9
 
     # --- verbs
 
@@ -258,6 +258,8 @@ class TableMachine(RuleBasedStateMachine):
     def compare(self, what: str) -> None:
         self.steps += 1
         COUNTED["steps"] += 1
+        # Images that a log has deleted or changed stay in the base file, which hudi-rs merges otherwise.
+        self.doubled = self.doubled or self.model.has_duplicates
         self.same(self.table.read(), self.model.rows(), f"after {what}")
         if self.steps % (1 if not self.url.startswith("s3:") else 4) == 0 and not self.is_mor:
             self.keep_laws()
@@ -310,6 +312,8 @@ class TableMachine(RuleBasedStateMachine):
         return self.instants[commit - 1][1] if commit else "000"
 
     def ask_hudi_rs(self) -> None:
+        if self.is_mor and self.doubled:
+            return  # of a key that plain inserts have stored twice it merges a log's row with one image only
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder) / "t"
             copy_out(self.table.access.store, root)
