@@ -116,6 +116,10 @@ def is_abandoned(name: str) -> bool:
     return False
 
 
+#: The directory below the base in which names are tried out.
+TRIED_IN = (".hoodie", ".heartbeat")
+
+
 class AtomicFiles:
     """Writes files below `root` that appear whole or not at all; raises OSError, in the system's words.
 
@@ -201,7 +205,9 @@ class AtomicFiles:
         raise AssertionError("the last way returns or raises")
 
     def _try_ways(self) -> None:
-        target = self.temporary_beside(os.path.join(self._root, "x"))
+        # Where every write looks for what the dead have left, when there is such a place.
+        swept = os.path.join(self._root, *TRIED_IN)
+        target = self.temporary_beside(os.path.join(swept if os.path.isdir(swept) else self._root, "x"))
         probe = self.temporary_beside(target)
         try:
             os.close(os.open(probe, WRITE_FLAGS, 0o666))

@@ -152,8 +152,9 @@ class TableMachine(RuleBasedStateMachine):
             self.act(Verb("delete_partitions", places=(sorted(self.model.places(), key=str)[0],)))
         if self.may_upgrade():
             self.upgrade_to(9)
-        if self.table.access.load().timeline.pending:
-            self.compact(schedule=False)
+        for log in (False, True):
+            if self.table.access.load().timeline.pending:
+                self.compact(schedule=False, log=log)
 
     def may_upgrade(self) -> bool:
         return self.table.properties.version.value < 9
