@@ -136,6 +136,7 @@ def test_files_that_lack_the_column_and_hudi_rs(tmp_path: Path, hudi_rs_judge: H
             table.compact()
 
 
+@pytest.mark.newest_only("pyarrow 17 writes a null in a required field as a null struct instead of refusing it")
 def test_a_null_that_is_seen_stays() -> None:
     kind = pa.struct([pa.field("n", pa.int64(), nullable=False)])
     bad = pa.StructArray.from_arrays(
