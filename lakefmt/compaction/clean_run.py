@@ -37,13 +37,13 @@ from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.cdc_files import list_change_files
 from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.plans import groups_of_plan
-from lakefmt.filegroups.services import TableServices, open_services, request_service
+from lakefmt.filegroups.services import TableServices, open_services, request_service, take_over_instant
 from lakefmt.filegroups.view import all_slices, build_slices
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.table_config import TableConfig, cdc_mode, check_writable
 from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from lakefmt.timeline.consumers import consumed_until
-from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name
+from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
@@ -192,11 +192,7 @@ def _run_waiting(services: TableServices, config: TableConfig, waiting: Instant)
         if job is None:
             return False
         lease.check()
-        access.store.delete([heartbeat_name(pending.time)])
-        interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
-        heartbeat = Heartbeat(access.store, pending.time, services.owner, interval, access.pacing)
-        if not heartbeat.claim():
-            raise WriterActive(f"the clean {pending.time} was taken up by somebody else")
+        heartbeat = take_over_instant(services, pending)
     try:
         services.timeline(config).start(pending.time, Action.CLEAN)
         access.store.delete(job.paths)

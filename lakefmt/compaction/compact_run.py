@@ -47,13 +47,13 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.cdc_files import cdc_paths, list_change_files
-from lakefmt.filegroups.services import TableServices, open_services, request_service
+from lakefmt.filegroups.services import TableServices, open_services, request_service, take_over_instant
 from lakefmt.filegroups.unstored import stored_schema
 from lakefmt.schema import arrow_to_avro
 from lakefmt.table_config import TableConfig, cdc_mode
 from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
-from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name
+from lakefmt.timeline.heartbeat import Heartbeat
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.markers import remove_markers
@@ -253,11 +253,7 @@ def _run_pending(services: TableServices, instant: str, *, verify: bool) -> Comp
         if plan is None:
             services.timeline(config).remove_pending(pending.time, Action.COMPACTION)
             return CompactionResult(None, CompactionPlan(None))
-        access.store.delete([heartbeat_name(pending.time)])
-        interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
-        heartbeat = Heartbeat(access.store, pending.time, services.owner, interval, access.pacing)
-        if not heartbeat.claim():
-            raise WriterActive(f"the compaction {pending.time} was taken up by somebody else")
+        heartbeat = take_over_instant(services, pending)
         try:
             take_away(services, state, pending.time, partitions_of(plan))
             services.timeline(config).start(pending.time, Action.COMPACTION)

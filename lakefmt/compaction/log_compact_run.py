@@ -30,12 +30,11 @@ from lakefmt.errors import (
     LakefmtError,
     StorageError,
     UnsupportedFeature,
-    WriterActive,
 )
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.log_fold import check_foldable
 from lakefmt.filegroups.log_rows import select_log_blocks
-from lakefmt.filegroups.services import TableServices, open_services, request_service
+from lakefmt.filegroups.services import TableServices, open_services, request_service, take_over_instant
 from lakefmt.schema import arrow_to_avro
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig, merge_rule
@@ -185,11 +184,7 @@ def _run_pending(services: TableServices, instant: str) -> CompactionResult:
         if plan is None or overtaken or pending.state is not State.REQUESTED:
             _withdraw(services, state, pending, plan, lease)
             return nothing
-        services.access.store.delete([heartbeat_name(pending.time)])
-        interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
-        heartbeat = Heartbeat(services.access.store, pending.time, services.owner, interval, services.access.pacing)
-        if not heartbeat.claim():
-            raise WriterActive(f"the log compaction {pending.time} was taken up by somebody else")
+        heartbeat = take_over_instant(services, pending)
         try:
             lease.check()
             services.timeline(state.config).start(pending.time, _ACTION)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lakefmt.config import Settings, resolve_settings
-from lakefmt.errors import InternalError
+from lakefmt.errors import InternalError, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.storage.api import PutOutcome
 from lakefmt.table_config import TableConfig
-from lakefmt.timeline.heartbeat import Heartbeat, Liveness, is_alive
+from lakefmt.timeline.heartbeat import Heartbeat, Liveness, heartbeat_name, is_alive
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.lock import Lease, TableLock, lock_options, open_lock
 from lakefmt.timeline.properties_store import update_properties
@@ -18,7 +18,15 @@ from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime
 
-__all__ = ["TableServices", "claim_instant", "drop_metadata_table", "open_services", "request_service", "services_of"]
+__all__ = [
+    "TableServices",
+    "claim_instant",
+    "drop_metadata_table",
+    "open_services",
+    "request_service",
+    "services_of",
+    "take_over_instant",
+]
 
 _METADATA_KEYS = (
     "hoodie.table.metadata.partitions",
@@ -100,10 +108,9 @@ def claim_instant(
         InternalError: every time that was tried is taken.
     """
     next_time = services.times_after(config, timeline)
-    interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
     for _ in range(_CLAIMS):
         time = next_time()
-        heartbeat = Heartbeat(services.access.store, time, services.owner, interval, services.access.pacing)
+        heartbeat = _heartbeat(services, time)
         if not heartbeat.claim():
             continue
         try:
@@ -114,6 +121,24 @@ def claim_instant(
             raise
         heartbeat.stop()
     raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
+
+
+def take_over_instant(services: TableServices, instant: Instant) -> Heartbeat:
+    """Take the claim on a pending instant whose author is dead or only planned it; call under the lock.
+
+    Raises:
+        WriterActive: somebody else has taken it.
+    """
+    services.access.store.delete([heartbeat_name(instant.time)])
+    heartbeat = _heartbeat(services, instant.time)
+    if not heartbeat.claim():
+        raise WriterActive(f"the {instant.action.value} {instant.time} was taken up by somebody else")
+    return heartbeat
+
+
+def _heartbeat(services: TableServices, time: InstantTime) -> Heartbeat:
+    interval = services.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
+    return Heartbeat(services.access.store, time, services.owner, interval, services.access.pacing)
 
 
 def request_service(

@@ -28,7 +28,7 @@ from lakefmt.keys import key_spec_from_properties
 from lakefmt.read.check_facts import FooterFacts, PropertiesFacts, TableFacts
 from lakefmt.read.check_keys import DuplicateKeys, Hashes, KeyFacts, KeyRules, examine_keys, find_duplicates
 from lakefmt.read.check_settings import look_at_notes
-from lakefmt.read.pinning import cleaned_files
+from lakefmt.read.pinning import cleaned_files, record_of_clean
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.storage.addresses import is_temporary
 from lakefmt.storage.api import ObjectInfo, ObjectStore
@@ -220,17 +220,10 @@ def _planned(access: TableAccess, now: TableState) -> frozenset[InstantTime]:
 
 
 def _cleaned(access: TableAccess, state: TableState, clean: Instant) -> list[str]:
-    kind, instant = BodyKind.CLEAN_METADATA, clean
-    if not clean.is_completed:
-        asked = next((i for i in state.timeline.files_of(clean) if i.state is State.REQUESTED), None)
-        if asked is None:
-            return []
-        kind, instant = BodyKind.CLEANER_PLAN, asked
     try:
-        body = access.read_body(state, instant)
+        named = cleaned_files(record_of_clean(access, state, clean))
     except SnapshotExpired:
         return []
-    named = cleaned_files(decode_body(kind, body, what=instant.file_name)) if body else ([], [])
     return [file.path for files in named for file in files]
 
 

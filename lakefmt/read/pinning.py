@@ -20,7 +20,7 @@ from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
-__all__ = ["cleaned_files", "files_of_clean", "lost_files", "pinned_slices", "reach_back"]
+__all__ = ["cleaned_files", "files_of_clean", "lost_files", "pinned_slices", "reach_back", "record_of_clean"]
 
 #: Above every instant time.
 _END = "9" * 17
@@ -89,7 +89,7 @@ def _check_present(
     bound = state.timeline.bound or end
     wanted = None if partitions is None else frozenset(partitions)
     for clean in _later_cleans(access, state, now, bound):
-        bases, logs = _of_groups(cleaned_files(_record_of_clean(access, now, clean)), groups)
+        bases, logs = _of_groups(cleaned_files(record_of_clean(access, now, clean)), groups)
         if wanted is not None:
             bases = [f for f in bases if f.partition in wanted]
             logs = [f for f in logs if f.partition in wanted]
@@ -152,10 +152,10 @@ def _later_cleans(access: TableAccess, state: TableState, now: TableState, bound
 
 def files_of_clean(access: TableAccess, state: TableState, clean: Instant) -> tuple[list[BaseFile], list[LogFile]]:
     """Return the base files and logs that a clean removed, or is about to remove."""
-    return cleaned_files(_record_of_clean(access, state, clean))
+    return cleaned_files(record_of_clean(access, state, clean))
 
 
-def _record_of_clean(access: TableAccess, state: TableState, clean: Instant) -> Mapping[str, Any]:
+def record_of_clean(access: TableAccess, state: TableState, clean: Instant) -> Mapping[str, Any]:
     """Return what a clean says it removed, or is about to remove."""
     if clean.state is State.COMPLETED:
         body = access.read_body(access.with_history(state) if _is_gone(state, clean) else state, clean)

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from lakefmt.errors import AlreadyExistsError, InstantNotFound, StateError
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.services import open_services
+from lakefmt.filegroups.services import TableServices, open_services
 from lakefmt.table_config import check_writable
 from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
+from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.restore_plan import choose_undone
 from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoint_record, savepoints_of
 from lakefmt.values import PartitionPath, TableType
@@ -65,19 +66,26 @@ def create_savepoint(
     """
     services = open_services(access, options)
     with services.lock.hold() as lease:
-        config = access.load_config()
-        check_writable(replace(config, metadata_partitions=()))  # it changes no file that a metadata table lists
-        timeline_store = services.timeline(config)
-        timeline = timeline_store.load()
-        if finish_dead_restores(services, config, timeline, lease):
-            timeline = timeline_store.load()
-        target, made, record = _plan(access, TableState(config, timeline), instant, comment, user)
+        state = _settled(services, lease)
+        timeline_store = services.timeline(state.config)
+        target, made, record = _plan(access, state, instant, comment, user)
         lease.check()
         timeline_store.start(target.time, Action.SAVEPOINT)
-        completion = services.times_after(config, timeline)()
+        completion = services.times_after(state.config, state.timeline)()
         body = encode_body(BodyKind.SAVEPOINT_METADATA, record)
         timeline_store.complete(target.time, Action.SAVEPOINT, completion, body)
     return made
+
+
+def _settled(services: TableServices, lease: Lease) -> TableState:
+    """Return the table once what the dead began is finished; call under the lock."""
+    config = services.access.load_config()
+    check_writable(replace(config, metadata_partitions=()))  # a savepoint changes no file that a metadata table lists
+    timeline_store = services.timeline(config)
+    timeline = timeline_store.load()
+    if finish_dead_restores(services, config, timeline, lease):
+        timeline = timeline_store.load()
+    return TableState(config, timeline)
 
 
 def _plan(
@@ -124,14 +132,10 @@ def delete_savepoint(access: TableAccess, instant: str, options: Mapping[str, ob
     """
     services = open_services(access, options)
     with services.lock.hold() as lease:
-        config = access.load_config()
-        check_writable(replace(config, metadata_partitions=()))  # it changes no file that a metadata table lists
-        timeline_store = services.timeline(config)
-        timeline = timeline_store.load()
-        if finish_dead_restores(services, config, timeline, lease):
-            timeline = timeline_store.load()
-        commits = {i.time for i in timeline.commits if instant in (i.time, i.completion)}
-        found = [i for i in savepoints_of(timeline) if i.time in commits or instant in (i.time, i.completion)]
+        state = _settled(services, lease)
+        timeline_store = services.timeline(state.config)
+        commits = {i.time for i in state.timeline.commits if instant in (i.time, i.completion)}
+        found = [i for i in savepoints_of(state.timeline) if i.time in commits or instant in (i.time, i.completion)]
         if not found:
             raise InstantNotFound(f"no savepoint keeps {instant}; table.savepoints() names those there are")
         lease.check()

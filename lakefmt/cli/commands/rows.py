@@ -28,6 +28,17 @@ def _row_options(command: _Command) -> _Command:
     return _image_options(meta(command))
 
 
+def _range_options(command: _Command) -> _Command:
+    """Since when, and until when."""
+    start = click.option(
+        "--start",
+        required=True,
+        metavar="INSTANT",
+        help="Exclusive: a completion time or ISO date and time; 000 for everything.",
+    )
+    return start(click.option("--end", metavar="INSTANT", help="Inclusive; default: now.")(command))
+
+
 def _image_options(command: _Command) -> _Command:
     """The same for rows that are images of changes."""
     for add in (
@@ -93,13 +104,7 @@ def read(
 
 @click.command(short_help="Read what was written since an instant.")
 @table_argument
-@click.option(
-    "--start",
-    required=True,
-    metavar="INSTANT",
-    help="Exclusive: a completion time or ISO date and time; 000 for everything.",
-)
-@click.option("--end", metavar="INSTANT", help="Inclusive; default: now.")
+@_range_options
 @_row_options
 def incremental(
     table: str,
@@ -127,13 +132,7 @@ def incremental(
 
 @click.command(short_help="Read every change since an instant.")
 @table_argument
-@click.option(
-    "--start",
-    required=True,
-    metavar="INSTANT",
-    help="Exclusive: a completion time or ISO date and time; 000 for everything.",
-)
-@click.option("--end", metavar="INSTANT", help="Inclusive; default: now.")
+@_range_options
 @_image_options
 def changes(
     table: str,
