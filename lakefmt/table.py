@@ -35,7 +35,7 @@ from lakefmt.values_mergers import FUNCTION, MergeFunction, merger_name
 from lakefmt.write.callbacks import observed
 from lakefmt.write.changes import DoomedKeys, doomed_keys, doomed_rows, key_columns, keys_to_delete, updated_rows
 from lakefmt.write.creation import run_creation
-from lakefmt.write.incoming import open_stream
+from lakefmt.write.incoming import holds_no_rows, open_stream
 from lakefmt.write.request import OnCommit, WriteRequest, parse_call
 from lakefmt.write.retry import FirstSchema, GivenRows, StoredRows, retried
 from lakefmt.write.session import WriteSession
@@ -364,7 +364,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
 
         def attempt() -> CommitResult | None:
             schema, rows, based_on = given.take()
-            if isinstance(rows, pa.Table) and not rows.num_rows and not request.keeps_empty:
+            if holds_no_rows(rows) and not request.keeps_empty:
                 return None
             return WriteSession.begin(self.access, request, schema, based_on, first).run(rows)
 

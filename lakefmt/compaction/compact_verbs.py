@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 
 from lakefmt.compaction.automatic import run_services
 from lakefmt.compaction.background import BACKGROUND, BackgroundServices
@@ -17,18 +16,15 @@ from lakefmt.compaction.log_compact_run import (
 )
 from lakefmt.config import resolve_settings
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.handle import TableHandle
 from lakefmt.timeline.instant import Action
 
 __all__ = ["CompactionVerbs"]
 
 
-class CompactionVerbs:
+class CompactionVerbs(TableHandle):
     """What a table can be asked about its logs, and about services beside writes."""
 
-    access: TableAccess
-    #: Held while a verb of this handle writes.
-    _writing: AbstractContextManager[object]
     _background: BackgroundServices | None = None
 
     def compact(

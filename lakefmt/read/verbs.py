@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefmt.config import Settings, resolve_settings
 from lakefmt.errors import SnapshotExpired
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.handle import TableHandle
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.read.filters import Filter
 from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["ReadingVerbs"]
 
 
-class ReadingVerbs:
+class ReadingVerbs(TableHandle):
     """Every verb that reads or looks; none of them writes."""
-
-    access: TableAccess
 
     # --- reading -------------------------------------------------------------------------------------------------
 

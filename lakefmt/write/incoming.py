@@ -19,7 +19,16 @@ from lakefmt.values import META_COLUMNS
 from lakefmt.values_merge import MergeRule
 from lakefmt.write.values import MOVED_AWAY
 
-__all__ = ["KeyedBatch", "SupportsArrow", "combine", "key_batch", "open_stream", "read_all", "record_keys"]
+__all__ = [
+    "KeyedBatch",
+    "SupportsArrow",
+    "combine",
+    "holds_no_rows",
+    "key_batch",
+    "open_stream",
+    "read_all",
+    "record_keys",
+]
 
 
 @runtime_checkable
@@ -135,6 +144,11 @@ def read_all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
         return pa.concat_tables(parts) if parts else schema.empty_table()
     except pa.ArrowInvalid as error:
         raise SchemaMismatch(f"batches of one write must have one schema: {error}") from error
+
+
+def holds_no_rows(rows: object) -> bool:
+    """Return whether rows are a table without any; of a stream nobody knows before it is read."""
+    return isinstance(rows, pa.Table) and not rows.num_rows
 
 
 def key_batch(spec: KeySpec, table: pa.Table, schema: pa.Schema, *, allow_null_elements: bool = False) -> KeyedBatch:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.handle import TableHandle
 from lakefmt.timeline.savepoint import Savepoint
 from lakefmt.write.keep import create_savepoint, delete_savepoint, list_savepoints, plan_savepoint_of
 from lakefmt.write.restore import RestoreResult, plan_restore_of, restore_table
@@ -14,12 +13,8 @@ from lakefmt.write.undo import RollbackResult, plan_undo, rollback_instant
 __all__ = ["UndoingVerbs"]
 
 
-class UndoingVerbs:
+class UndoingVerbs(TableHandle):
     """What a table can be asked about its past."""
-
-    access: TableAccess
-    #: Held while a verb of this handle writes.
-    _writing: AbstractContextManager[object]
 
     def rollback(
         self, instant: str, *, force: bool = False, withdraw: bool | None = None, dry_run: bool = False
