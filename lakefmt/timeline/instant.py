@@ -7,8 +7,8 @@ is known from one listing.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import NamedTuple
 
 from lakefmt.errors import InvalidInputError
 from lakefmt.values import InstantTime
@@ -83,9 +83,10 @@ def completed_action(action: Action) -> Action:
 comparable_action = completed_action
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(NamedTuple):
     """One action at one time in one state.
+
+    A named tuple, because opening a table makes thousands of them and a frozen dataclass takes three times as long.
 
     Attributes:
         time: requested time.

@@ -7,7 +7,7 @@ was after one commit or another, never a mix.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lakefmt.errors import CorruptFile, InvalidInputError
@@ -117,7 +117,7 @@ def timeline_without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
     gone = {(i.time, i.action) for i in undone}
     left = build_timeline(
         (
-            replace(i, state=State.INFLIGHT, completion=None) if (i.time, i.action) in gone and i.is_completed else i
+            i._replace(state=State.INFLIGHT, completion=None) if (i.time, i.action) in gone and i.is_completed else i
             for i in timeline
         ),
         timeline.layout,

@@ -5,10 +5,12 @@ A :class:`Timeline` never changes; loading it again gives a new one.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 from operator import attrgetter
 
 from lakefmt.errors import InstantNotFound
@@ -57,25 +59,33 @@ def timeline_from_names(names: Iterable[str], layout: int) -> Timeline:
         >>> [str(instant) for instant in timeline_from_names(names, 2)]
         ['20260101000000000 commit completed']
     """
-    done: dict[str, Instant] = {}
-    open_names: list[tuple[str, str]] = []
-    kept = []
-    for name in names:
-        head, _, suffix = name.partition(".")
-        if suffix in _COMPLETED:
-            instant = parse_instant_file(name, layout)
-            if instant is not None:
-                done.setdefault(instant.time + suffix, instant)
-        elif suffix in _COMPLETED_BY:
-            open_names.append((head + _COMPLETED_BY[suffix], name))
-        else:
-            continue
-        kept.append(name)
-    begun = (parse_instant_file(name, layout) for key, name in open_names if key not in done)
-    pending = build_timeline((i for i in begun if i is not None), layout).instants
+    listed = tuple(sorted(names))
+    words, done = f"/{'/'.join(listed)}/", list[Instant]()
+    for action, threes in _THREES[layout].items():
+        if f".{action.value}/" in words:
+            pieces = threes.split(words)
+            words = "".join(pieces[::4])
+            # Positional, in C: time, action, state, completion, file name, size, modified.
+            done += map(
+                Instant._make,
+                zip(
+                    pieces[1::4],
+                    repeat(action),
+                    repeat(State.COMPLETED),
+                    pieces[3::4],
+                    pieces[2::4],
+                    repeat(0),
+                    repeat(0.0),
+                ),
+            )
+    rest = build_timeline(
+        (i for i in (parse_instant_file(n, layout) for n in words.split("/")) if i is not None), layout
+    )
+    if done and rest.instants:
+        known = {(instant.time, instant.action) for instant in done}
+        done += (i for i in rest.instants if (i.time, comparable_action(i.action)) not in known)
     # Completed ones first: of two deeds with one time the sort keeps that order.
-    ordered = sorted((*done.values(), *pending), key=attrgetter("time"))
-    return Timeline(layout, tuple(ordered), names=tuple(kept))
+    return Timeline(layout, tuple(sorted(done or rest.instants, key=attrgetter("time"))), names=listed)
 
 
 def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
@@ -105,12 +115,27 @@ def _same_deed(one: Instant, other: Instant) -> bool:
     return comparable_action(one.action) is comparable_action(other.action)
 
 
-#: The endings of completed files, and for every other one that of the file which completes it.
-_COMPLETED = frozenset(completed_action(action).value for action in Action)
-_COMPLETED_BY = {
-    instant_file_name(InstantTime(""), action, state, 1)[1:]: completed_action(action).value
-    for action in Action
-    for state in (State.REQUESTED, State.INFLIGHT)
+def _threes(action: Action, layout: int) -> re.Pattern[str]:
+    """Return what finds the three files of a completed deed in sorted names, each between slashes.
+
+    A slash is what no name of a file can hold. Groups: requested time, completed file, completion time (None in layout 1).
+    """
+    time, begun = "([0-9]{17}|[0-9]{14})", []
+    for one in Action:
+        if completed_action(one) is action:
+            states = (State.REQUESTED, State.INFLIGHT)
+            endings = sorted(re.escape(instant_file_name(InstantTime(""), one, state, layout)) for state in states)
+            begun.append("/".join(rf"\1{ending}" for ending in endings))
+    either = f"(?:{'|'.join(begun)})"
+    # The completed file's name is the shortest of the three in layout 1, and there comes first.
+    if layout == 1:
+        return re.compile(rf"/(?={time})(\1\.{action.value}(?:(?!)())?)/{either}(?=/)")
+    return re.compile(rf"/(?={time}){either}/(\1_{time}\.{action.value})(?=/)")
+
+
+_THREES = {
+    layout: {action: _threes(action, layout) for action in dict.fromkeys(map(completed_action, Action))}
+    for layout in (1, 2)
 }
 
 

@@ -241,7 +241,7 @@ def _check_pending(timeline: Timeline, scene: UpgradeScene) -> None:
 def _archived(instant: Instant, completion: InstantTime) -> Instant:
     action = completed_action(instant.action)
     name = instant_file_name(instant.time, action, instant.state, 2, completion)
-    return replace(instant, action=action, completion=completion, file_name=name)
+    return instant._replace(action=action, completion=completion, file_name=name)
 
 
 def _moves(timeline: Timeline, scene: UpgradeScene, completions: Mapping[str, InstantTime]) -> tuple[TimelineMove, ...]:
