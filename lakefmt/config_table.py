@@ -152,8 +152,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,
-        "memory in bytes for the rows of a stream: so many are gathered, then spread over partitions, a third of them at "
-        'a time; with `sort="global"` runs and ranges are an eighth of it',
+        "memory in bytes for the rows of a stream: so many are gathered, then spread over partitions, an eighth of them "
+        'at a time; with `sort="global"` runs and ranges are an eighth of it',
         minimum=1024,
     ),
     _honoured(

@@ -15,7 +15,7 @@ from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.merge_batch import combine_rows
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
-from lakefmt.values import META_COLUMNS
+from lakefmt.values import META_COLUMNS, RECORD_KEY
 from lakefmt.values_merge import MergeRule
 from lakefmt.write.values import MOVED_AWAY
 
@@ -28,6 +28,7 @@ __all__ = [
     "open_stream",
     "read_all",
     "record_keys",
+    "with_keys",
 ]
 
 
@@ -68,6 +69,14 @@ def record_keys(batch: KeyedBatch) -> pa.StringArray:
     if batch.keys is None:
         raise InvalidKey("the table has no record key (its keys are generated): rows can only be inserted")
     return batch.keys
+
+
+def with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:
+    """Return rows with their record keys as the first column; as they are when keys are generated."""
+    if keys is None:
+        return table
+    # A delete by key carries no columns, and a table without columns has no rows to add to.
+    return table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
 
 
 def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:

@@ -5,30 +5,22 @@ Each room takes a value and leaves a value; the two last ones have effects. ``ta
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import partial
-from itertools import pairwise
-from threading import Lock
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakefmt.config import Settings
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
-from lakefmt.keys import KeySpec
 from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.api import ObjectStore
 from lakefmt.table_config import merge_rule
-from lakefmt.values import RECORD_KEY, IdSource, PartitionPath, TableType, WriteOperation
+from lakefmt.values import IdSource, PartitionPath, TableType, WriteOperation
 from lakefmt.write.assign import (
     Assigned,
     FileSizing,
@@ -37,12 +29,11 @@ from lakefmt.write.assign import (
     change_file,
     group_positions,
     group_rows,
-    new_file,
-    stable_order,
 )
 from lakefmt.write.changes import DoomedKeys
-from lakefmt.write.files import MOVED_AWAY, POSITION, FileInProgress, prepare, write_assigned
-from lakefmt.write.incoming import KeyedBatch, key_batch, record_keys
+from lakefmt.write.files import MOVED_AWAY, POSITION, write_assigned
+from lakefmt.write.hands import side_by_side, threads_of
+from lakefmt.write.incoming import KeyedBatch, record_keys, with_keys
 from lakefmt.write.log_state import (
     SliceReader,
     bring_stored,
@@ -53,10 +44,9 @@ from lakefmt.write.log_state import (
     without_dead,
 )
 from lakefmt.write.moves import elsewhere, split_moves
-from lakefmt.write.sorting import gather_windows, sort_stream
 from lakefmt.write.values import WriteContext, WriteStatus
 
-__all__ = ["append_files", "assign", "assign_deletes", "file_sizing", "route", "stream_files", "write_all"]
+__all__ = ["append_files", "assign", "assign_deletes", "file_sizing", "route", "write_all"]
 
 Rows = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -65,12 +55,6 @@ U = TypeVar("U")
 _FIRST_GUESS_OF_COMPRESSION = 0.4
 _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
-#: Keys of open files take at most this part of the window's bytes; more of them wait on the disk.
-_KEY_PARTS = 8
-#: Rows that are put in the order of their partitions together: a column of them stays in the processor's caches.
-_CHUNK_ROWS = 1 << 16
-#: A window's partitions are written in so many groups, one after the other: each group's rows are held twice meanwhile.
-_GROUPS = 3
 
 
 def file_sizing(access: TableAccess, state: TableState, settings: Settings, sample: pa.Table | None) -> FileSizing:
@@ -244,14 +228,7 @@ def _pick(batch: KeyedBatch, rows: Rows) -> pa.Table:
         numbers = pa.array(rows)
         table = batch.table.take(numbers)
         keys = None if batch.keys is None else batch.keys.take(numbers)
-    return _with_keys(table, keys)
-
-
-def _with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:
-    if keys is None:
-        return table
-    # A delete by key carries no columns, and a table without columns has no rows to add to.
-    return table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
+    return with_keys(table, keys)
 
 
 def write_all(
@@ -263,176 +240,4 @@ def write_all(
         return write_assigned(store, context, one.assignment, [route(batch, one)], alone=len(assigned) == 1)
 
     pa.default_memory_pool().release_unused()  # what the look-up took
-    return _side_by_side(_threads(context), write, assigned)
-
-
-def _threads(context: WriteContext) -> int:
-    return context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
-
-
-def _side_by_side(threads: int, work: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    if threads == 1 or len(items) < 2:
-        return [work(item) for item in items]
-    # Threads that end give back what Arrow's allocator keeps for each of them.
-    with ThreadPoolExecutor(min(threads, len(items))) as pool:
-        return list(pool.map(work, items))
-
-
-def _sort_key(batch: KeyedBatch) -> pa.Array:
-    """Return each row's partition and key as one string: the order of a sorted bulk insert."""
-    names = batch.partitions.cast(pa.string())
-    return names if batch.keys is None else pc.binary_join_element_wise(names, batch.keys, "\x00")
-
-
-def stream_files(
-    access: TableAccess,
-    context: WriteContext,
-    spec: KeySpec,
-    schema: pa.Schema,
-    tables: Iterable[pa.Table],
-    sizing: Callable[[pa.Table], FileSizing],
-    sort: str,
-) -> tuple[list[WriteStatus], int]:
-    """Write new files from a stream in bounded memory: one open file per partition; returns the rows that came in.
-
-    Rows wait in a window until it is full; then each partition's part becomes a row group of its file.
-    """
-    window_bytes = context.settings.integer("lakefmt.write.window.bytes")
-    allow_null = context.settings.text("lakefmt.write.null_list_elements") == "allow"
-    keyed = partial(key_batch, spec, schema=schema, allow_null_elements=allow_null)
-    statuses: list[WriteStatus] = []
-    rows_in = 0
-    with ExitStack() as stack:
-        writer: _PartitionWriter | None = None
-        if sort == "global":
-            windows = sort_stream(tables, lambda table: _sort_key(keyed(table)), window_bytes)
-        else:
-            windows = gather_windows(tables, window_bytes)
-        for window in windows:
-            if writer is None:
-                writer = _PartitionWriter(access, context, sizing(window), stack)
-            rows_in += window.num_rows
-            statuses += writer.write(keyed(window), in_order=sort == "partition")
-            # What is freed goes back to the system; what is still named would be held while the next rows gather.
-            del window
-            if sort == "global":
-                statuses += writer.finish_passed()
-        if writer is not None:
-            statuses += writer.close()
-    return statuses, rows_in
-
-
-class _Spread:
-    """A window's rows, with their keys, by partition; a partition's stay in order.
-
-    Chunk by chunk: each is put in the order of its partitions while it is in the processor's caches, and cut. Rows taken
-    from the whole window, partition by partition, cost four times as much.
-    """
-
-    def __init__(self, batch: KeyedBatch, threads: int) -> None:
-        table = _with_keys(batch.table, batch.keys)
-        if table.num_columns and table.column(0).num_chunks * _CHUNK_ROWS > 4 * table.num_rows > 4 * _CHUNK_ROWS:
-            table = table.combine_chunks()
-        self._threads = threads
-        self._chunks = table.to_batches(max_chunksize=_CHUNK_ROWS)
-        self._names = [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
-        codes = batch.partitions.indices.to_numpy(zero_copy_only=False)
-        self._counts = np.bincount(codes, minlength=len(self._names))
-        ends = np.cumsum([len(chunk) for chunk in self._chunks])
-        self._orders = _side_by_side(threads, self._order, np.split(codes, ends[:-1]))
-
-    def _order(self, codes: npt.NDArray[np.int32]) -> tuple[Rows | None, list[int]]:
-        """Return the order of a chunk's rows, None when they are in order, and where each partition begins in it."""
-        order = stable_order(codes) if (codes[1:] < codes[:-1]).any() else None
-        ordered = codes if order is None else codes[order]
-        return order, list(map(int, np.searchsorted(ordered, np.arange(len(self._names) + 1))))
-
-    def groups(self) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
-        """Yield the partitions that have rows, some at a time: no more than those are held twice."""
-        shares = np.cumsum(self._counts)[:-1] * _GROUPS // max(1, int(self._counts.sum()))
-        ends = map(int, np.flatnonzero(np.diff(shares)) + 1)
-        for low, high in pairwise([0, *ends, len(self._names)]):
-            cuts = _side_by_side(self._threads, partial(self._cut, low, high), range(len(self._chunks)))
-            found = ([piece for piece in mine if len(piece)] for mine in zip(*cuts, strict=True))
-            del cuts
-            group = zip(self._names[low:high], found, strict=False)
-            yield [(name, pa.Table.from_batches(pieces)) for name, pieces in group if pieces]
-
-    def _cut(self, low: int, high: int, number: int) -> list[pa.RecordBatch]:
-        """Return a chunk's rows of each of the partitions from `low` to `high`."""
-        chunk, (order, starts) = self._chunks[number], self._orders[number]
-        first, end = starts[low], starts[high]
-        mine = chunk.slice(first, end - first) if order is None else chunk.take(pa.array(order[first:end]))
-        return [mine.slice(at - first, to - at) for at, to in pairwise(starts[low : high + 1])]
-
-
-class _PartitionWriter:
-    """New files of a bulk insert, one open per partition; full ones are finished and followed by the next."""
-
-    def __init__(self, access: TableAccess, context: WriteContext, sizing: FileSizing, stack: ExitStack) -> None:
-        self._access = access
-        self._context = context
-        self._sizing = sizing
-        self._stack = stack
-        self._open: dict[PartitionPath, FileInProgress] = {}
-        self._next_sequence = 0
-        self._starting = Lock()
-        self._threads = _threads(context)
-        self._window_bytes = context.settings.integer("lakefmt.write.window.bytes")
-
-    def write(self, batch: KeyedBatch, *, in_order: bool = False) -> list[WriteStatus]:
-        """Append a window's rows to their partitions' files; returns what was finished.
-
-        Args:
-            batch: the rows.
-            in_order: sort them by partition and key first.
-        """
-        if in_order:
-            batch = batch.take(pc.sort_indices(_sort_key(batch)))
-        done: list[WriteStatus] = []
-        for group in _Spread(batch, self._threads).groups():
-            for partition, _ in group:
-                if partition not in self._open:
-                    self._open[partition] = self._start(partition)
-            for finished in _side_by_side(self._threads, lambda part: self._append(*part), group):
-                done += finished
-            del group
-            pa.default_memory_pool().release_unused()
-        self._spill_keys()
-        return done
-
-    def _append(self, partition: PartitionPath, rows: pa.Table) -> list[WriteStatus]:
-        finished = []
-        while rows.num_rows:
-            if partition not in self._open:
-                self._open[partition] = self._start(partition)
-            file = self._open[partition]
-            room = self._sizing.room(file.size_bytes) if file.num_rows else self._sizing.rows_per_file
-            if room:
-                file.append(rows.slice(0, room))
-                rows = rows.slice(room)
-            if file.size_bytes >= self._sizing.max_bytes or rows.num_rows:
-                finished.append(file.finish())
-                del self._open[partition]
-        return finished
-
-    def _spill_keys(self) -> None:
-        if sum(file.held_bytes for file in self._open.values()) > self._window_bytes // _KEY_PARTS:
-            for file in self._open.values():
-                file.spill()
-
-    def _start(self, partition: PartitionPath) -> FileInProgress:
-        with self._starting:
-            sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
-            assignment = new_file(partition, self._context.instant, sequence, self._access.ids.new_uuid, rows=None)
-            prepare(self._access.store, self._context, assignment)
-            return FileInProgress(self._access.store, self._context, assignment, self._stack)
-
-    def finish_passed(self) -> list[WriteStatus]:
-        """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""
-        passed = sorted(self._open)[:-1]
-        return _side_by_side(self._threads, FileInProgress.finish, [self._open.pop(path) for path in passed])
-
-    def close(self) -> list[WriteStatus]:
-        """Finish every open file."""
-        return _side_by_side(self._threads, FileInProgress.finish, list(self._open.values()))
+    return side_by_side(threads_of(context), write, assigned)

@@ -7,7 +7,6 @@ again. Memory is one file group per thread.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -31,6 +30,7 @@ from lakefmt.values import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH,
 from lakefmt.write.assign import new_file, rewrite_file
 from lakefmt.write.cdc import refuse_silent_rewrites
 from lakefmt.write.files import STAT_KEY, adopt, prepare
+from lakefmt.write.hands import threads_of
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
 __all__ = ["rewrite_files"]
@@ -53,7 +53,7 @@ def rewrite_files(access: TableAccess, context: WriteContext, steps: Sequence[Re
     """
     refuse_silent_rewrites(context)
     work = _Rewriting(access, context)
-    threads = context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
+    threads = threads_of(context)
     with ThreadPoolExecutor(min(threads, max(1, len(steps)))) as pool:
         return [status for statuses in pool.map(work, steps) for status in statuses]
 

@@ -24,6 +24,7 @@ from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.table_config import merge_rule
 from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
+from lakefmt.write.bulk import stream_files
 from lakefmt.write.changes import DoomedKeys
 from lakefmt.write.conversation import LiveWrite, abort_write, begin_write, commit_write, rehearse_write
 from lakefmt.write.incoming import KeyedBatch, combine, key_batch, open_stream, read_all, record_keys
@@ -35,7 +36,6 @@ from lakefmt.write.pipeline import (
     assign_deletes,
     file_sizing,
     route,
-    stream_files,
     write_all,
 )
 from lakefmt.write.request import WriteRequest

@@ -9,7 +9,7 @@ whoever takes them needs room, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -52,7 +52,7 @@ class _Cut:
     after: bool
 
 
-def gather_windows(tables: Iterable[pa.Table], window_bytes: int) -> Iterator[pa.Table]:
+def gather_windows(tables: Iterable[pa.Table], window_bytes: int) -> Generator[pa.Table]:
     """Yield the rows of a stream in tables of about `window_bytes`; nothing of one is held while the next is gathered.
 
     Raises:
@@ -87,7 +87,7 @@ def _emptied(waiting: list[pa.Table]) -> pa.Table:
 
 def sort_stream(
     tables: Iterable[pa.Table], sort_key: Callable[[pa.Table], pa.Array], memory_bytes: int
-) -> Iterator[pa.Table]:
+) -> Generator[pa.Table]:
     """Yield the rows of a stream in the order of `sort_key`, in tables of about an eighth of `memory_bytes`.
 
     Args:

@@ -6,6 +6,7 @@ import errno
 import itertools
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ import lakefmt
 from lakefmt.errors import StorageError
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.parquet import key_range
-from lakefmt.write import files, pipeline, spilling
+from lakefmt.write import bulk, files, spilling
 from lakefmt.write.sorting import gather_windows, sort_stream
 from lakefmt.write.spilling import FileKeys
 
@@ -146,16 +147,17 @@ def test_small_windows_write_the_same_files_as_large_ones(sort: str) -> None:
 
 def test_keys_of_open_files_wait_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
-    real = pipeline._PartitionWriter._spill_keys
+    real = bulk._PartitionWriter._append
 
-    def noted(writer: pipeline._PartitionWriter) -> None:
-        real(writer)
-        held.append(sum(file.held_bytes for file in writer._open.values()))
+    def noted(writer: bulk._PartitionWriter, *arguments: Any) -> Any:
+        finished = real(writer, *arguments)
+        held.append(writer._held_bytes())
+        return finished
 
-    monkeypatch.setattr(pipeline._PartitionWriter, "_spill_keys", noted)
+    monkeypatch.setattr(bulk._PartitionWriter, "_append", noted)
     data = pa.table({"id": [f"{n:036d}" for n in range(20_000)], "p": [f"p{n % 3}" for n in range(20_000)]})
     table = lakefmt.create_table("memory://waiting-keys", data=data, record_key="id", partition_by="p")
-    table.bulk_insert(data, options={"lakefmt.write.window.bytes": 1 << 17})
+    table.bulk_insert(data, options={"lakefmt.write.window.bytes": 1 << 17, "lakefmt.write.threads": 1})
     assert len(held) > 4
     assert max(held) <= (1 << 17) // 8
 

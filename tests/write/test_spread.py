@@ -12,7 +12,8 @@ from lakefmt.config import resolve_settings
 from lakefmt.filegroups.base_writer import grown_filter, new_filter
 from lakefmt.formats.bloom import DYNAMIC, decode_bloom_filter
 from lakefmt.values import RECORD_KEY
-from lakefmt.write import pipeline
+from lakefmt.write import bulk
+from lakefmt.write.hands import Hands
 from lakefmt.write.incoming import KeyedBatch
 
 
@@ -32,9 +33,9 @@ def test_every_row_goes_to_its_partition_once_and_in_order(
     names = pa.array([f"p{code}" for code in range(6)])
     keys = pa.array([f"k{row}" for row in range(len(codes))], pa.string()) if keyed else None
     batch = KeyedBatch(pa.table({"row": rows}), keys, pa.DictionaryArray.from_arrays(pa.array(codes), names))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "_CHUNK_ROWS", at_once)
-        found = [part for group in pipeline._Spread(batch, threads).groups() for part in group]
+    with pytest.MonkeyPatch.context() as patch, Hands(threads) as hands:
+        patch.setattr(bulk, "_CHUNK_ROWS", at_once)
+        found = [part for group in bulk._Spread(batch, hands).groups() for part in group]
     assert [name for name, _ in found] == [f"p{code}" for code in np.unique(codes)]
     for name, table in found:
         wanted = np.flatnonzero(codes == int(name[1:])).tolist()
@@ -47,9 +48,10 @@ def test_a_window_is_copied_a_part_at_a_time() -> None:
     codes = pa.array(np.arange(600, dtype=np.int32) % 30)
     names = pa.array([f"p{code}" for code in range(30)])
     batch = KeyedBatch(pa.table({"row": range(600)}), None, pa.DictionaryArray.from_arrays(codes, names))
-    sizes = [sum(table.num_rows for _, table in group) for group in pipeline._Spread(batch, 2).groups()]
-    assert len(sizes) == 3
-    assert max(sizes) <= 220
+    with Hands(2) as hands:
+        sizes = [sum(table.num_rows for _, table in group) for group in bulk._Spread(batch, hands).groups()]
+    assert len(sizes) == 8
+    assert max(sizes) <= 80
 
 
 def test_the_next_upserts_add_to_the_filter_that_is_there() -> None:

@@ -250,7 +250,7 @@ def test_bodies_become_containers_and_those_that_are_stay():
 
 
 def test_empty_bodies():
-    pending = replace(commit(0), state=State.INFLIGHT)
+    pending = commit(0)._replace(state=State.INFLIGHT)
     assert upgraded_body(pending, b"") == b""
     clean = decode_body(BodyKind.CLEAN_METADATA, upgraded_body(commit(0, Action.CLEAN), b""))
     assert (clean["startCleanTime"], clean["totalFilesDeleted"]) == (at(0), 0)
