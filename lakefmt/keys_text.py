@@ -79,6 +79,10 @@ def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.
     """Return a code for every row of `column` and the value of every code; the last value is null."""
     plain = pa.chunked_array([plain_array(chunk) for chunk in column.chunks], storage_type(column.type))
     encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
+    if not encoded.null_count:
+        # The usual case, and in a small batch each of the steps below costs as much as the rows.
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        return codes, pa.concat_arrays([encoded.dictionary, pa.nulls(1, encoded.dictionary.type)])
     values = encoded.dictionary.filter(encoded.dictionary.is_valid())
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(values)).to_numpy(zero_copy_only=False)
     return codes, pa.concat_arrays([values, pa.nulls(1, values.type)])

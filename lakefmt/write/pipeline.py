@@ -239,5 +239,7 @@ def write_all(
     def write(one: Assigned) -> WriteStatus:
         return write_assigned(store, context, one.assignment, [route(batch, one)], alone=len(assigned) == 1)
 
+    if len(assigned) < 2:
+        return [write(one) for one in assigned]
     pa.default_memory_pool().release_unused()  # what the look-up took
     return side_by_side(threads_of(context), write, assigned)
