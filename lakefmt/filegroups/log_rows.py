@@ -21,7 +21,7 @@ from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.unstored import Unstored
 from lakefmt.formats.log_blocks import BlockKind, ReadAt, scan_blocks
-from lakefmt.formats.log_data import block_positions, decode_avro_content, decode_parquet_content
+from lakefmt.formats.log_data import block_positions, decode_avro_contents, decode_parquet_content
 from lakefmt.formats.log_deletes import DeleteRecords, decode_delete_content
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow, reconcile
@@ -37,6 +37,8 @@ Mask = npt.NDArray[np.bool_]
 
 #: A log file is read whole; Hudi rolls to a new one at one gigabyte.
 _MAX_LOG_BYTES = (1 << 31) - 1
+#: Blocks are decoded together up to so many bytes: of larger ones it is the rows that take the time.
+_RUN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,21 +108,44 @@ def read_log_rows(
             placed.append(PlacedBlock(log, whole.block))
             contents[(log.path, whole.block.start)] = whole.content
     chosen = select_blocks(placed, layout=layout, is_committed=is_committed, bound=bound)
-    parts = [_decode(p, contents[(p.file.path, p.block.start)], schema, rule, unstored) for p in chosen]
+    parts, counts = [], list[int]()
+    for run in _runs(chosen):
+        part, rows = _decode(run, [contents[(p.file.path, p.block.start)] for p in run], schema, rule, unstored)
+        parts.append(part)
+        counts += rows
     return replace(
         _joined(parts, schema),
+        num_blocks=len(chosen),
         instants=tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen)),
-        positions=_positions(piece, chosen, parts) if positions and layout > 1 else None,
+        positions=_positions(piece, chosen, counts) if positions and layout > 1 else None,
     )
 
 
-def _positions(piece: FileSlice, chosen: Sequence[PlacedBlock], parts: Sequence[LogRows]) -> I64 | None:
+def _runs(chosen: Sequence[PlacedBlock]) -> list[list[PlacedBlock]]:
+    """Return the blocks in runs that are decoded at once: blocks of Avro rows that have one schema, up to some bytes."""
+    runs: list[list[PlacedBlock]] = []
+    size = 0
+    for placed in chosen:
+        block = placed.block
+        last = runs[-1][-1].block if runs else None
+        alike = last is not None and block.kind is last.kind is BlockKind.AVRO_DATA
+        if last is not None and alike and (block.schema, block.is_partial) == (last.schema, last.is_partial):
+            size += block.content_size
+            if size <= _RUN_BYTES:
+                runs[-1].append(placed)
+                continue
+        runs.append([placed])
+        size = block.content_size
+    return runs
+
+
+def _positions(piece: FileSlice, chosen: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
     """Return the base file's row of every row; None when a block does not say it, or says it for another base file."""
     if piece.base is None:
         return None
     found = [np.zeros(0, np.int64)]
-    for placed, part in zip(chosen, parts, strict=True):
-        places = block_positions(placed.block, piece.base.instant, part.table.num_rows, placed.file.path)
+    for placed, count in zip(chosen, counts, strict=True):
+        places = block_positions(placed.block, piece.base.instant, count, placed.file.path)
         if places is None:
             return None
         found.append(places)
@@ -162,11 +187,18 @@ def _blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:
 
 
 def _decode(
-    placed: PlacedBlock, content: bytes | memoryview, schema: pa.Schema, rule: MergeRule, unstored: Unstored | None
-) -> LogRows:
+    run: Sequence[PlacedBlock],
+    contents: Sequence[bytes | memoryview],
+    schema: pa.Schema,
+    rule: MergeRule,
+    unstored: Unstored | None,
+) -> tuple[LogRows, list[int]]:
+    """Return the rows of a run of blocks, and how many each block has."""
+    placed, content = run[0], contents[0]
     what, block = placed.file.path, placed.block
     if block.kind is BlockKind.DELETE:
-        return _delete_rows(decode_delete_content(content, what=what), schema, rule)
+        deleted = _delete_rows(decode_delete_content(content, what=what), schema, rule)
+        return deleted, [deleted.table.num_rows]
     if block.kind is BlockKind.HFILE_DATA:
         raise UnsupportedFeature(f"{what} holds HFile records: only metadata tables have them")
     if block.schema is None:
@@ -176,8 +208,9 @@ def _decode(
     wanted = [name for name in needed if name in stored]
     if block.kind is BlockKind.PARQUET_DATA:
         rows = _parquet_rows(content, wanted, what)
+        counts = [rows.num_rows]
     else:
-        rows = decode_avro_content(content, block.schema, wanted, what=what)
+        rows, counts = decode_avro_contents(contents, block.schema, wanted, what=[p.file.path for p in run])
     if unstored is not None:
         rows = unstored.complete(rows, placed.file.partition, schema.names)
     if RECORD_KEY not in rows.column_names:
@@ -185,7 +218,7 @@ def _decode(
     table = reconcile(rows, _nullable(schema))
     names = frozenset(rows.column_names) if block.is_partial else None
     deletes = marked_deletes(table, rule)
-    return _plain(table, deletes, np.zeros(table.num_rows, dtype=bool), names)
+    return _plain(table, deletes, np.zeros(table.num_rows, dtype=bool), names), counts
 
 
 def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> pa.Table:
@@ -235,5 +268,4 @@ def _joined(parts: Sequence[LogRows], schema: pa.Schema) -> LogRows:
         np.concatenate([part.always for part in parts] or [np.zeros(0, dtype=bool)]),
         np.concatenate(numbers or [np.zeros(0, np.int64)]),
         tuple(kinds),
-        len(parts),
     )

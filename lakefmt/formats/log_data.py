@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.formats.avro_rows import decode_rows, encode_rows
 from lakefmt.formats.avro_rows_plan import plan_rows
 from lakefmt.formats.log_blocks import BlockKind, HeaderKey, LogBlock, encode_block
@@ -27,6 +28,7 @@ __all__ = [
     "BlockHeader",
     "block_positions",
     "decode_avro_content",
+    "decode_avro_contents",
     "decode_parquet_content",
     "encode_command_block",
     "encode_data_block",
@@ -175,6 +177,47 @@ def decode_avro_content(
     """
     starts, ends = record_spans(content, what)
     return decode_rows(content, starts, ends, schema, columns, what=what)
+
+
+def decode_avro_contents(
+    contents: Sequence[bytes | memoryview], schema: str, columns: Sequence[str] | None = None, *, what: Sequence[str]
+) -> tuple[pa.Table, list[int]]:
+    """Return the records of several blocks with one schema, one after the other, and how many each block has.
+
+    What a block costs, however few its records are, is paid once for all of them.
+
+    Parameters:
+        contents: the contents of the blocks.
+        schema: the schema in their headers.
+        columns: the names wanted; None: all.
+        what: how the file of each block is named in errors.
+
+    Raises:
+        CorruptFile: as for :func:`decode_avro_content`, which also says of the rest what it raises.
+
+    Spec 7.4, 7.5.
+
+    Example:
+        >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'
+        >>> one, two = (bytes.fromhex(f"00000003 00000001 00000001 {last}") for last in ("0e", "10"))
+        >>> rows, counts = decode_avro_contents([one, two], schema, what=["a.log", "b.log"])
+        >>> rows["id"].to_pylist(), counts
+        ([7, 8], [1, 1])
+    """
+    spans = [record_spans(content, name) for content, name in zip(contents, what, strict=True)]
+    counts = [len(starts) for starts, _ in spans]
+    if len(spans) > 1:
+        begins = np.cumsum([0, *(len(content) for content in contents[:-1])])
+        starts, ends = (
+            np.concatenate([part[side] + begin for part, begin in zip(spans, begins, strict=True)]) for side in (0, 1)
+        )
+        with suppress(CorruptFile, UnsupportedFeature):  # said below, of the block that is damaged
+            return decode_rows(b"".join(contents), starts, ends, schema, columns, what=what[0]), counts
+    tables = [
+        decode_rows(content, *span, schema, columns, what=name)
+        for content, span, name in zip(contents, spans, what, strict=True)
+    ]
+    return pa.concat_tables(tables), counts
 
 
 def _schema_of(header: BlockHeader) -> str:

@@ -33,6 +33,7 @@ from lakefmt.timeline.instant import Action, State
 from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, PartitionPath, TableType
 from lakefmt.write.assign import Assigned, Logs, group_rows
 from lakefmt.write.assign import _by_partition as rows_by_partition
+from lakefmt.write.log_keys import slices_with_own_keys
 
 __all__ = [
     "SliceReader",
@@ -209,7 +210,7 @@ def settle_in_logs(
     if not any(piece.logs for piece in slices):
         return located
     reader = SliceReader(access, state, slices)
-    located = _with_log_keys(reader, keys, places, located, slices)
+    located = _with_log_keys(reader, keys, places, located, slices, slices_with_own_keys(access, state, slices))
     counts = np.bincount(located.rows, minlength=len(keys))
     doubtful = np.full(len(located.rows), alive) | (counts[located.rows] > 1)
     dead = _dead(reader, keys, located, slices, doubtful)
@@ -273,18 +274,18 @@ def _with_log_keys(
     places: pa.DictionaryArray | None,
     located: Located,
     slices: Sequence[FileSlice],
+    asked: Sequence[int],
 ) -> Located:
-    """Add the places of keys that were not found in base files and live in logs."""
+    """Add the places of keys that were not found in base files and live in logs of the slices `asked`."""
     fresh = np.ones(len(keys), dtype=bool)
     fresh[located.rows] = False
-    if not fresh.any():
+    if not fresh.any() or not asked:
         return located
     everything = np.flatnonzero(fresh)
     by_partition = {} if places is None else dict(rows_by_partition(places, everything))
     wanted = {
-        number: everything if places is None else by_partition.get(piece.partition, everything[:0])
-        for number, piece in enumerate(slices)
-        if piece.logs
+        number: everything if places is None else by_partition.get(slices[number].partition, everything[:0])
+        for number in asked
     }
 
     def look(number: int) -> Rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from lakefmt.formats.log_data import (
     BlockHeader,
     block_positions,
     decode_avro_content,
+    decode_avro_contents,
     decode_parquet_content,
     encode_command_block,
     encode_data_block,
@@ -254,7 +256,7 @@ def test_a_changed_byte_of_a_parquet_content_is_a_value_or_refused(at, change):
 def test_a_changed_value_of_a_parquet_content_is_noticed():
     rows = pa.table({"id": pa.array([1], pa.int64()), "s": ["only once"]}, schema=ROWS.schema)
     (block,) = blocks(encode_parquet_block(rows, BlockHeader("20240101000000000", SCHEMA), codec="none"))
-    at = bytes(block.content).index(b"only once")
+    at = bytes(block.content).index(b"\t\0\0\0only once") + 4  # with its length: statistics have it without
     damaged = bytearray(block.content)
     damaged[at] ^= 1
     with pytest.raises(CorruptFile, match=r"a\.log: damaged Parquet block"):
@@ -277,3 +279,34 @@ def test_a_schema_in_a_header_that_is_damaged_is_refused():
     (block,) = blocks(encode_block(BlockKind.AVRO_DATA, header, AVRO_CONTENT))
     with pytest.raises(CorruptFile):
         decode_avro_content(block.content, block.block.schema, what="a.log")
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 400))
+def test_blocks_that_are_decoded_together_give_what_each_gives(sizes: list[int], damage: int) -> None:
+    schema = '{"type":"record","name":"r","fields":[{"name":"n","type":"long"},{"name":"s","type":["null","string"]}]}'
+    kind = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
+    contents = []
+    for number, size in enumerate(sizes):
+        rows = pa.table({"n": range(size), "s": [f"{number}-{n}" if n % 2 else None for n in range(size)]}).cast(kind)
+        (block,) = blocks(encode_data_block(rows, BlockHeader("20240101000000000", schema)))
+        contents.append(bytearray(block.content))
+    at = damage % sum(map(len, contents))
+    for content in contents if damage % 2 else []:
+        if at < len(content):
+            content[at] ^= 0x55
+            break
+        at -= len(content)
+    names = [f"{number}.log" for number in range(len(contents))]
+
+    def one_by_one() -> list[pa.Table]:
+        return [decode_avro_content(bytes(c), schema, what=name) for c, name in zip(contents, names, strict=True)]
+
+    try:
+        expected = one_by_one()
+    except (CorruptFile, UnsupportedFeature) as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            decode_avro_contents([bytes(c) for c in contents], schema, what=names)
+        return
+    found, counts = decode_avro_contents([bytes(c) for c in contents], schema, what=names)
+    assert counts == [part.num_rows for part in expected]
+    assert found.to_pylist() == pa.concat_tables(expected).to_pylist()

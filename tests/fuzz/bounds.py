@@ -16,7 +16,7 @@ from lakefmt.errors import LakefmtError
 TIMES_THE_FILE = 4
 #: Memory beside that. A decoder compiles the schema it finds (a quarter of a mebibyte for the widest of Hudi's), an
 #: error carries its traceback, and compressed blocks may grow to a mebibyte in any case (`formats/avro.py`).
-FREE_BYTES = 2 * 1024 * 1024
+FREE_BYTES = 2 * 1024 * 1024 + 64 * 1024
 #: No decoding of a few kilobytes takes a tenth of a second. Time of the processor: a busy machine changes nothing.
 SECONDS = 10.0
 

@@ -30,7 +30,7 @@ from lakefmt.formats.log_blocks import (
     split_avro_records,
 )
 from lakefmt.formats.log_cdc import decode_cdc_content
-from lakefmt.formats.log_data import decode_avro_content
+from lakefmt.formats.log_data import decode_avro_content, decode_avro_contents
 from lakefmt.formats.log_deletes import decode_delete_content
 from lakefmt.formats.log_positions import decode_positions
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
@@ -506,6 +506,12 @@ DECODERS: tuple[Decoder, ...] = (
         "content of an Avro block",
         ("formats.log_data.decode_avro_content",),
         lambda data: decode_avro_content(data, logged_record()[1], what="a.log"),
+        {"real": logged_content()},
+    ),
+    Decoder(
+        "contents of two Avro blocks",
+        ("formats.log_data.decode_avro_contents",),
+        lambda data: decode_avro_contents([logged_content(), data], logged_record()[1], what=["b.log", "a.log"]),
         {"real": logged_content()},
     ),
     Decoder(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import lakefmt
 from lakefmt import config as settings_module
 from lakefmt import lowlevel
 from lakefmt.errors import CommitConflict, CorruptFile, UnsupportedFeature
+from lakefmt.filegroups.access import TableAccess
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.formats.log_blocks import BlockKind, HeaderKey
 from lakefmt.formats.log_data import BlockHeader, encode_data_block
@@ -22,15 +24,17 @@ from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 from lakefmt.schema import arrow_to_avro, with_meta_columns
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table_config import check_writable
+from lakefmt.testing.stores import CountingStore
 from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.markers import announce, list_marked
 from lakefmt.timeline.rollback import find_logs_of_instant
-from lakefmt.values import CommitResult, FileId, InstantTime, WriteOperation, WriteStat
+from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.values_merge import MergeRule, Order
 from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows, log_file
 from lakefmt.write.log_files import split_deletes
+from lakefmt.write.log_keys import groups_given_keys, may_hold_own_keys
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -327,22 +331,27 @@ def test_a_deleted_key_comes_back_elsewhere_as_a_new_one(version: int) -> None:
     assert content(table) == [("a", "oslo", 1, 2), ("b", "sf", 1, 1)]
 
 
-def log_only(table: lakefmt.Table, partition: str, *data: tuple[str, str, int, int]) -> None:
-    """Commit a log without base file, as writers with another index do."""
+def log_only(
+    table: lakefmt.Table, partition: str, *data: tuple[str, str, int, int], beside_base: bool = False, **counts: int
+) -> None:
+    """Commit a log without base file, or on that of a row "x", as writers with another index do."""
     access, done = table.access, table.upsert(rows(("x", partition.partition("=")[2], 1, 1)))
+    group = done.files[0].file_id if beside_base else FileId("log-only-0")
     state = access.load()
     time = InstantTime(str(int(str(done.completion_time)) + 1))
     meta = with_meta_columns(SCHEMA)
     full = rows(*data)
-    fixed = {"_hoodie_commit_time": time, "_hoodie_partition_path": partition, "_hoodie_file_name": "log-only-0"}
+    fixed = {"_hoodie_commit_time": time, "_hoodie_partition_path": partition, "_hoodie_file_name": group}
     for name in reversed(meta.names[:5]):
         column = full["id"] if name == "_hoodie_record_key" else pa.array([fixed.get(name, "s")] * len(full))
         full = full.add_column(0, name, column)
-    path = f"{partition}/.log-only-0_{time}.log.1_0-0-0"
+    path = f"{partition}/.{group}_{time}.log.1_0-0-0"
     access.store.put(
         path, encode_data_block(full.cast(meta), BlockHeader(time, arrow_to_avro(SCHEMA, "t", with_meta=True)))
     )
-    stat = WriteStat(FileId("log-only-0"), partition, path, num_writes=len(data), log_files=(path.rpartition("/")[2],))  # type: ignore[arg-type]
+    stat = WriteStat(
+        group, PartitionPath(partition), path, num_writes=len(data), log_files=(path.rpartition("/")[2],), **counts
+    )
     commit = CommitMetadata(WriteOperation.UPSERT, (stat,), extra_metadata={"schema": arrow_to_avro(SCHEMA, "t")})
     timeline = access.timeline_store(state.config)
     timeline.request(time, Action.DELTA_COMMIT, b"")
@@ -362,6 +371,37 @@ def test_keys_that_live_in_logs_only_are_found(version: int) -> None:
     assert table.insert(rows(("a", "sf", 9, 9)), drop_duplicates=True).instant is None
     assert table.delete(["a", "b"]).num_deletes == 2
     assert content(table) == [("c", "sf", 1, 1), ("x", "sf", 1, 1)]
+
+
+@pytest.mark.parametrize("counts", [{}, {"num_inserts": 1, "num_update_writes": 1}], ids=["uncounted", "counted"])
+def test_keys_that_logs_have_beyond_their_base_file_are_found(counts: dict[str, int]) -> None:
+    table = make()
+    log_only(table, "city=sf", ("x", "sf", 5, 5), ("a", "sf", 5, 5), beside_base=True, **counts)
+    done = table.upsert(rows(("a", "sf", 6, 6), ("c", "sf", 1, 1)))
+    assert (done.num_inserts, done.num_updates) == (1, 1)
+    assert content(table) == [("a", "sf", 6, 6), ("c", "sf", 1, 1), ("x", "sf", 5, 5)]
+
+
+def test_logs_of_which_commits_say_that_they_only_update_are_not_read_for_keys() -> None:
+    made = make()
+    store = CountingStore(made.access.store)
+    table = lakefmt.Table(TableAccess(store, OPTIONS))
+    table.upsert(rows(("a", "sf", 1, 1)))
+    table.upsert(rows(("a", "sf", 2, 2)))
+    (piece,) = table.file_groups()
+    assert piece.logs
+    store.reset()
+    table.upsert(rows(("new", "sf", 1, 1), ("a", "sf", 3, 3)))
+    assert [access.kind for access in store.log if access.name == piece.logs[0].path] == []
+    # Commits that are archived tell no more: their logs are read.
+    assert may_hold_own_keys(piece, InstantTime("9" * 17), frozenset())
+    assert may_hold_own_keys(piece, None, frozenset())
+    assert may_hold_own_keys(replace(piece, base=None), piece.instant, frozenset())
+    assert may_hold_own_keys(piece, piece.instant, {(piece.partition, piece.file_id)})
+    assert not may_hold_own_keys(piece, piece.instant, frozenset())
+    folded = WriteStat(piece.file_id, piece.partition, piece.logs[0].path, num_writes=1, num_update_writes=1)
+    assert groups_given_keys([CommitMetadata(WriteOperation.LOG_COMPACT, (folded,))])
+    assert not groups_given_keys([CommitMetadata(WriteOperation.UPSERT, (folded,))])
 
 
 def test_new_groups_beside_those_of_a_bucket_index_are_refused() -> None:
