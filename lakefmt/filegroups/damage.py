@@ -34,6 +34,7 @@ __all__ = [
     "RestoreNotes",
     "RestoreProperties",
     "RewriteFile",
+    "RewriteLog",
     "SetAside",
     "Step",
     "SweepTemporary",
@@ -143,7 +144,7 @@ class SetAside:
 
     Attributes:
         name: the file.
-        named: the file of the same group and instant that the commit names.
+        named: the file of the same group and instant that the commit names; empty when there is none, as for a log.
     """
 
     order: ClassVar[int] = 4
@@ -152,7 +153,20 @@ class SetAside:
     loses: str = ""
 
     def __str__(self) -> str:
-        return f"move {self.name} to .hoodie/.lakefmt/repaired: its commit names {self.named}"
+        why = f"its commit names {self.named}" if self.named else "its commit does not name it"
+        return f"move {self.name} to .hoodie/.lakefmt/repaired: {why}"
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteLog:
+    """Leave of a log that engines refuse its whole blocks; a copy of the file is kept."""
+
+    order: ClassVar[int] = 4
+    name: str
+    loses: str = ""
+
+    def __str__(self) -> str:
+        return f"write {self.name} anew with its whole blocks alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +250,7 @@ Step = (
     | SweepTemporary
     | DeleteFiles
     | SetAside
+    | RewriteLog
     | MarkPartition
     | CorrectCounts
     | RewriteFile
@@ -329,7 +344,7 @@ class CheckReport:
     Attributes:
         findings: what is wrong.
         notes: what may be meant, such as keys that plain inserts stored twice.
-        files: base files looked at.
+        files: base files and logs looked at.
         skipped: rules that could not be asked, and why.
         partitions: those asked about; None: all.
         basis: the file name of the newest commit that was seen.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, SnapshotExpired, UnsupportedFeature
+from lakefmt.filegroups.log_damage import LogLook, look_at_log
 from lakefmt.filegroups.log_select import PlacedBlock, select_blocks
 from lakefmt.filegroups.merge_values import marked_deletes
 from lakefmt.filegroups.model import FileSlice, LogFile
@@ -30,7 +31,7 @@ from lakefmt.timeline.view import Timeline
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, InstantTime
 from lakefmt.values_merge import MergeRule
 
-__all__ = ["LogRows", "read_log_rows", "select_log_blocks"]
+__all__ = ["LogRows", "read_log_look", "read_log_rows", "select_log_blocks"]
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -169,6 +170,17 @@ def select_log_blocks(store: ObjectStore, piece: FileSlice, timeline: Timeline) 
         is_committed=lambda time: timeline.is_committed(InstantTime(time)),
         bound=timeline.bound,
     )
+
+
+def read_log_look(store: ObjectStore, log: LogFile) -> LogLook:
+    """Return what a log's blocks tell; their contents are not read.
+
+    Raises:
+        SnapshotExpired: the log file is gone.
+    """
+    filesystem, prefix = store.arrow_filesystem()
+    with reading(log.path), filesystem.open_input_file(prefix + log.path) as source:
+        return look_at_log(_read_at(source), source.size(), log.path)
 
 
 def _read_at(source: pa.NativeFile) -> ReadAt:

@@ -82,7 +82,7 @@ def _report(
         level=level,
         findings=tuple(find_damage(facts)),
         notes=tuple(find_notes(facts)),
-        files=len(facts.footers),
+        files=len(facts.footers) + len(facts.log_looks),
         skipped=skipped,
         partitions=places,
         basis="" if newest is None else newest.file_name,

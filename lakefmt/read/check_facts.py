@@ -5,13 +5,14 @@ Everything is as it was found; whether it is wrong is decided in ``check_find``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.log_damage import LogLook
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.filegroups.view import all_slices, build_slices
-from lakefmt.formats.names import parse_base_file
+from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.read.check_keys import DuplicateKeys, KeyFacts
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.commit import CommitMetadata
@@ -78,14 +79,16 @@ class TableFacts:
         misplaced_partitions: partitions whose metadata file is not there.
         commits: what completed commits say, by requested time.
         unreadable: completed instants whose content cannot be read, and why.
-        removed: base files that cleans have removed or are about to.
+        removed: base files and logs that cleans have removed or are about to.
         lost: files that were given up.
         alive: signs of life of every pending instant, claim and marker directory.
         claims: instants with a heartbeat file.
         marked: instants with a marker directory.
         planned: pending replacecommits of version 6 that hold the plan of a clustering.
         temporaries: temporary files whose process has ended.
-        logs: log files that no instant explains.
+        logs: log files in the same directories as `bases`.
+        log_looks: by path; of the logs of the newest slices and of those that no commit names, in a full check of all.
+        archived_owners: archived commits that name logs which no active one names, where that was asked.
         footers: by path; of every latest file, and of the newest readable one behind a file that is gone.
         keys: by path; empty unless key columns were read.
     """
@@ -106,7 +109,9 @@ class TableFacts:
     marked: frozenset[InstantTime] = frozenset()
     planned: frozenset[InstantTime] = frozenset()
     temporaries: tuple[str, ...] = ()
-    logs: tuple[str, ...] = ()
+    logs: tuple[LogFile, ...] = ()
+    log_looks: Mapping[str, LogLook] = field(default_factory=dict)
+    archived_owners: Mapping[str, Sequence[tuple[InstantTime, WriteStat]]] = field(default_factory=dict)
     footers: Mapping[str, FooterFacts] = field(default_factory=dict)
     keys: Mapping[str, KeyFacts] = field(default_factory=dict)
     key_problems: Mapping[str, str] = field(default_factory=dict)
@@ -170,6 +175,40 @@ class TableFacts:
         for piece in all_slices(self.bases, [], self.before):
             groups.setdefault((piece.partition, piece.file_id), []).append(piece)
         return groups
+
+    @cached_property
+    def log_owners(self) -> dict[str, list[tuple[InstantTime, WriteStat]]]:
+        """Every log that a commit names which is still there, with these commits, oldest first."""
+        found: dict[str, list[tuple[InstantTime, WriteStat]]] = {}
+        for time, commit in sorted(self.commits.items()):
+            if self.after.is_committed(time):
+                for stat in commit.stats:
+                    if stat.path and parse_log_file(stat.file_name) is not None:
+                        found.setdefault(stat.path, []).append((time, stat))
+        for path, owners in self.archived_owners.items():
+            found.setdefault(path, [*owners])
+        return found
+
+    @cached_property
+    def missing_logs(self) -> dict[str, LogFile]:
+        """Logs that a commit names, that no clean removed, and that are not there."""
+        gone = self.log_owners.keys() - {log.path for log in self.logs} - self.removed - self.lost
+        found = {}
+        for path in sorted(gone):
+            place, name = PartitionPath(path.rpartition("/")[0]), path.rpartition("/")[2]
+            log = parse_log_file(name)
+            if log is not None and not log.is_cdc and self.is_wanted(place):
+                found[path] = LogFile(place, name, log.file_id, log.instant, log.version, 0)
+        return found
+
+    @cached_property
+    def latest_logs(self) -> frozenset[str]:
+        """The paths of the logs, there or missing, that the newest slices consist of."""
+        bases = (*self.bases, *(self.expected[path] for path in self.missing))
+        logs = (*self.logs, *self.missing_logs.values())
+        return frozenset(
+            log.path for piece in build_slices(bases, logs, self.before, self.replaced) for log in piece.logs
+        )
 
     def is_wanted(self, partition: PartitionPath) -> bool:
         """Return whether a partition was asked about."""

@@ -26,6 +26,7 @@ from lakefmt.filegroups.damage import (
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.read.check_facts import FooterFacts, PropertiesFacts, TableFacts
 from lakefmt.read.check_find_keys import find_duplicate_keys, find_key_damage
+from lakefmt.read.check_find_logs import find_log_damage, note_log_damage
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.values import InstantTime, WriteStat
 
@@ -59,6 +60,7 @@ def find_damage(facts: TableFacts) -> list[Finding]:
         _missing(facts),
         _corrupt(facts),
         _counts(facts),
+        find_log_damage(facts),
         find_key_damage(facts),
     )
     return [*find_property_damage(facts.properties), *chain.from_iterable(rules)]
@@ -66,7 +68,7 @@ def find_damage(facts: TableFacts) -> list[Finding]:
 
 def find_notes(facts: TableFacts) -> list[Finding]:
     """Return what may be meant, and is worth knowing."""
-    return list(find_duplicate_keys(facts, allowed=True))
+    return [*find_duplicate_keys(facts, allowed=True), *note_log_damage(facts)]
 
 
 # ---------------------------------------------------------------------------------------------------------- properties
@@ -205,8 +207,6 @@ def _leftovers(facts: TableFacts) -> Iterator[Finding]:
 def _files_nobody_names(facts: TableFacts) -> Iterator[Finding]:
     pending = {instant.time for instant in (*facts.before.pending, *facts.after.pending)}
     seen = {piece.base.path for piece in facts.latest if piece.base is not None}
-    for path in facts.logs:
-        yield _orphan(path, "no instant of the timeline has its time")
     for file in facts.bases:
         if file.path in facts.stats or file.instant in pending or _lives(facts, file.instant):
             continue

@@ -27,6 +27,7 @@ from lakefmt.index import choose_index, key_files
 from lakefmt.keys import key_spec_from_properties
 from lakefmt.read.check_facts import FooterFacts, PropertiesFacts, TableFacts
 from lakefmt.read.check_keys import DuplicateKeys, Hashes, KeyFacts, KeyRules, examine_keys, find_duplicates
+from lakefmt.read.check_logs import with_logs
 from lakefmt.read.check_settings import look_at_notes
 from lakefmt.read.pinning import cleaned_files, record_of_clean
 from lakefmt.schema import reconcile, with_meta_columns
@@ -106,13 +107,13 @@ def gather_facts(
         unreadable=unreadable,
         lost=_given_up(commits.values()),
         temporaries=_temporaries(access.store),
-        logs=places.unclaimed_logs(after, wanted),
+        logs=tuple(log for log in places.logs if wanted is None or log.partition in wanted),
         partitions=wanted,
     )
     now = TableState(config, after)
     facts = replace(facts, removed=_removed(access, now, facts), planned=_planned(access, now))
     facts = _with_signs_of_life(access, facts, objects)
-    return _with_contents(access, facts, level)
+    return _with_contents(access, now, facts, level)
 
 
 def _commits(access: TableAccess, state: TableState) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str]]:
@@ -140,13 +141,12 @@ class _Places:
         marked = {path for path, items in inside.items() if _has_metadata(items)}
         known = {p for p in marked if levels is None or _depth(p) == levels} | (set(named) & inside.keys())
         self.bases: list[BaseFile] = []
-        self._layout = config.version.layout
         self._marked = marked
-        self._logs: list[LogFile] = []
+        self.logs: list[LogFile] = []
         for path in sorted(known):
             bases, logs = parse_files(PartitionPath(path), inside[path])
             self.bases += bases
-            self._logs += logs
+            self.logs += logs
 
     def without_metadata(
         self, timeline: Timeline, wanted: frozenset[PartitionPath] | None
@@ -158,19 +158,6 @@ class _Places:
             if hidden and (wanted is None or file.partition in wanted):
                 found[file.partition] = min(found.get(file.partition, file.instant), file.instant)
         return found
-
-    def unclaimed_logs(self, timeline: Timeline, wanted: frozenset[PartitionPath] | None) -> tuple[str, ...]:
-        """Return log files of instants that never were; in layout 1 names do not tell who wrote a log."""
-        if self._layout == 1:
-            return ()
-        pending = {i.time for i in timeline.pending}
-        return tuple(
-            log.path
-            for log in self._logs
-            if not timeline.is_committed(log.instant)
-            and log.instant not in pending
-            and (wanted is None or log.partition in wanted)
-        )
 
 
 def _depth(path: str) -> int:
@@ -194,9 +181,9 @@ def _given_up(commits: Iterable[CommitMetadata]) -> frozenset[str]:
 
 
 def _removed(access: TableAccess, now: TableState, facts: TableFacts) -> frozenset[str]:
-    """Return the base files that cleans removed or are about to; the archive is asked only when it matters."""
+    """Return the files that cleans removed or are about to; the archive is asked only when it matters."""
     removed = {path for clean in now.timeline if clean.action is Action.CLEAN for path in _cleaned(access, now, clean)}
-    if facts.expected.keys() - facts.present - removed:
+    if (facts.expected.keys() - facts.present - removed) or (facts.missing_logs.keys() - removed):
         known = access.with_history(now)
         for clean in known.timeline.archived:
             if clean.action is Action.CLEAN:
@@ -267,7 +254,9 @@ def _temporaries(store: ObjectStore) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------------------- what files hold
 
 
-def _with_contents(access: TableAccess, facts: TableFacts, level: str) -> tuple[TableFacts, tuple[str, ...]]:
+def _with_contents(
+    access: TableAccess, now: TableState, facts: TableFacts, level: str
+) -> tuple[TableFacts, tuple[str, ...]]:
     files = key_files(access)
     with ThreadPoolExecutor(files.threads) as pool:
         latest = [piece.base for piece in facts.latest if piece.base is not None]
@@ -277,7 +266,7 @@ def _with_contents(access: TableAccess, facts: TableFacts, level: str) -> tuple[
         footers = dict(pool.map(lambda file: _footer(access, file), wanted.values()))
         broken = {p for p, footer in footers.items() if footer.problem} | facts.missing.keys()
         footers |= _behind(access, facts, broken)
-        facts = replace(facts, footers=footers)
+        facts = with_logs(access, now, replace(facts, footers=footers), level, pool.map)
         if level != "full" or not facts.config.populate_meta_fields:
             return facts, () if level != "full" else ("keys: the table does not fill meta columns",)
         try:

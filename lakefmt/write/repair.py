@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from lakefmt.config import resolve_settings
-from lakefmt.errors import CorruptFile, LakefmtError, StorageError, UnsupportedFeature
+from lakefmt.errors import LakefmtError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.access import NOTES, TableAccess
 from lakefmt.filegroups.damage import (
     LOST_KEY,
@@ -31,6 +31,7 @@ from lakefmt.filegroups.damage import (
     RestoreNotes,
     RestoreProperties,
     RewriteFile,
+    RewriteLog,
     SetAside,
     Step,
     SweepTemporary,
@@ -41,27 +42,25 @@ from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.services import TableServices, drop_metadata_table, open_services, services_of
 from lakefmt.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file
 from lakefmt.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum
-from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig, check_writable
 from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body, encode_json_commit
 from lakefmt.timeline.instant import Action, Instant, State, instant_file_name
 from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
 from lakefmt.timeline.store import MAX_BODY_BYTES, settle_put
-from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation
+from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.conversation import undo_dead_writes
+from lakefmt.write.repair_copies import KEPT, keep_copy
 from lakefmt.write.repair_files import rewrite_files
+from lakefmt.write.repair_logs import is_free_log, rewrite_log
 from lakefmt.write.request import WriteRequest
 from lakefmt.write.session import WriteSession
 
 __all__ = ["KEPT", "Check", "repair_table", "still_wanted"]
 
-#: Where copies of what was replaced are kept.
-KEPT = ".hoodie/.lakefmt/repaired"
 #: The entry of a commit's extra metadata that says what a repair did.
 REPAIR_KEY = "lakefmt.repair"
 _MAX_SMALL_FILE = 16 * 1024 * 1024
-_COPIES = 1000
 _CHUNK = 8 << 20
 
 
@@ -151,6 +150,8 @@ def _aim(step: Step) -> tuple[str, ...]:
         return (step.instant.file_name,)
     if isinstance(step, SetAside):
         return (step.name, step.named)
+    if isinstance(step, RewriteLog):
+        return (step.name,)
     return (step.partition,) if isinstance(step, MarkPartition) else ()
 
 
@@ -273,7 +274,7 @@ def _restore_properties(access: TableAccess, step: RestoreProperties) -> None:
         data = store.read(PROPERTIES, _MAX_SMALL_FILE)
         values = decode_properties(data, what=PROPERTIES)
         right = table_checksum(values.get("hoodie.database.name"), values.get("hoodie.table.name", ""))
-        _keep_copy(store, PROPERTIES, data)
+        keep_copy(store, PROPERTIES, data)
         lease.check()
         # The checksum comes last: a file that was cut before it is seen to be.
         values.pop(CHECKSUM_KEY, None)
@@ -281,21 +282,10 @@ def _restore_properties(access: TableAccess, step: RestoreProperties) -> None:
         store.put(PROPERTIES, new, durable=services.durable)
 
 
-def _keep_copy(store: ObjectStore, name: str, data: bytes) -> None:
-    """Keep a copy of an object that will be replaced; the same bytes are kept once."""
-    for number in range(_COPIES):
-        target = f"{KEPT}/{name.rpartition('/')[2]}.{number}"
-        if settle_put(store, target, data, durable=True) is PutOutcome.DONE:
-            return
-        if store.read(target, max(len(data), MAX_BODY_BYTES)) == data:
-            return
-    raise CorruptFile(f"{KEPT} holds {_COPIES} copies of {name} already: make room there first")
-
-
 def _restore_notes(services: TableServices, config: TableConfig, step: RestoreNotes) -> None:
     store = services.access.store
     if store.info(NOTES) is not None:
-        _keep_copy(store, NOTES, store.read(NOTES, _MAX_SMALL_FILE))
+        keep_copy(store, NOTES, store.read(NOTES, _MAX_SMALL_FILE))
     store.put(NOTES, json.dumps({"index": step.index}).encode(), durable=services.durable)
 
 
@@ -315,7 +305,10 @@ def _delete_files(services: TableServices, config: TableConfig, step: DeleteFile
     commits = {instant.time: instant for instant in timeline.commits}
 
     def is_free(name: str) -> bool:
-        time = _instant_of(name)
+        if parse_log_file(name.rpartition("/")[2]) is not None:
+            return is_free_log(services, config, timeline, name)
+        base = parse_base_file(name.rpartition("/")[2])
+        time = None if base is None else base.instant
         if time is None or time in pending:
             return False
         if time in commits:
@@ -330,17 +323,9 @@ def _delete_files(services: TableServices, config: TableConfig, step: DeleteFile
     access.store.delete([name for name in step.names if is_free(name)])
 
 
-def _instant_of(name: str) -> InstantTime | None:
-    last = name.rpartition("/")[2]
-    base, log = parse_base_file(last), parse_log_file(last)
-    if base is not None:
-        return base.instant
-    return None if log is None else log.instant
-
-
 def _set_aside(services: TableServices, config: TableConfig, step: SetAside) -> None:
     store = services.access.store
-    if store.info(step.name) is None or store.info(step.named) is None:
+    if store.info(step.name) is None or (step.named and store.info(step.named) is None):
         return  # moved by an attempt before this one, or no longer beside another file
     filesystem, prefix = store.arrow_filesystem()
     target = f"{KEPT}/{step.name.rpartition('/')[2]}"
@@ -374,7 +359,7 @@ def _correct_counts(services: TableServices, config: TableConfig, step: CorrectC
             stat.update(step.counts.get(stat.get("path") or "", {}))
     new = encode_json_commit(record) if data.lstrip()[:1] == b"{" else encode_body(kind, record)
     if new != data:
-        _keep_copy(store, name, data)
+        keep_copy(store, name, data)
         store.put(name, new, durable=services.durable)
 
 
@@ -384,6 +369,7 @@ _WORK: dict[type, Callable[[TableServices, TableConfig, Any], None]] = {
     SweepTemporary: _sweep_temporary,
     DeleteFiles: _delete_files,
     SetAside: _set_aside,
+    RewriteLog: rewrite_log,
     MarkPartition: _mark_partition,
     CorrectCounts: _correct_counts,
 }

@@ -1,0 +1,223 @@
+"""Merge-on-read tables to damage, and the damage to their logs: each function breaks one thing and says what a check must name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import lakefmt
+from lakefmt.filegroups.damage import Kind
+from lakefmt.filegroups.model import LogFile
+from lakefmt.formats.log_blocks import scan_blocks
+from lakefmt.formats.names import parse_log_file
+from lakefmt.storage.memory import MemoryStore
+from tests.check.kit import NUMBERS, OPTIONS, SCHEMA, Damage, Sabotage, Scene, rows
+
+#: Several blocks in each log.
+SMALL_BLOCKS: dict[str, object] = {"hoodie.logfile.data.block.max.size": 300}
+LOG_SABOTAGE: dict[str, Sabotage] = {}
+Choose = Callable[[list[Any]], Any]
+
+
+def log_sabotage(function: Sabotage) -> Sabotage:
+    LOG_SABOTAGE[function.__name__] = function
+    return function
+
+
+@functools.cache
+def _objects(version: int) -> dict[str, bytes]:
+    """The objects of a table whose groups have logs below a compaction and above it."""
+    name = f"check-logs-{version}"
+    table = lakefmt.create_table(
+        f"memory://{name}",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        ordering="ts",
+        table_type="mor",
+        table_version=version,
+        options={**OPTIONS, "hoodie.parquet.small.file.limit": 1 << 20},
+    )
+    table.upsert(rows(0, 18, ts=1))
+    table.upsert(rows(0, 9, ts=2))
+    table.compact()
+    table.upsert(rows(6, 18, ts=3), options=SMALL_BLOCKS)
+    table.delete(["k005"])
+    table.upsert(rows(0, 3, ts=4))
+    store = MemoryStore(name)
+    return {item.name: store.read(item.name) for item in store.list()}
+
+
+def mor_scene(version: int) -> Scene:
+    """A sound merge-on-read table to damage."""
+    made = Scene(f"check-mor-{next(NUMBERS)}", version)
+    for name, data in _objects(version).items():
+        made.store.put(name, data)
+    return made
+
+
+def logs(scene: Scene) -> list[LogFile]:
+    """The logs of the newest slices, partition by partition, oldest first."""
+    return [log for piece in scene.open().file_groups() for log in piece.logs]
+
+
+def older_logs(scene: Scene) -> list[str]:
+    """The paths of the logs that a compaction has left behind."""
+    latest = {log.path for log in logs(scene)}
+    named = (item.name for item in scene.store.list() if not item.name.startswith(".hoodie/"))
+    return [name for name in named if parse_log_file(name.rpartition("/")[2]) is not None and name not in latest]
+
+
+def blocks(scene: Scene, path: str) -> list[tuple[int, int]]:
+    data = scene.store.read(path)
+    return [(b.start, b.end) for b in scan_blocks(lambda at, n: data[at : at + n], len(data), path)]
+
+
+def long_logs(scene: Scene) -> list[LogFile]:
+    """Those of several blocks."""
+    return [log for log in logs(scene) if len(blocks(scene, log.path)) > 1]
+
+
+def unknown(scene: Scene) -> str:
+    """An instant that nobody has, newer than all others."""
+    return str(int(str(scene.open().access.load().timeline.highest_time)) + 5)
+
+
+def writers(scene: Scene, path: str) -> set[str]:
+    return writers_of(scene.store.read(path))
+
+
+def writers_of(data: bytes) -> set[str]:
+    """The instants of a log's blocks."""
+    found = (block.instant_time for block in scan_blocks(lambda at, n: data[at : at + n], len(data), "a log"))
+    return {time for time in found if time}
+
+
+def _foreign_name(scene: Scene, log: LogFile, time: str) -> str:
+    """A name that a log of another deltacommit of the same group would have."""
+    begin = str(log.instant) if scene.version == 6 else time
+    return f"{log.partition}/.{log.file_id}_{begin}.log.9_9-9-9"
+
+
+def _copied(scene: Scene, log: LogFile, name: str, time: str) -> None:
+    (writer,) = writers(scene, log.path)
+    scene.store.put(name, scene.store.read(log.path).replace(writer.encode(), time.encode()))
+
+
+# --------------------------------------------------------------------------------------------------------- nobody's logs
+
+
+@log_sabotage
+def orphan_log(scene: Scene, choose: Choose) -> Damage:
+    log, time = choose(logs(scene)), unknown(scene)
+    name = _foreign_name(scene, log, time)
+    _copied(scene, log, name, time)
+    return Damage({(Kind.ORPHAN_FILE, name)}, level="fast")
+
+
+@log_sabotage
+def orphan_log_of_unknown_base(scene: Scene, choose: Choose) -> Damage:
+    log, time = choose(logs(scene)), unknown(scene)
+    name = f"{log.partition}/.{log.file_id}_{time}.log.1_9-9-9"
+    _copied(scene, log, name, time)
+    return Damage({(Kind.ORPHAN_FILE, name)}, level="fast")
+
+
+@log_sabotage
+def orphan_log_of_unknown_group(scene: Scene, choose: Choose) -> Damage:
+    log, time = choose(logs(scene)), unknown(scene)
+    name = f"{log.partition}/.00000000-orphan-0_{time}.log.1_9-9-9"
+    _copied(scene, log, name, time)
+    return Damage({(Kind.ORPHAN_FILE, name)}, level="fast")
+
+
+@log_sabotage
+def orphan_torn_log(scene: Scene, choose: Choose) -> Damage:
+    log, time = choose(logs(scene)), unknown(scene)
+    name = _foreign_name(scene, log, time)
+    scene.store.put(name, scene.store.read(log.path)[:100])
+    return Damage({(Kind.ORPHAN_FILE, name)}, level="fast")
+
+
+@log_sabotage
+def orphan_attempt(scene: Scene, choose: Choose) -> Damage:
+    """A second attempt at a completed deltacommit's log, which died in its first block."""
+    log = choose(logs(scene))
+    name = f"{log.partition}/.{log.file_id}_{log.instant}.log.9_9-9-9"
+    scene.store.put(name, scene.store.read(log.path)[:100])
+    return Damage({(Kind.ORPHAN_FILE, name)}, level="fast")
+
+
+@log_sabotage
+def stray_log(scene: Scene, choose: Choose) -> Damage:
+    log = choose(logs(scene))
+    name = f"{log.partition}/.{log.file_id}_{log.instant}.log.9_9-9-9"
+    scene.store.put(name, scene.store.read(log.path))
+    return Damage({(Kind.STRAY_FILE, name)}, loses=True, level="fast")
+
+
+# ---------------------------------------------------------------------------------------------------------- missing logs
+
+
+def _gone(scene: Scene, path: str, kind: Kind, new: bytes | None, level: str = "fast") -> Damage:
+    """Damage a log; afterwards readers see what they see now."""
+    scene.store.delete([path])
+    if new is not None:
+        scene.store.put(path, new)
+    return Damage({(kind, path)}, loses=True, rows=scene.open().read(), level=level)
+
+
+@log_sabotage
+def missing_log(scene: Scene, choose: Choose) -> Damage:
+    return _gone(scene, choose(logs(scene)).path, Kind.MISSING_FILE, None)
+
+
+@log_sabotage
+def missing_log_below_a_compaction(scene: Scene, choose: Choose) -> Damage:
+    return _gone(scene, choose(older_logs(scene)), Kind.MISSING_FILE, None)
+
+
+# ------------------------------------------------------------------------------------------------------------- torn logs
+
+
+@log_sabotage
+def torn_log(scene: Scene, choose: Choose) -> Damage:
+    path = choose(logs(scene)).path
+    return _gone(scene, path, Kind.CORRUPT_FILE, scene.store.read(path)[:-1])
+
+
+@log_sabotage
+def torn_at_a_block(scene: Scene, choose: Choose) -> Damage:
+    """The last block is gone as a whole: only the commit tells."""
+    path = choose(long_logs(scene)).path
+    return _gone(scene, path, Kind.CORRUPT_FILE, scene.store.read(path)[: blocks(scene, path)[-1][0]])
+
+
+@log_sabotage
+def emptied_log(scene: Scene, choose: Choose) -> Damage:
+    return _gone(scene, choose(logs(scene)).path, Kind.CORRUPT_FILE, b"")
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+
+
+@log_sabotage
+def flipped_end_of_a_block(scene: Scene, choose: Choose) -> Damage:
+    path = choose(long_logs(scene)).path
+    _, end = choose(blocks(scene, path)[:-1])
+    return _gone(scene, path, Kind.CORRUPT_FILE, _flipped(scene.store.read(path), end - 1))
+
+
+@log_sabotage
+def flipped_magic(scene: Scene, choose: Choose) -> Damage:
+    """Other engines refuse the whole file, with the blocks behind."""
+    path = choose(long_logs(scene)).path
+    return _gone(scene, path, Kind.CORRUPT_FILE, _flipped(scene.store.read(path), 2))
+
+
+@log_sabotage
+def torn_log_below_a_compaction(scene: Scene, choose: Choose) -> Damage:
+    path = choose(older_logs(scene))
+    return _gone(scene, path, Kind.CORRUPT_FILE, scene.store.read(path)[:-1], level="full")

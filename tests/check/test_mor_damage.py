@@ -1,0 +1,261 @@
+"""Each kind of damage to logs in turn: the check names it and nothing else, the repair mends it, hudi-rs reads the same rows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakefmt import lowlevel
+from lakefmt.compaction.log_compact_run import run_log_compaction
+from lakefmt.errors import LakefmtError
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.damage import Kind
+from lakefmt.filegroups.log_damage import LogLook, Standing, judge_log
+from lakefmt.filegroups.model import LogFile
+from lakefmt.read.check import check_table
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.multiset import multiset_difference
+from lakefmt.testing.stores import SimulatedCrash, fail_at, no_faults
+from lakefmt.timeline.instant import Action
+from lakefmt.timeline.view import timeline_from_names
+from lakefmt.values import FileId, InstantTime, PartitionPath
+from lakefmt.write.repair import repair_table
+from tests.check.kit import OPTIONS, edit_commit, rows
+from tests.check.mor_kit import LOG_SABOTAGE, logs, mor_scene, older_logs, writers, writers_of
+from tests.check.test_check_and_repair import found, full, same
+from tests.check.test_repair_dies import ENDINGS, put_back
+from tests.judges.hudi_rs import HudiRsJudge
+from tests.judges.spark import JudgeError
+
+FOLD = {"hoodie.log.compaction.blocks.threshold": 2}
+CHOICES: dict[str, Callable[[list[Any]], Any]] = {"first": lambda all_: all_[0], "last": lambda all_: all_[-1]}
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_a_sound_table_has_nothing_wrong(version: int, level: str) -> None:
+    scene = mor_scene(version)
+    report = check_table(scene.open().access, level)
+    assert (report.findings, report.notes, report.skipped) == ((), (), ()), str(report)
+    files = len(logs(scene)) + (len(older_logs(scene)) if level == "full" else 0)
+    assert files >= 6
+    assert report.files > files, "logs are looked at, too"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(LOG_SABOTAGE))
+@pytest.mark.parametrize(("version", "choice"), [(6, "first"), (8, "last")])
+def test_damage_to_logs_is_named_and_mended(
+    name: str, version: int, choice: str, hudi_rs_judge: HudiRsJudge, tmp_path: Path
+) -> None:
+    scene = mor_scene(version)
+    before = scene.open().read()
+    damage = LOG_SABOTAGE[name](scene, CHOICES[choice])
+    seen = scene.open().read()
+    access = scene.open().access
+    report = check_table(access, damage.level)
+    assert found(report) == damage.found, str(report)
+    assert found(full(scene)) == damage.found
+    assert report.notes == ()
+    plan = report.plan
+    assert bool(plan.losing) is damage.loses, str(plan)
+    if damage.loses:
+        refused = repair_table(access, plan, check_table)
+        assert {outcome.state for outcome in refused.outcomes} == {"refused"}, str(refused)
+        assert found(refused.after) == damage.found
+    done = repair_table(access, plan, check_table, accept_loss=True)
+    assert {outcome.state for outcome in done.outcomes} == {"done"}, str(done)
+    assert found(full(scene)) == set(), str(done)
+    again = repair_table(access, plan, check_table, accept_loss=True)
+    assert {outcome.state for outcome in again.outcomes} == {"passed"}, str(again)
+    after = scene.open().read()
+    assert same(after, seen), "no row that readers saw is lost by the repair"
+    assert same(after, before if damage.rows is None else damage.rows)
+    assert same(hudi_rs_judge.snapshot(scene.dump(tmp_path / "t")), after)
+    scene.open().upsert(rows(0, 18, ts=20))
+    scene.open().compact()
+    assert same(scene.open().read(query="read_optimized"), rows(0, 18, ts=20))
+    assert found(full(scene)) == set()
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_the_judge_refuses_what_was_not_repaired(version: int, hudi_rs_judge: HudiRsJudge, tmp_path: Path) -> None:
+    scene = mor_scene(version)
+    LOG_SABOTAGE["flipped_magic"](scene, CHOICES["first"])
+    with pytest.raises(JudgeError):
+        hudi_rs_judge.snapshot(scene.dump(tmp_path / "before"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("name", ["orphan_log", "stray_log", "missing_log", "flipped_magic"])
+def test_dying_anywhere_and_again(name: str, version: int) -> None:
+    scene = mor_scene(version)
+    LOG_SABOTAGE[name](scene, CHOICES["first"])
+    wanted = scene.open().read()
+    objects = scene.listed()
+    access, counting = scene.over(no_faults)
+    plan = check_table(access, "full").plan
+    assert repair_table(access, plan, check_table, accept_loss=True).is_clean
+    assert len(counting.effects) >= 1
+    for number in range(1, len(counting.effects) + 1):
+        mode, crash = ENDINGS[number % len(ENDINGS)]
+        faulty, store = put_back(scene, objects).over(fail_at(number, mode, crash=crash))
+        with contextlib.suppress(SimulatedCrash, LakefmtError):
+            repair_table(faulty, plan, check_table, accept_loss=True)
+        story = f"{name}, effect {number} ({store.effects[number - 1]}), {mode.value}"
+        assert same(scene.open().read(), wanted), story
+        access = scene.open().access
+        done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
+        assert done.is_clean, f"{story}\n{done}"
+        assert not multiset_difference(scene.open().read(), wanted), story
+
+
+# --------------------------------------------------------------------------------------------------- what is no damage
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_every_verb_leaves_sound_logs(version: int) -> None:
+    scene = mor_scene(version)
+    table = scene.open()
+    for write in (
+        lambda: table.upsert(rows(0, 12, ts=30)),
+        lambda: table.rollback(str(table.upsert(rows(0, 12, ts=31)).instant)),
+        lambda: table.delete(["k001"]),
+        lambda: run_log_compaction(table.access, FOLD),
+        lambda: table.upsert(rows(0, 20, ts=32)),
+        lambda: table.compact(),
+        lambda: table.savepoint(),
+        lambda: table.upsert(rows(0, 8, ts=33)),
+        lambda: table.restore(table.savepoints()[-1].instant),
+        lambda: table.upsert(rows(0, 8, ts=34)),
+        lambda: table.compact(),
+        lambda: table.delete_savepoint(table.savepoints()[-1].instant),
+        lambda: table.clean(options={"hoodie.clean.commits.retained": 1}),
+        lambda: table.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}),
+        lambda: table.upsert(rows(0, 8, ts=35)),
+    ):
+        write()
+        report = check_table(table.access, "full")
+        assert (report.findings, report.notes) == ((), ()), str(report)
+    state = table.access.with_history(table.access.load())
+    assert Action.CLEAN in {instant.action for instant in state.timeline}
+    assert len(state.timeline.archived) > 2
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_the_log_of_a_writer_at_work_is_no_damage(version: int) -> None:
+    scene = mor_scene(version)
+    now = MemoryStore(scene.name)  # whose heartbeats are of this moment
+    table = Table(TableAccess(now, {**OPTIONS, "hoodie.client.heartbeat.tolerable.misses": 2}))
+    context = lowlevel.begin_write(table, "upsert")
+    written = [
+        lowlevel.write_files(context, one, batches) for one, batches in lowlevel.assign(context, rows(0, 18, ts=40))
+    ]
+    torn = f"city=sf/.00000000-torn-0_{context.instant}.log.1_9-9-9"
+    now.put(torn, b"#HUDI#")
+    assert check_table(table.access, "full").is_clean
+    scene.store.delete([torn])
+    lowlevel.commit(context, written)
+    assert check_table(table.access, "full").is_clean
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_an_old_plan_takes_no_log_that_is_named_by_now(version: int) -> None:
+    """After the last look and before the lock the log's deltacommit appears, as after a clock that went wrong."""
+    scene = mor_scene(version)
+    damage = LOG_SABOTAGE["orphan_log"](scene, CHOICES["first"])
+    ((_, name),) = damage.found
+    stale = check_table(scene.open().access)
+    (time,) = writers(scene, name)
+    directory = scene.open().access.load().config.timeline_directory
+    suffix = f"_{int(time) + 1}" if version > 6 else ""
+    newest = scene.open().access.load().timeline.latest_commit
+    assert newest is not None
+    body = scene.store.read(f"{directory}/{newest.file_name}")
+    scene.store.put(f"{directory}/{time}{suffix}.deltacommit", body)
+    done = repair_table(scene.open().access, stale.plan, lambda *_: stale)
+    assert scene.store.info(name) is not None, str(done)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_bytes_behind_what_a_commit_wrote_are_a_note(version: int, hudi_rs_judge: HudiRsJudge, tmp_path: Path) -> None:
+    scene = mor_scene(version)
+    path = logs(scene)[0].path
+    data = scene.store.read(path)
+    scene.store.put(path, data + data[:50])
+    report = check_table(scene.open().access, "full")
+    assert report.is_clean
+    assert [(note.kind, note.where) for note in report.notes] == [(Kind.CORRUPT_FILE, path)]
+    assert f"bytes {len(data):,} to" in report.notes[0].what
+    assert same(hudi_rs_judge.snapshot(scene.dump(tmp_path / "t")), mor_scene(version).open().read())
+
+
+def test_a_log_that_two_commits_wrote_to_tells_whose_block_is_torn() -> None:
+    """Engines on stores that can append write several deltacommits of version 6 into one log."""
+    scene = mor_scene(6)
+    one, two = [log.path for log in logs(scene) if log.partition == "city=sf"][:2]
+    first, second = scene.store.read(one), scene.store.read(two)
+    scene.store.put(one, first + second)
+    edit_commit(scene, two, lambda stat: stat.update(path=one, logOffset=len(first)))
+    scene.store.delete([two])
+    assert check_table(scene.open().access, "full").is_clean
+    scene.store.put(one, (first + second)[:-1])
+    (finding,) = check_table(scene.open().access, "full").findings
+    (writer,) = writers_of(second)
+    assert f"of commit {writer}: bytes {len(first):,} to" in finding.what
+    assert not any(time in finding.what for time in writers_of(first))
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_folded_log_is_not_missed_by_the_newest_snapshot(version: int) -> None:
+    scene = mor_scene(version)
+    path = next(log.path for log in logs(scene) if log.partition == "city=sf")
+    run_log_compaction(scene.open().access, FOLD)
+    before = scene.open().read()
+    scene.store.delete([path])
+    (finding,) = check_table(scene.open().access, "full").findings
+    assert (finding.kind, finding.where) == (Kind.MISSING_FILE, path)
+    assert "the newest snapshot is whole" in finding.consequence
+    assert same(scene.open().read(), before)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_block_of_an_unknown_kind_is_said_and_left_alone(version: int) -> None:
+    scene = mor_scene(version)
+    path = logs(scene)[0].path
+    data = bytearray(scene.store.read(path))
+    data[21] = 99  # the block's kind
+    scene.store.put(path, bytes(data))
+    report = check_table(scene.open().access)
+    assert [(f.kind, f.where, f.steps) for f in report.findings] == [(Kind.CORRUPT_FILE, path, ())]
+    assert "unknown kind 99" in report.findings[0].what
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+def test_what_a_log_is_that_nobody_names(layout: int) -> None:
+    done = {1: "20260101000000001.deltacommit", 2: "20260101000000001_20260101000000002.deltacommit"}[layout]
+    timeline = timeline_from_names([done, "20260101000000005.deltacommit.inflight"], layout)
+    one, five, nine = (InstantTime(f"2026010100000000{n}") for n in (1, 5, 9))
+    how = {"is_taken": lambda time: time == five, "is_busy": False}
+    log = LogFile(PartitionPath(""), "x", FileId("f-0"), one, 1, 9)
+
+    def judged(*writers: InstantTime, **more: Any) -> Standing:
+        look = LogLook(9, frozenset(writers), frozenset(more.pop("targets", ())))
+        return judge_log(log, look, timeline, **{**how, **more})
+
+    assert judged(one) is Standing.SEEN
+    assert judged(one, nine) is Standing.SEEN
+    assert judged(five) is Standing.TAKEN
+    assert judged(five, nine) is Standing.TAKEN
+    assert judged(nine) is Standing.UNSEEN
+    assert judged(nine, undone={nine}) is Standing.UNDONE
+    assert judged(targets=[nine]) is Standing.UNDONE
+    assert judged() is Standing.UNSEEN
+    assert judged(is_busy=True) is Standing.TAKEN
