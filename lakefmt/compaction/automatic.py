@@ -10,7 +10,7 @@ from lakefmt.compaction.clean_run import run_clean, run_waiting_cleans
 from lakefmt.compaction.compact_run import run_compaction
 from lakefmt.compaction.log_compact_run import run_log_compaction
 from lakefmt.config import Settings, resolve_settings
-from lakefmt.errors import InstantNotFound, LakefmtError
+from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.instant import Action
@@ -40,7 +40,7 @@ def run_services(
     if config.table_type is TableType.MERGE_ON_READ:
         failures += _compact(access, options, settings, plans_only=wake is not None)
         if settings.flag("hoodie.log.compaction.inline"):
-            failures += _attempt("log compaction", lambda: run_log_compaction(access, options, force=False))
+            failures += _fold(access, options, config, plans_only=wake is not None)
     failures += _clean(access, options, settings, plans_only=wake is not None)
     if wake is None:
         failures += _archive(access, options, settings)
@@ -50,7 +50,7 @@ def run_services(
 
 
 def run_waiting_services(access: TableAccess, options: Mapping[str, object]) -> tuple[str, ...]:
-    """Carry out compactions and cleans that wait, archive as the settings ask; return what failed, a sentence each.
+    """Carry out compactions, log compactions and cleans that wait, archive as the settings ask; return what failed.
 
     Args:
         access: the table.
@@ -61,6 +61,9 @@ def run_waiting_services(access: TableAccess, options: Mapping[str, object]) -> 
     if config.table_type is TableType.MERGE_ON_READ:
         for time in _waiting(access, Action.COMPACTION):
             failures += _attempt("compaction", partial(_run_one, access, options, time))
+        # In version 6 they are carried out in the call, where one at work would be met here.
+        for time in _waiting(access, Action.LOG_COMPACTION) if config.version.layout > 1 else ():
+            failures += _attempt("log compaction", partial(_fold_one, access, options, time))
     if _waiting(access, Action.CLEAN):
         failures += _attempt("clean", lambda: run_waiting_cleans(access, options))
     return (*failures, *_archive(access, options, settings))
@@ -80,6 +83,16 @@ def _compact(access: TableAccess, options: Mapping[str, object], settings: Setti
     return []
 
 
+def _fold(access: TableAccess, options: Mapping[str, object], config: TableConfig, *, plans_only: bool) -> list[str]:
+    """Fold logs, or only schedule it, when enough deltacommits came."""
+    if not plans_only or config.version.layout == 1:
+        # In version 6 numbers order logs: the next write would overtake a plan that waits, and every one after it.
+        return _attempt("log compaction", lambda: run_log_compaction(access, options, force=False))
+    if _waiting(access, Action.LOG_COMPACTION):
+        return []
+    return _attempt("log compaction's plan", lambda: run_log_compaction(access, options, schedule=True, force=False))
+
+
 def _waiting(access: TableAccess, action: Action) -> list[InstantTime]:
     pending = access.timeline_store(access.load_config()).load().pending
     return [instant.time for instant in pending if instant.action is action]
@@ -90,6 +103,13 @@ def _run_one(access: TableAccess, options: Mapping[str, object], time: InstantTi
         run_compaction(access, options, run=time)
     except InstantNotFound:
         return  # somebody else has carried it out or withdrawn it meanwhile
+
+
+def _fold_one(access: TableAccess, options: Mapping[str, object], time: InstantTime) -> None:
+    try:
+        run_log_compaction(access, options, run=time)
+    except (CommitConflict, InstantNotFound):
+        return  # a compaction has overtaken it, or somebody else has carried it out or withdrawn it meanwhile
 
 
 def _clean(access: TableAccess, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:

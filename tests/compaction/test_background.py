@@ -15,15 +15,16 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.compaction import background
+from lakefmt.compaction import automatic, background
 from lakefmt.compaction.background import BackgroundServices
-from lakefmt.errors import InvalidInputError, ServicesFailed, StateError
+from lakefmt.errors import CommitConflict, InstantNotFound, InvalidInputError, ServicesFailed, StateError
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.storage import MemoryStore, ObjectStore
 from lakefmt.storage.pacing import SystemPacing
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.instant import Action
+from lakefmt.values import WriteOperation
 from tests.compaction.held import Later
 from tests.judges.compare import assert_same_multiset
 
@@ -37,6 +38,15 @@ OFTEN: dict[str, object] = {
     "hoodie.clean.commits.retained": 1,
     "hoodie.keep.max.commits": 4,
     "hoodie.keep.min.commits": 2,
+}
+#: Logs are folded more often than they are compacted.
+FOLDING: dict[str, object] = {
+    **OFTEN,
+    "hoodie.compact.inline.max.delta.commits": 9,
+    "hoodie.log.compaction.inline": True,
+    "hoodie.log.compaction.blocks.threshold": 2,
+    "hoodie.keep.max.commits": 40,
+    "hoodie.keep.min.commits": 30,
 }
 NUMBERS = itertools.count()
 
@@ -68,8 +78,10 @@ def make(version: int = 8, table_type: str = "mor") -> MemoryStore:
     return store
 
 
-def over(store: ObjectStore, pacing: SystemPacing | None = None, **access: Any) -> Table:
-    return Table(TableAccess(store, OFTEN, pacing=pacing or ByHand(), **access))
+def over(
+    store: ObjectStore, pacing: SystemPacing | None = None, options: dict[str, object] = OFTEN, **access: Any
+) -> Table:
+    return Table(TableAccess(store, options, pacing=pacing or ByHand(), **access))
 
 
 def actions(table: Table) -> set[Action]:
@@ -109,6 +121,66 @@ def test_a_commit_only_plans() -> None:
     assert pacing.rounds == [], "nothing is due: the thread ends"
     assert not table.access.load().timeline.pending
     assert_same_multiset(table.read(query="read_optimized"), rows(1))
+
+
+def folds(table: Table) -> int:
+    """How many log compactions have completed."""
+    state = table.access.load()
+    return sum(
+        i.action is Action.DELTA_COMMIT
+        and table.access.commit_metadata(state, i).operation is WriteOperation.LOG_COMPACT
+        for i in state.timeline.commits
+    )
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_logs_are_folded_beside_writes(version: int) -> None:
+    """Real threads again; in version 6 the call folds, because its logs are ordered by number."""
+    table = over(make(version), SystemPacing(), FOLDING)
+    with table.services():
+        for v in range(12):
+            keys = ("a",) if v % 5 else ("a", f"k{v}")
+            assert table.upsert(rows(v, *keys)).warnings == ()
+    expected = pa.concat_tables([rows(11, "a"), *(rows(v, f"k{v}") for v in range(0, 11, 5))])
+    assert_same_multiset(table.read(), expected)
+    assert not table.access.load().timeline.pending
+    assert folds(table) >= 1
+
+
+def test_a_commit_only_plans_a_log_compaction() -> None:
+    pacing = ByHand()
+    table = over(make(), pacing, FOLDING)
+    for v in range(3):
+        table.upsert(rows(v))
+    pending = table.access.load().timeline.pending
+    assert Action.LOG_COMPACTION in {i.action for i in pending}
+    assert folds(table) == 0
+    table.upsert(rows(3))
+    now = table.access.load().timeline.pending
+    assert [i for i in now if i.action is Action.LOG_COMPACTION] == [
+        i for i in pending if i.action is Action.LOG_COMPACTION
+    ], "one waits, and what came on top of it does not matter"
+    pacing.tick()
+    assert pacing.rounds == []
+    assert not table.access.load().timeline.pending
+    assert folds(table) == 1
+    assert_same_multiset(table.read(), rows(3))
+
+
+@pytest.mark.parametrize("error", [CommitConflict("a compaction overtook it"), InstantNotFound("withdrawn")])
+def test_a_log_compaction_that_others_overtook_is_no_failure(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    pacing = ByHand()
+    table = over(make(), pacing, FOLDING)
+    for v in range(3):
+        table.upsert(rows(v))
+
+    def overtaken(*_: object, run: str) -> None:
+        raise error
+
+    monkeypatch.setattr(automatic, "run_log_compaction", overtaken)
+    pacing.tick()
+    assert table.services().take_failures() == ()
+    assert_same_multiset(table.read(), rows(2))
 
 
 @pytest.mark.parametrize("version", [6, 8])
@@ -225,38 +297,59 @@ def test_closing_waits_for_what_is_at_work() -> None:
 # --------------------------------------------------------------------------------------------------------------- dying
 
 
+Waiting = Callable[[int], tuple[MemoryStore, dict[str, object]]]
+
+
+def a_compaction_and_a_clean(version: int) -> tuple[MemoryStore, dict[str, object]]:
+    """A table of rows(3) where these wait."""
+    store, pacing = make(version), ByHand()
+    table = over(store, pacing)
+    for v in range(4):
+        table.upsert(rows(v))
+        if v == 1:
+            pacing.tick()
+    pending = {i.action for i in over(store).access.load().timeline.pending}
+    assert pending == {Action.COMPACTION, Action.CLEAN}
+    return store, OFTEN
+
+
+def a_log_compaction(version: int) -> tuple[MemoryStore, dict[str, object]]:
+    store = make(version)
+    options = {**FOLDING, "hoodie.clean.automatic": False}
+    table = over(store, ByHand(), options)
+    for v in range(4):
+        table.upsert(rows(v))
+    assert {i.action for i in over(store).access.load().timeline.pending} == {Action.LOG_COMPACTION}
+    return store, options
+
+
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER])
-@pytest.mark.parametrize("version", [6, 8])
-def test_dying_at_every_effect_of_the_thread(version: int, mode: FaultMode) -> None:
+@pytest.mark.parametrize(
+    ("version", "waiting"), [(6, a_compaction_and_a_clean), (8, a_compaction_and_a_clean), (8, a_log_compaction)]
+)
+def test_dying_at_every_effect_of_the_thread(version: int, waiting: Waiting, mode: FaultMode) -> None:
     """Of the services alone; every effect of writes and of compactions has tests of its own."""
-
-    def prepared() -> MemoryStore:
-        store = make(version)
-        pacing = ByHand()
-        table = over(store, pacing)
-        for v in range(4):
-            table.upsert(rows(v))
-            if v == 1:
-                pacing.tick()
-        pending = {i.action for i in over(store).access.load().timeline.pending}
-        assert pending == {Action.COMPACTION, Action.CLEAN}
-        return store
-
-    counted = FaultStore(prepared(), no_faults)
-    services = BackgroundServices(TableAccess(counted, OFTEN, pacing=ByHand()))
+    prepared, options = waiting(version)
+    objects = {item.name: prepared.read(item.name) for item in prepared.list()}
+    counted = FaultStore(prepared, no_faults)
+    services = BackgroundServices(TableAccess(counted, options, pacing=ByHand()))
     services.wake()
     services.close()
-    assert len(counted.effects) > 10
+    assert len(counted.effects) >= 8
     for n in range(1, len(counted.effects) + 1):
-        store = prepared()
+        # As it was, in the same place: plans have whole paths.
+        store = prepared
+        store.delete_tree("")
+        for name, data in objects.items():
+            store.put(name, data)
         pacing = ByHand()
-        dying = BackgroundServices(TableAccess(FaultStore(store, fail_at(n, mode)), OFTEN, pacing=pacing))
+        dying = BackgroundServices(TableAccess(FaultStore(store, fail_at(n, mode)), options, pacing=pacing))
         dying.wake()
         pacing.tick()
         (told,) = dying.take_failures()
         assert SimulatedCrash.__name__ in told, f"effect {n}"
         assert_same_multiset(over(store).read(), rows(3), what=f"effect {n}")
-        later = over(store, clock=Later())
+        later = over(store, options=options, clock=Later())
         later.upsert(rows(9, "z"))
         later.services().close()
         assert_same_multiset(later.read(), pa.concat_tables([rows(3), rows(9, "z")]), what=f"effect {n}")
