@@ -281,8 +281,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.write.services.background",
         _bool,
         False,
-        "a thread of this process compacts, cleans and archives beside the writer: the failed writes policy is then `lazy`, "
-        "and `eager` is refused",
+        "a thread of this process compacts, folds logs, cleans and archives beside the writer: the failed writes policy is "
+        "then `lazy`, and `eager` is refused",
     ),
     _honoured("hoodie.write.lock.wait_time_ms", int, 60000, "longest wait for the table lock", minimum=0),
     *_LOCKS,
