@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import ClassVar
 
 import pytest
 
 import lakefmt
 from benchmarks import charts, report, run
 from benchmarks.harness import commits, growth, logs, rounds, single
-from benchmarks.harness.child import NotOffered, PeerFailed
+from benchmarks.harness.child import Child, NotOffered, PeerFailed
 from benchmarks.harness.data import prepare
 from benchmarks.harness.field import Field
 from benchmarks.harness.measure import Referee
@@ -20,16 +21,45 @@ pytestmark = pytest.mark.slow
 ROWS = 2_000
 
 
-@pytest.fixture
-def data(tmp_path):
-    return prepare(tmp_path / "data", ROWS, small=30, upserts=20)
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return prepare(tmp_path_factory.mktemp("data"), ROWS, small=30, upserts=20)
+
+
+class Lent(Child):
+    """A process that goes to whoever asks next instead of ending: most of a small run would be starting them."""
+
+    idle: ClassVar[dict[str, list[Lent]]] = {}
+
+    def close(self):
+        if self._process.poll() is not None:
+            super().close()
+        else:
+            self.ask("close")
+            self.idle.setdefault(self.peer, []).append(self)
+
+
+class Lending(Field):
+    """A field whose processes come back."""
+
+    def start(self, peer):
+        idle = Lent.idle.get(peer)
+        return idle.pop() if idle else Lent(peer, self.pythons[peer], self.work / "logs" / f"{peer}.log")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes():
+    yield
+    for child in [child for idle in Lent.idle.values() for child in idle]:
+        Child.close(child)
+    Lent.idle.clear()
 
 
 @pytest.fixture
 def stage(tmp_path):
     pythons = dict.fromkeys(("lakefmt", "pyarrow"), sys.executable)
     calm = Referee(attempts=1, job=lambda: 1.0)
-    field = Field(tmp_path / "work", pythons, {}, calm, 1, lambda text: None)
+    field = Lending(tmp_path / "work", pythons, {}, calm, 1, lambda text: None)
     field.work.mkdir()
     yield field
     field.retire()
@@ -93,7 +123,13 @@ def test_appends_and_opens(stage, data, monkeypatch):
     assert not stage.failures()
 
 
-def test_merge_on_read_fills_every_work_and_checks_every_table(stage, data):
+@pytest.fixture
+def few(monkeypatch):
+    """Heaps of three upserts, not ten."""
+    monkeypatch.setattr(logs, "HEAP", 3)
+
+
+def test_merge_on_read_fills_every_work_and_checks_every_table(stage, data, few):
     logs.run_upserts(stage, data)
     logs.Heaps(stage, data).run()
     works = ("upsert (MOR)", "tiny (MOR)", "tenths (MOR)", "compact (MOR)")
@@ -106,7 +142,7 @@ def test_merge_on_read_fills_every_work_and_checks_every_table(stage, data):
     assert lakefmt.open_table(stage.table("heap lakefmt") + ".kept").stats().log_files >= logs.HEAP
 
 
-def test_wrong_rows_behind_logs_are_no_figure(stage, data):
+def test_wrong_rows_behind_logs_are_no_figure(stage, data, few):
     heaps = logs.Heaps(stage, data)
     heaps.wanted = "2000:0000000000000000"
     heaps.run()
