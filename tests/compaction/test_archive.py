@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cache
 from itertools import count
 
 import pyarrow as pa
@@ -31,15 +32,25 @@ def values(found):
     return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
-def lived(commits, plan=no_faults, version=8):
-    """Return a table with commits of which each changes `a` and adds a row, and its store's name."""
-    name = f"archive-{next(NUMBERS)}"
+@cache
+def objects(commits, version):
+    name = f"archive-original-{next(NUMBERS)}"
     made = lakefmt.create_table(
         f"memory://{name}", schema=rows("a").schema, record_key="id", table_version=version, options=OFF
     )
     for n in range(commits):
         made.upsert(rows("a", f"n{n}", v=n))
-    return Table(TableAccess(FaultStore(MemoryStore(name), plan), OFF)), name
+    store = MemoryStore(name)
+    return {item.name: store.read(item.name) for item in store.list()}
+
+
+def lived(commits, plan=no_faults, version=8):
+    """Return a table with commits of which each changes `a` and adds a row, and its store's name."""
+    name = f"archive-{next(NUMBERS)}"
+    store = MemoryStore(name)
+    for path, data in objects(commits, version).items():
+        store.put(path, data)
+    return Table(TableAccess(FaultStore(store, plan), OFF)), name
 
 
 def expected(n):

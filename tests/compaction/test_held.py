@@ -54,7 +54,9 @@ def test_held_and_released(version: int) -> None:
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER])
 def test_held_and_dead(version: int, mode: FaultMode) -> None:
-    for n in effects(version):
+    # Version 9 differs from 8 in properties only: every third effect there, others before than after.
+    step, first = (3, mode is FaultMode.AFTER) if version == 9 else (1, 0)
+    for n in effects(version)[first::step]:
         what = f"version {version}, dead {mode.value} effect {n}"
         story = Story(version)
         hold(story, compact, n, dies=mode)
