@@ -7,7 +7,7 @@ and carries the plan out again, whichever engine made it. Nothing of a compactio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,6 +31,7 @@ from lakefmt.compaction.compact_plan import (
     CompactionRules,
     CompactionStrategy,
     CompactionTrigger,
+    GroupKey,
     is_due,
     plan_compaction,
 )
@@ -152,6 +153,7 @@ def run_compaction(
     run: str | None = None,
     force: bool = True,
     verify: bool = False,
+    only: Collection[GroupKey] | None = None,
 ) -> CompactionResult:
     """Carry out pending compactions, then plan one and carry it out.
 
@@ -162,6 +164,7 @@ def run_compaction(
         run: only carry out the pending compaction of this requested time.
         force: False asks the trigger of the settings first.
         verify: before it completes, read every new file back and compare it with its slice.
+        only: plan no file groups, (partition, file id), but these; None: those that the strategy chooses.
 
     Raises:
         UnsupportedFeature: the table is not merge-on-read, or lakefmt does not know how it merges.
@@ -190,7 +193,7 @@ def run_compaction(
         config = access.load_config()
         check_table(config)
         state = TableState(config, services.timeline(config).load())
-        plan = _plan(services, state, force=force)
+        plan = _plan(services, state, force=force, only=only)
         if not plan.operations:
             return CompactionResult(None, plan, finished=finished, seconds=perf_counter() - begun)
         body = encode_body(BodyKind.COMPACTION_PLAN, plan_record(plan))
@@ -205,7 +208,9 @@ def run_compaction(
 # ------------------------------------------------------------------------------------------------------ what is planned
 
 
-def _plan(services: TableServices, state: TableState, *, force: bool) -> CompactionPlan:
+def _plan(
+    services: TableServices, state: TableState, *, force: bool, only: Collection[GroupKey] | None = None
+) -> CompactionPlan:
     access, rules = services.access, compaction_rules(services.settings)
     now = access.clock.now()
     zone = state.config.zone or now.astimezone().tzinfo or UTC
@@ -214,7 +219,11 @@ def _plan(services: TableServices, state: TableState, *, force: bool) -> Compact
         return CompactionPlan(rules, due=False)
     check_no_earlier_write(services, state)
     busy = frozenset(planned_groups(services, state))
-    return plan_compaction(access.slices(state), busy, rules, now.astimezone(zone).date(), due=due)
+    slices = access.slices(state)
+    if only is not None:
+        slices = [piece for piece in slices if (piece.partition, piece.file_id) in only]
+        rules = replace(rules, strategy=CompactionStrategy.UNBOUNDED)
+    return plan_compaction(slices, busy, rules, now.astimezone(zone).date(), due=due)
 
 
 def check_no_earlier_write(services: TableServices, state: TableState) -> None:

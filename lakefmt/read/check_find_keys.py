@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
+from itertools import chain
 
 from lakefmt.filegroups.damage import Finding, Kind, RewriteFile
 from lakefmt.filegroups.model import BaseFile
@@ -14,9 +16,20 @@ __all__ = ["find_duplicate_keys", "find_key_damage"]
 
 def find_key_damage(facts: TableFacts) -> Iterator[Finding]:
     """Yield what is wrong with footers, filters, ranges, meta columns and keys."""
-    yield from _footers(facts)
-    yield from _keys(facts)
-    yield from find_duplicate_keys(facts, allowed=False)
+    merged = {(log.partition, log.file_id) for log in facts.logs if log.path in facts.latest_logs}
+    for finding in chain(_footers(facts), _keys(facts), find_duplicate_keys(facts, allowed=False)):
+        yield _saying_what_is_merged(finding, merged) if merged else finding
+
+
+def _saying_what_is_merged(finding: Finding, merged: Collection[tuple[str, str]]) -> Finding:
+    """Return the finding; of a base file with logs its steps say that a compaction does it."""
+    steps = [
+        replace(step, why=f"{step.why}; by compaction, with its logs")
+        if isinstance(step, RewriteFile) and (step.source.partition, step.source.file_id) in merged
+        else step
+        for step in finding.steps
+    ]
+    return replace(finding, steps=tuple(steps))
 
 
 def _footers(facts: TableFacts) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from lakefmt.compaction.compact_run import run_compaction
 from lakefmt.config import resolve_settings
 from lakefmt.errors import LakefmtError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.access import NOTES, TableAccess
@@ -37,7 +38,7 @@ from lakefmt.filegroups.damage import (
     SweepTemporary,
     UndoWrites,
 )
-from lakefmt.filegroups.model import join_path
+from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.services import TableServices, drop_metadata_table, open_services, services_of
 from lakefmt.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file
@@ -62,6 +63,9 @@ __all__ = ["KEPT", "Check", "repair_table", "still_wanted"]
 REPAIR_KEY = "lakefmt.repair"
 _MAX_SMALL_FILE = 16 * 1024 * 1024
 _CHUNK = 8 << 20
+
+
+_Group = tuple[PartitionPath, FileId]
 
 
 class Check(Protocol):
@@ -188,7 +192,17 @@ class _Runner:
         return "done", ""
 
     def rewrite(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
-        """Rewrite file groups in one commit; when one of them cannot be, each by itself."""
+        """Rewrite file groups in one commit, when one of them cannot be, each by itself; those with logs by compaction."""
+        try:
+            merged = self._with_logs(_group(step) for step in steps if not step.gives_up)
+        except LakefmtError as error:
+            return [Outcome(step, "failed", str(error)) for step in steps]
+        compacted = [step for step in steps if _group(step) in merged]
+        plain = [step for step in steps if step not in compacted]
+        outcomes = self._rewrite(plain) if plain else []
+        return outcomes + (self._compact(compacted) if compacted else [])
+
+    def _rewrite(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
         try:
             state, why = self._commit_rewrites(steps)
             return [Outcome(step, state, why) for step in steps]
@@ -197,19 +211,36 @@ class _Runner:
                 return [Outcome(steps[0], "failed", str(error))]
         return [self.run(step) for step in steps]
 
-    def _check_no_logs(self, groups: Iterable[tuple[PartitionPath, FileId]]) -> None:
-        """Raise when a file group that would get a new base file, or be hidden, has logs: their rows would go with it."""
+    def _with_logs(self, groups: Iterable[_Group]) -> dict[_Group, FileSlice]:
+        """Return the file groups that have logs, whose rows would go with a base file that is rewritten or hidden."""
         wanted = set(groups)
         pieces = self._access.slices(self._access.load(), sorted({partition for partition, _ in wanted}))
-        for piece in pieces:
-            if piece.logs and (piece.partition, piece.file_id) in wanted:
-                raise UnsupportedFeature(
-                    f"the rows of {piece.paths[0]} are merged with {len(piece.logs)} log files: compact the table, and "
-                    "check it again"
-                )
+        found = {(piece.partition, piece.file_id): piece for piece in pieces if piece.logs}
+        return {group: found[group] for group in sorted(wanted & found.keys())}
+
+    def _check_no_logs(self, groups: Iterable[_Group]) -> None:
+        for piece in self._with_logs(groups).values():
+            raise UnsupportedFeature(
+                f"the rows of {piece.paths[0]} are merged with {len(piece.logs)} log files, which would go with it: put a "
+                "good copy back, or roll back what wrote it"
+            )
+
+    def _compact(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
+        """Rewrite file groups with logs by merging them: readers see the same rows, now in one base file."""
+        groups = [_group(step) for step in steps]
+        try:
+            made = run_compaction(self._access, only=groups)
+        except LakefmtError as error:
+            return [Outcome(step, "failed", str(error)) for step in steps]
+        if made.instant is not None:
+            config = self._access.load_config()
+            time, completion = made.instant, made.completion_time
+            self._basis = instant_file_name(time, Action.COMMIT, State.COMPLETED, config.version.layout, completion)
+        merged = {(operation.partition, operation.file_id) for operation in made.plan.operations}
+        return [_compacted(step, is_merged=_group(step) in merged) for step in steps]
 
     def _commit_rewrites(self, steps: Sequence[RewriteFile]) -> tuple[str, str]:
-        self._check_no_logs((step.source.partition, step.source.file_id) for step in steps)
+        self._check_no_logs(_group(step) for step in steps)
         lost = sorted({name for step in steps for name in step.gives_up})
         said = {REPAIR_KEY: f"{len(steps)} file groups rewritten"}
         session = self._begin(WriteOperation.UPSERT, said, lost)
@@ -250,6 +281,20 @@ class _Runner:
         action, layout = Action(session.context.action), session.context.config.version.layout
         time, completion = session.context.instant, result.completion_time
         self._basis = instant_file_name(time, action, State.COMPLETED, layout, completion)
+
+
+def _group(step: RewriteFile) -> _Group:
+    return (step.source.partition, step.source.file_id)
+
+
+def _compacted(step: RewriteFile, *, is_merged: bool) -> Outcome:
+    if not is_merged:
+        return Outcome(
+            step, "passed", "a service that is pending holds the file group, or has just merged it: check again"
+        )
+    if step.rekey or step.move or step.drop is not None:
+        return Outcome(step, "passed", "its logs were merged into a new base file first: check again")
+    return Outcome(step, "done", "with its logs: the file group was compacted")
 
 
 def _writable(services: TableServices) -> TableConfig:

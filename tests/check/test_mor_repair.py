@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pyarrow as pa
@@ -9,11 +10,15 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.damage import Kind, RewriteFile
 from lakefmt.read.check import check_table
 from lakefmt.storage.memory import MemoryStore
+from lakefmt.testing.stores import SimulatedCrash, fail_at, no_faults
 from lakefmt.write.repair import repair_table
-from tests.check.kit import BLOOM_KEY, Scene, tamper
+from tests.check.kit import BLOOM_KEY, Scene, tamper, with_column
+from tests.check.mor_kit import mor_scene
+from tests.check.test_repair_dies import ENDINGS, put_back
 from tests.judges.compare import assert_same_multiset
 
 NUMBERS = itertools.count()
@@ -57,27 +62,104 @@ def test_a_dead_deltacommit_is_rolled_back(version: int) -> None:
     assert not table.access.load().timeline.pending
 
 
+def without_filter(found: pa.Table, footers: dict[str, str]) -> pa.Table:
+    del footers[BLOOM_KEY]
+    return found
+
+
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_a_base_file_with_logs_is_not_rewritten(version: int) -> None:
+def test_a_base_file_with_logs_is_rewritten_with_its_logs(version: int) -> None:
     store, table = make(version)
     before = table.read()
     (piece,) = table.access.slices(table.access.load())
     assert piece.base is not None
     scene = Scene(store.url.removeprefix("memory://"), version)
-
-    def without_filter(found: pa.Table, footers: dict[str, str]) -> pa.Table:
-        del footers[BLOOM_KEY]
-        return found
-
     tamper(scene, piece.base.path, without_filter)
     report = check_table(table.access, "full")
     assert any(isinstance(step, RewriteFile) for step in report.plan.steps), str(report)
-    done = repair_table(table.access, report.plan, check_table, accept_loss=True)
+    assert "by compaction, with its logs" in str(report.plan)
+    done = repair_table(table.access, report.plan, check_table)
+    assert [outcome.state for outcome in done.outcomes] == ["done"], str(done)
+    assert done.is_clean, str(done)
     assert_same_multiset(table.read(), before)
-    assert "compact the table" in str(done)
-    table.compact()
-    assert check_table(table.access, "fast").plan.steps == ()
+    assert_same_multiset(table.read(query="read_optimized"), before)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_what_compaction_does_not_mend_is_in_the_next_plan(version: int) -> None:
+    """Rows of another partition: their group is merged first, then they move; a group without logs is mended at once."""
+    scene = mor_scene(version)
+    before = scene.open().read()
+    file = next(p.base for p in scene.open().file_groups() if p.base is not None and p.partition == "city=oslo")
+    other = next(p.base for p in scene.open().file_groups() if p.base is not None and p.partition == "city=sf")
+    tamper(scene, other.path, without_filter)
+    tamper(scene, file.path, lambda found, _: with_column(found, "city", ["sf"] * found.num_rows))
+    seen = scene.open().read()
+    access = scene.open().access
+    done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
+    assert {outcome.state for outcome in done.outcomes} == {"done", "passed"}, str(done)
+    assert_same_multiset(scene.open().read(), seen)
+    assert {finding.kind for finding in done.after.findings} == {Kind.WRONG_PARTITION}, str(done)
+    assert {p.partition for p in scene.open().file_groups() if p.logs} == {"city=são paulo"}, "others are left alone"
+    done = repair_table(access, done.after.plan, check_table, accept_loss=True)
+    assert done.is_clean, str(done)
+    assert_same_multiset(scene.open().read().select(["id"]), before.select(["id"]))
+
+
+def test_what_a_pending_service_holds_is_passed_over() -> None:
+    store, table = make(8)
+    before = table.read()
+    (piece,) = table.access.slices(table.access.load())
+    assert piece.base is not None
+    tamper(Scene(store.url.removeprefix("memory://"), 8), piece.base.path, without_filter)
+    report = check_table(table.access, "full")
+    table.compact(schedule=True)
+    done = repair_table(table.access, report.plan, check_table)
+    assert [outcome.state for outcome in done.outcomes] == ["passed"], str(done)
+    assert done.is_clean, "the compaction that waited was carried out first"
     assert_same_multiset(table.read(), before)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_damaged_base_file_with_logs_is_not_given_up(version: int) -> None:
+    """Its logs hold rows that could be had again with a good copy of it."""
+    scene = mor_scene(version)
+    path = next(piece.base.path for piece in scene.open().file_groups() if piece.base is not None and piece.logs)
+    good = scene.store.read(path)
+    before = scene.open().read()
+    scene.store.put(path, good[: len(good) // 2])
+    access = scene.open().access
+    done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
+    assert {outcome.state for outcome in done.outcomes} == {"failed"}, str(done)
+    assert "put a good copy back" in str(done)
+    scene.store.put(path, good)
+    assert_same_multiset(scene.open().read(), before)
+    assert check_table(scene.open().access, "full").is_clean
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [6, 8])
+def test_dying_anywhere_while_it_merges(version: int) -> None:
+    scene = mor_scene(version)
+    path = next(piece.base.path for piece in scene.open().file_groups() if piece.base is not None and piece.logs)
+    tamper(scene, path, without_filter)
+    before, objects = scene.open().read(), scene.listed()
+    access, counting = scene.over(no_faults)
+    plan = check_table(access, "full").plan
+    assert repair_table(access, plan, check_table).is_clean
+    for number in range(1, len(counting.effects) + 1):
+        mode, crash = ENDINGS[number % len(ENDINGS)]
+        faulty, _ = put_back(scene, objects).over(fail_at(number, mode, crash=crash))
+        with contextlib.suppress(SimulatedCrash, LakefmtError):
+            repair_table(faulty, plan, check_table)
+        assert_same_multiset(scene.open().read(), before, what=f"effect {number}")
+        access = scene.open().access
+        repair_table(access, plan, check_table)
+        # What the dead one planned is a compaction that waits.
+        scene.open().compact()
+        left = check_table(access, "full")
+        assert repair_table(access, left.plan, check_table).is_clean, f"effect {number}: {left}"
+        assert_same_multiset(scene.open().read(), before, what=f"effect {number}")
 
 
 def lowlevel_session_dies(context: object) -> None:
