@@ -159,14 +159,17 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class RewriteLog:
-    """Leave of a log that engines refuse its whole blocks; a copy of the file is kept."""
+    """Leave of a log of `size` bytes that engines refuse its whole blocks, but those at `drop`; a copy is kept."""
 
     order: ClassVar[int] = 4
     name: str
     loses: str = ""
+    drop: tuple[int, ...] = ()
+    size: int = 0
 
     def __str__(self) -> str:
-        return f"write {self.name} anew with its whole blocks alone"
+        but = f", without that at byte {', '.join(map(str, self.drop))}" if self.drop else ""
+        return f"write {self.name} anew with its whole blocks alone{but}"
 
 
 @dataclass(frozen=True, slots=True)

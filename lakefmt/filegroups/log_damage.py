@@ -29,6 +29,8 @@ class LogLook:
         targets: the instants whose blocks it takes back (version 6).
         stands_for: the instants whose blocks its own ones replace (log compaction).
         damaged: where bytes are no block, from and up to, in order.
+        unreadable: blocks that frame well and cannot be decoded: where they begin, who wrote them, and why; empty unless
+            contents were looked at.
         opens: whether the file begins with a block's magic; engines refuse a file that does not.
         problem: why it cannot be walked over at all; empty when it can.
     """
@@ -38,6 +40,7 @@ class LogLook:
     targets: frozenset[InstantTime] = frozenset()
     stands_for: frozenset[InstantTime] = frozenset()
     damaged: tuple[tuple[int, int], ...] = ()
+    unreadable: tuple[tuple[int, InstantTime, str], ...] = ()
     opens: bool = True
     problem: str = ""
 
@@ -79,8 +82,8 @@ def look_at_log(read_at: ReadAt, size: int, what: str) -> LogLook:
         frozenset(InstantTime(b.header.get(HeaderKey.TARGET_INSTANT_TIME, "")) for b in commands),
         frozenset(InstantTime(time) for block in sound for time in block.compacted_block_times),
         tuple((block.start, block.end) for block in blocks if block.kind is BlockKind.CORRUPT),
-        not size or read_at(0, len(MAGIC)) == MAGIC,
-        problem,
+        opens=not size or read_at(0, len(MAGIC)) == MAGIC,
+        problem=problem,
     )
 
 

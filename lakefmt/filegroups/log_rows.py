@@ -14,7 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, SnapshotExpired, UnsupportedFeature
+from lakefmt.errors import (
+    CorruptFile,
+    InvalidInputError,
+    LakefmtError,
+    ObjectNotFound,
+    SnapshotExpired,
+    UnsupportedFeature,
+)
 from lakefmt.filegroups.log_damage import LogLook, look_at_log
 from lakefmt.filegroups.log_select import PlacedBlock, select_blocks
 from lakefmt.filegroups.merge_values import marked_deletes
@@ -31,7 +38,7 @@ from lakefmt.timeline.view import Timeline
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, InstantTime
 from lakefmt.values_merge import MergeRule
 
-__all__ = ["LogRows", "read_log_look", "read_log_rows", "select_log_blocks"]
+__all__ = ["LogRows", "find_unreadable_blocks", "read_log_look", "read_log_rows", "select_log_blocks"]
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -181,6 +188,37 @@ def read_log_look(store: ObjectStore, log: LogFile) -> LogLook:
     filesystem, prefix = store.arrow_filesystem()
     with reading(log.path), filesystem.open_input_file(prefix + log.path) as source:
         return look_at_log(_read_at(source), source.size(), log.path)
+
+
+def find_unreadable_blocks(store: ObjectStore, log: LogFile) -> tuple[tuple[int, InstantTime, str], ...]:
+    """Return the blocks of a log whose keys cannot be decoded: where they begin, who wrote them, and why.
+
+    Raises:
+        SnapshotExpired: the log file is gone.
+        UnsupportedFeature: a block has another format version, an unknown kind or an unknown header key.
+    """
+    found = []
+    for whole in _blocks(store, log):
+        try:
+            _decode_keys(whole, log.path)
+        except LakefmtError as error:
+            found.append((whole.block.start, InstantTime(whole.block.instant_time or ""), str(error)))
+    return tuple(found)
+
+
+def _decode_keys(whole: WholeBlock, what: str) -> None:
+    if whole.kind is BlockKind.DELETE:
+        decode_delete_content(whole.content, what=what)
+    if whole.kind not in (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA):
+        return
+    if whole.block.schema is None:
+        raise CorruptFile(f"{what}: the block at byte {whole.block.start:,} has no schema")
+    stored = avro_to_arrow(whole.block.schema).names
+    wanted = [name for name in stored if name == RECORD_KEY] or stored[:1]
+    if whole.kind is BlockKind.PARQUET_DATA:
+        _parquet_rows(whole.content, wanted, what)
+    else:
+        decode_avro_content(whole.content, whole.block.schema, wanted, what=what)
 
 
 def _read_at(source: pa.NativeFile) -> ReadAt:

@@ -141,25 +141,36 @@ def _torn(facts: TableFacts, log: LogFile, look: LogLook) -> Iterator[Finding]:
         if owners or not look.opens:
             said.append(f"{_place(look, start, end)} are no block")
             hit += [owner for owner in owners if owner not in hit]
+    bad = [(start, time, why) for start, time, why in look.unreadable if facts.after.is_committed(time)]
+    for start, time, why in bad:
+        said.append(f"the block at byte {start:,} cannot be read ({why})")
+        named: list[_Owner] = [owner for owner in facts.log_owners.get(log.path, ()) if owner[0] == time]
+        hit += [owner for owner in named or [(time, None)] if owner not in hit]
     for time, stat in facts.log_owners.get(log.path, ()):
         end = _end(stat)
         if look.size < end:
             said.append(f"the file ends at byte {look.size:,}, and commit {time} wrote up to byte {end:,}")
             hit += [(time, stat)] if (time, stat) not in hit else []
     if said:
-        yield _torn_finding(facts, log, look, said, hit)
+        yield _torn_finding(facts, log, look, said, hit, tuple(start for start, _, _ in bad))
 
 
 def _torn_finding(
-    facts: TableFacts, log: LogFile, look: LogLook, said: Sequence[str], owners: Sequence[_Owner]
+    facts: TableFacts,
+    log: LogFile,
+    look: LogLook,
+    said: Sequence[str],
+    owners: Sequence[_Owner],
+    unreadable: tuple[int, ...],
 ) -> Finding:
     of = f"of commit {_times(owners)}: " if owners else ""
     steps: list[Step] = []
     consequence = _consequence(facts, log, owners)
-    if not look.opens:
+    if not look.opens or unreadable:
         loses = f"the damaged bytes of {log.path} in their place; a copy is kept"
-        steps.append(RewriteLog(log.path, loses))
-        consequence = f"{consequence}; engines other than lakefmt refuse the file"
+        steps.append(RewriteLog(log.path, loses, unreadable, look.size))
+        who = "reads and writes that need it fail" if unreadable else "engines other than lakefmt refuse the file"
+        consequence = who if unreadable else f"{consequence}; {who}"
     if owners:
         steps.append(AcceptLoss((log.path,), loses=_loss(facts, log, owners)))
     return Finding(Kind.CORRUPT_FILE, log.path, of + "; ".join(said), consequence, _PUT_BACK, tuple(steps))

@@ -1,4 +1,4 @@
-"""Looking at the logs of a merge-on-read table for a check (effects: reads only): their blocks' headers, not their rows."""
+"""Looking at the logs of a merge-on-read table for a check (effects: reads only): their blocks, not their rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from lakefmt.errors import LakefmtError, SnapshotExpired
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.log_damage import LogLook
-from lakefmt.filegroups.log_rows import read_log_look
+from lakefmt.filegroups.log_rows import find_unreadable_blocks, read_log_look
 from lakefmt.filegroups.model import LogFile
 from lakefmt.read.check_facts import TableFacts
 from lakefmt.timeline.instant import COMMIT_ACTIONS
@@ -22,7 +22,8 @@ Run = Callable[..., Iterable[tuple[str, LogLook | None]]]
 def with_logs(access: TableAccess, now: TableState, facts: TableFacts, level: str, run: Run) -> TableFacts:
     """Return the facts with what the logs' blocks tell.
 
-    A fast check looks at the logs of the newest slices and at those that no commit names; a full one at all.
+    A fast check looks at the logs of the newest slices and at those that no commit names; a full one at all, and into
+    the keys of the newest.
 
     Args:
         access: the table, without caches.
@@ -39,7 +40,8 @@ def with_logs(access: TableAccess, now: TableState, facts: TableFacts, level: st
         for log in facts.logs
         if level == "full" or log.path in facts.latest_logs or (log.partition, log.file_id) in groups
     ]
-    found = run(lambda log: (log.path, _look(access, log)), wanted)
+    reads = facts.latest_logs if level == "full" else frozenset()
+    found = run(lambda log: (log.path, _look(access, log, contents=log.path in reads)), wanted)
     looks = {path: look for path, look in found if look is not None}
     facts = replace(facts, log_looks=looks)
     doubtful = {log.path for log in unnamed if log.path in looks and _needs_archive(looks[log.path])}
@@ -53,10 +55,13 @@ def _needs_archive(look: LogLook) -> bool:
     return bool(look.damaged) or not (look.writers or look.targets)
 
 
-def _look(access: TableAccess, log: LogFile) -> LogLook | None:
+def _look(access: TableAccess, log: LogFile, *, contents: bool) -> LogLook | None:
     """Return what a log's blocks tell; None when it was removed meanwhile."""
     try:
-        return read_log_look(access.store, log)
+        look = read_log_look(access.store, log)
+        if not contents or look.problem:
+            return look
+        return replace(look, unreadable=find_unreadable_blocks(access.store, log))
     except SnapshotExpired:
         return None
     except LakefmtError as error:

