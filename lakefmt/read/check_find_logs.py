@@ -68,7 +68,8 @@ def _standing(facts: TableFacts, log: LogFile, look: LogLook) -> Standing | None
         look,
         facts.after,
         is_taken=lambda time: time in pending or time in living or facts.before.is_committed(time),
-        is_busy=bool(pending or living),
+        # A commit that cannot be read may name a log that does not tell whose it is.
+        is_busy=bool(pending or living or facts.unreadable),
         undone=undone,
     )
 

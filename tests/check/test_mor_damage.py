@@ -242,6 +242,18 @@ def test_a_block_of_an_unknown_kind_is_said_and_left_alone(version: int) -> None
     assert "unknown kind 99" in report.findings[0].what
 
 
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_commit_that_cannot_be_read_may_name_a_torn_log(version: int) -> None:
+    scene = mor_scene(version)
+    path = logs(scene)[-1].path
+    name = edit_commit(scene, path, lambda stat: None)
+    scene.store.put(name, b"{")
+    scene.store.put(path, scene.store.read(path)[:100])
+    report = check_table(scene.open().access, "full")
+    assert {finding.kind for finding in report.findings} == {Kind.CORRUPT_INSTANT}, str(report)
+    assert report.plan.is_empty
+
+
 @pytest.mark.parametrize("layout", [1, 2])
 def test_what_a_log_is_that_nobody_names(layout: int) -> None:
     done = {1: "20260101000000001.deltacommit", 2: "20260101000000001_20260101000000002.deltacommit"}[layout]
