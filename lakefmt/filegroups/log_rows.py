@@ -29,7 +29,12 @@ from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.unstored import Unstored
 from lakefmt.formats.log_blocks import BlockKind, ReadAt, scan_blocks
-from lakefmt.formats.log_data import block_positions, decode_avro_contents, decode_parquet_content
+from lakefmt.formats.log_data import (
+    block_positions,
+    decode_avro_content,
+    decode_avro_contents,
+    decode_parquet_content,
+)
 from lakefmt.formats.log_deletes import DeleteRecords, decode_delete_content
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow, reconcile
