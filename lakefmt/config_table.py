@@ -275,6 +275,14 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         False,
         "look before the files are written whether another writer is at the same file groups, or was",
     ),
+    _honoured(
+        "lakefmt.write.turn.after.conflicts",
+        int,
+        2,
+        "after so many conflicts in a row a write holds the table lock from its begin to its commit, so that it cannot lose "
+        "again ([concurrency.md](concurrency.md)); 0: never",
+        minimum=0,
+    ),
     _inert("hoodie.write.concurrency.early.conflict.check.commit.conflict", "early detection always asks the timeline"),
     _inert("hoodie.write.concurrency.early.conflict.detection.strategy", "there is one way: by direct markers"),
     _honoured(

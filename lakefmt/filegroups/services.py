@@ -13,6 +13,7 @@ from lakefmt.table_config import TableConfig
 from lakefmt.timeline.heartbeat import Heartbeat, Liveness, heartbeat_name, is_alive
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.lock import Lease, TableLock, lock_options, open_lock
+from lakefmt.timeline.lock_turn import turn_of
 from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
@@ -89,7 +90,8 @@ def services_of(access: TableAccess, settings: Settings, owner: str) -> TableSer
     """Return the services of the writer that has the stamp `owner`."""
     options = lock_options(settings, lambda: access.load_config().name)
     lock = open_lock(access.store, options, owner, access.pacing, lambda: access.clock.now().timestamp())
-    return TableServices(access, settings, lock, owner)
+    turn = turn_of(access.store.url)
+    return TableServices(access, settings, lock if turn is None else turn.over(lock), owner)
 
 
 def claim_instant(

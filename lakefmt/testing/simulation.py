@@ -282,6 +282,7 @@ class _World:
             "hoodie.write.lock.storage.validity.timeout.secs": int(_LEASE_SECONDS),
             "hoodie.write.lock.storage.renew.interval.secs": 1,
             "hoodie.client.heartbeat.interval_in_ms": int(_BEAT_SECONDS * 1000),
+            "lakefmt.write.turn.after.conflicts": 1,  # the more often the better
             "lakefmt.durability": "none",
             "lakefmt.write.threads": 1,
             "hoodie.archive.automatic": False,

@@ -14,10 +14,11 @@ __all__ = ["Concurrency", "FailedWrites", "check_concurrency"]
 _MODE: Final = "hoodie.write.concurrency.mode"
 _POLICY: Final = "hoodie.clean.failed.writes.policy"
 _STRATEGY: Final = "hoodie.write.lock.conflict.resolution.strategy"
+_TURN: Final = "lakefmt.write.turn.after.conflicts"
 _STRATEGIES: Final = frozenset(
     {"SimpleConcurrentFileWritesConflictResolutionStrategy", "PreferWriterConflictResolutionStrategy"}
 )
-#: Of eight writers at one file group the slowest needs some ten attempts; twice that is left to bad luck.
+#: A write that takes its turn comes through at once; where it may not, because it takes long, some ten attempts are bad luck.
 _RETRIES: Final = 20
 
 
@@ -38,12 +39,14 @@ class Concurrency:
         failed_writes: what it does about writes that died. Writes that are only slow are never touched.
         retries: how often it does its write again after a conflict.
         early: True when it looks for rivals before it writes files.
+        turn_after: conflicts after which it holds the lock for a whole attempt; 0: never.
     """
 
     beside: bool
     failed_writes: FailedWrites
     retries: int
     early: bool
+    turn_after: int = 0
 
 
 def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurrency:
@@ -90,7 +93,7 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
     asked = settings.values["hoodie.write.num.retries.on.conflict.failures"]
     retries = int(str(asked)) if asked is not None else _RETRIES if beside else 0
     early = settings.flag("hoodie.write.concurrency.early.conflict.detection.enable")
-    return Concurrency(beside, policy, retries, early)
+    return Concurrency(beside, policy, retries, early, settings.integer(_TURN) if beside else 0)
 
 
 def _check_strategy(named: str | None) -> None:

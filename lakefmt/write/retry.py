@@ -1,12 +1,14 @@
 """Doing a write again that lost against another one: new instant, new look-up, the same rows (effects).
 
 A write that conflicts has undone its own files by then; what is left is to wait a moment, longer each time and never as
-long as the others, and to begin anew on the newest state. Rows that came as a stream are gone: such a write fails.
+long as the others, and to begin anew on the newest state. Who lost often takes its turn: it keeps the table lock until it has
+committed, and nobody can be faster. Rows that came as a stream are gone: such a write fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import partial
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -15,6 +17,8 @@ from lakefmt.errors import CommitConflict, LakefmtError, SnapshotExpired
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import open_services
 from lakefmt.storage.pacing import Pacing
+from lakefmt.timeline.lock import Lease
+from lakefmt.timeline.lock_turn import Turn, lasts, turn_at
 from lakefmt.write.conversation import concurrency_of
 from lakefmt.write.incoming import open_stream, read_all
 from lakefmt.write.request import WriteRequest
@@ -25,6 +29,10 @@ T = TypeVar("T")
 
 _FIRST_SECONDS: Final = 0.02
 _MOST_SECONDS: Final = 2.0
+#: A turn takes no more than this part of the time that others wait for the lock.
+_SHARE_OF_A_WAIT: Final = 4
+#: A lease that is not renewed has to last for this many times what the last attempt took.
+_SPARE: Final = 3
 
 
 class GivenRows:
@@ -114,11 +122,24 @@ def retried(access: TableAccess, request: WriteRequest, attempt: Callable[[], T]
         CommitConflict: the last attempt's, or one that another attempt would not avoid.
         SnapshotExpired: files that it read were cleaned away under the last attempt.
     """
+    with turn_at(access.store.url, access.pacing) as turn:
+        return _until_it_stands(access, request, attempt, turn, can_repeat=can_repeat)
+
+
+def _until_it_stands(
+    access: TableAccess, request: WriteRequest, attempt: Callable[[], T], turn: Turn, *, can_repeat: bool
+) -> T:
     failures = 0
     while True:
+        begun, mine = access.pacing.monotonic(), turn.lease
+        turn.waited = 0.0
+        if can_repeat:
+            turn.keeps = partial(_may_keep, access, request, turn, failures + 1, begun)
         try:
             return attempt()
         except (CommitConflict, SnapshotExpired) as error:
+            if mine is not None:
+                turn.end()  # it lost all the same: against who did not ask for the lock, or cleaned under it
             rules = concurrency_of(open_services(access, request.options))
             may_help = not isinstance(error, CommitConflict) or error.can_rebase
             if not may_help or rules.retries == 0 or (isinstance(error, SnapshotExpired) and not rules.beside):
@@ -130,7 +151,33 @@ def retried(access: TableAccess, request: WriteRequest, attempt: Callable[[], T]
             if failures == rules.retries:
                 raise _told(error, f"{failures + 1} attempts were made, as often as the settings allow") from None
             failures += 1
-            access.pacing.sleep(backoff_seconds(failures, access.pacing))
+            if turn.lease is None:
+                _wait(access, request, turn, failures, begun)
+
+
+def _may_keep(
+    access: TableAccess, request: WriteRequest, turn: Turn, failures: int, begun: float, lease: Lease | None
+) -> bool:
+    """Return whether a write that lost, now for time number `failures`, may do its next attempt under the lock."""
+    services = open_services(access, request.options)
+    rules = concurrency_of(services)
+    if not 0 < rules.turn_after <= failures <= rules.retries:
+        return False
+    now = access.pacing.monotonic()
+    worked = now - begun - turn.waited
+    # Those that wait for the lock have to get it in their time.
+    longest = services.settings.number("hoodie.write.lock.wait_time_ms") / 1000 / _SHARE_OF_A_WAIT
+    return worked <= longest and (lease is None or lasts(lease, now, _SPARE * worked))
+
+
+def _wait(access: TableAccess, request: WriteRequest, turn: Turn, failures: int, begun: float) -> None:
+    """Wait for the lock, when a write may have its turn that was not told under the lock that it lost; else a moment."""
+    if _may_keep(access, request, turn, failures, begun, None):
+        lease = turn.take(open_services(access, request.options).lock)
+        if _may_keep(access, request, turn, failures, begun, lease):
+            return
+        turn.end()
+    access.pacing.sleep(backoff_seconds(failures, access.pacing))
 
 
 def backoff_seconds(failures: int, pacing: Pacing) -> float:

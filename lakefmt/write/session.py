@@ -22,6 +22,7 @@ from lakefmt.filegroups.services import services_of
 from lakefmt.index import Index, IndexKeys, choose_index, moves_between_partitions
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.table_config import merge_rule
+from lakefmt.timeline.lock_turn import turn_of
 from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
 from lakefmt.write.bulk import stream_files
@@ -287,7 +288,10 @@ class WriteSession:
         opened = {(a.assignment.partition, a.assignment.file_id) for a in assigned if _opens(a.assignment)}
         groups = {(a.assignment.partition, a.assignment.file_id) for a in assigned} - opened
         begun = self._live.based_on or self.state
-        check_early(self._services, self.context, begun, groups, look=self._live.rules.early)
+        turn = turn_of(self.access.store.url)
+        # In its turn nobody completes before it: whoever is at the same file groups will have to give way.
+        look = self._live.rules.early and (turn is None or turn.lease is None)
+        check_early(self._services, self.context, begun, groups, look=look)
 
     def _without_stored(self, batch: KeyedBatch) -> KeyedBatch:
         """Leave out rows whose key is stored already."""

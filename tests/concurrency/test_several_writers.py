@@ -173,7 +173,10 @@ def test_the_error_names_the_rival_its_writer_the_file_groups_and_the_way_out() 
 
 def test_retries_are_bounded_and_a_stream_is_not_read_twice() -> None:
     table = make(options=APART)
-    name: dict[str, object] = {"hoodie.write.num.retries.on.conflict.failures": 2}
+    name: dict[str, object] = {
+        "hoodie.write.num.retries.on.conflict.failures": 2,
+        "lakefmt.write.turn.after.conflicts": 0,
+    }
 
     class Faster(Gate):
         """Whoever asks for the lock to commit finds that somebody else was faster."""
