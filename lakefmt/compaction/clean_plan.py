@@ -197,7 +197,7 @@ def is_needed(
         >>> is_needed(old, "20260102000000000", 1, CleanRules(), "20260102000000000", Needs())
         True
     """
-    if successor is None or (piece.partition, piece.file_id) in needs.planned:
+    if successor is None or (needs.planned and (piece.partition, piece.file_id) in needs.planned):
         return True
     if needs.saved and not needs.saved.isdisjoint(piece.paths):
         return True
@@ -233,8 +233,9 @@ def plan_clean(
         groups.setdefault((piece.partition, piece.file_id), []).append(piece)
     doomed: dict[PartitionPath, list[str]] = {}
     size = 0
-    for key, group in sorted(groups.items()):
-        for piece in _not_needed(group, replaced.get(key), rules, floor, needs):
+    # A group that is one slice, and was not replaced, has nothing to lose: mostly, that is nearly all of them.
+    for key in sorted(key for key, group in groups.items() if len(group) > 1 or key in replaced):
+        for piece in _not_needed(groups[key], replaced.get(key), rules, floor, needs):
             doomed.setdefault(piece.partition, []).extend(_names(piece))
             size += piece.size_bytes
     latest = timeline.commits[-1].time if timeline.commits else None
@@ -249,13 +250,13 @@ def _not_needed(
     needs: Needs,
 ) -> list[FileSlice]:
     """Return the slices of one group that may go, oldest first."""
-    successors = [*(piece.instant for piece in group[1:]), replaced_at]
-    newest = len(group) - 1 + (replaced_at is not None)
-    return [
-        piece
-        for place, (piece, successor) in enumerate(zip(group, successors, strict=True))
-        if not is_needed(piece, successor, newest - place, rules, floor, needs)
-    ]
+    doomed = []
+    rank, successor = (0, None) if replaced_at is None else (1, replaced_at)
+    for piece in reversed(group):
+        if not is_needed(piece, successor, rank, rules, floor, needs):
+            doomed.append(piece)
+        rank, successor = rank + 1, piece.instant
+    return doomed[::-1]
 
 
 def with_change_files(plan: CleanPlan, changes: Iterable[LogFile]) -> CleanPlan:

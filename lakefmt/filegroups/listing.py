@@ -123,15 +123,13 @@ class StorageListing:
         """List each partition's directory; an object store with many of them as a whole."""
         if partitions is None:
             if not self._store.capabilities.directories:
-                return _parsed(self._at_depth(_partitioned(self._objects())))
+                return _parsed(self._at_depth(_partitioned(self._objects())).items())
             partitions = self.candidates()
         wanted = list(partitions)
         if self._store.capabilities.directories or len(wanted) < 2:
-            listed = [self._inside_files(path) for path in wanted]
-        else:
-            with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:
-                listed = list(threads.map(self._inside_files, wanted))
-        return _parsed({path: objects for path, objects in zip(wanted, listed, strict=True) if _has_metadata(objects)})
+            return _parsed((path, self._inside_files(path)) for path in wanted)
+        with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:
+            return _parsed(zip(wanted, threads.map(self._inside_files, wanted), strict=True))
 
     def _at_depth(self, partitioned: dict[PartitionPath, list[ObjectInfo]]) -> dict[PartitionPath, list[ObjectInfo]]:
         """Leave out what another listing would not find: directories that are too deep or not deep enough."""
@@ -175,10 +173,13 @@ def _above(path: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(len(parts))]
 
 
-def _parsed(partitioned: dict[PartitionPath, list[ObjectInfo]]) -> _Files:
+def _parsed(listed: Iterable[tuple[PartitionPath, list[ObjectInfo]]]) -> _Files:
+    """Return the files of the directories that are partitions; each listing is let go of before the next is asked for."""
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
-    for partition, objects in partitioned.items():
+    for partition, objects in listed:
+        if not _has_metadata(objects):
+            continue
         more_bases, more_logs = parse_files(partition, objects)
         bases += more_bases
         logs += more_logs

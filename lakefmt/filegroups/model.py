@@ -72,4 +72,5 @@ class FileSlice:
     @property
     def size_bytes(self) -> int:
         """Bytes of all its files."""
-        return (self.base.size if self.base else 0) + sum(log.size for log in self.logs)
+        size = 0 if self.base is None else self.base.size
+        return size + sum(log.size for log in self.logs) if self.logs else size

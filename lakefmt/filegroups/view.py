@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt.formats.names import parse_base_file, parse_log_file
+from lakefmt.formats.names import parse_log_file, split_base_file
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
@@ -29,9 +29,9 @@ def parse_files(partition: PartitionPath, objects: Iterable[ObjectInfo]) -> tupl
     logs: list[LogFile] = []
     for item in objects:
         name = item.name.rpartition("/")[2]
-        base = parse_base_file(name)
+        base = split_base_file(name)
         if base is not None:
-            bases.append(BaseFile(partition, name, base.file_id, base.write_token, base.instant, item.size))
+            bases.append(BaseFile(partition, name, *base[:3], item.size))
             continue
         log = parse_log_file(name)
         if log is not None and not log.is_cdc:
@@ -53,10 +53,12 @@ def all_slices(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Tim
     slices = []
     for (partition, file_id), by_instant in groups.items():
         for instant in sorted(by_instant):
-            attached = hanging.pop((partition, file_id, instant), ())
-            slices.append(FileSlice(partition, file_id, instant, by_instant[instant], tuple(attached)))
-    for (partition, file_id, instant), attached in hanging.items():
-        slices.append(FileSlice(partition, file_id, instant, None, tuple(attached)))
+            attached = tuple(hanging.pop((partition, file_id, instant), ())) if hanging else ()
+            slices.append(FileSlice(partition, file_id, instant, by_instant[instant], attached))
+    if hanging:
+        # A group may have begun with logs alone, whose slice is older than that of its first base file.
+        slices += [FileSlice(*place, None, tuple(attached)) for place, attached in hanging.items()]
+        slices.sort(key=lambda piece: piece.instant)
     return slices
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "parse_base_file",
     "parse_log_file",
     "parse_marker",
+    "split_base_file",
 ]
 
 #: The file that makes a directory a partition (spec 2.3).
@@ -70,11 +71,22 @@ def parse_base_file(name: str) -> BaseFileName | None:
         >>> parse_base_file("f-0_1-0-0_20260101000000000.parquet").instant
         '20260101000000000'
     """
+    found = split_base_file(name)
+    return None if found is None else BaseFileName(*found)
+
+
+def split_base_file(name: str) -> tuple[FileId, str, InstantTime, str] | None:
+    """Return what :func:`parse_base_file` does as a plain tuple: for listings of many thousand names.
+
+    Example:
+        >>> split_base_file("f-0_1-0-0_20260101000000000.parquet")
+        ('f-0', '1-0-0', '20260101000000000', 'parquet')
+    """
     found = _BASE.fullmatch(name)
     if found is None:
         return None
     file_id, token, instant, extension = found.groups()
-    return BaseFileName(FileId(file_id), token, InstantTime(instant), extension)
+    return FileId(file_id), token, InstantTime(instant), extension
 
 
 def parse_log_file(name: str) -> LogFileName | None:

@@ -7,7 +7,8 @@ import errno
 import os
 import shutil
 import stat
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, cast
 
 from lakefmt.storage.api import Buffer
 
@@ -26,6 +27,7 @@ __all__ = [
     "flush_directory",
     "flush_path",
     "forget_file",
+    "look_into",
     "remove_file",
     "remove_tree",
     "sidecar_of",
@@ -40,6 +42,43 @@ WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOEXEC | _BINARY
 
 #: What the system says when a path cannot exist: no such entry, a file where a directory would be, too long a name.
 ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+
+
+def look_into(path: str) -> tuple[list[tuple[str, os.stat_result]], list[str]]:
+    """Return the regular files of a directory with their status, and the directories in it; links to files are followed.
+
+    Taken whole: no open descriptor waits for a slow consumer, and a directory's entries fit in memory.
+    """
+    files, inside = [], []
+    with _entries_of(path) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                inside.append(entry.name)
+                continue
+            try:
+                status = entry.stat()
+            except OSError as error:
+                if error.errno in ABSENT or error.errno == errno.ELOOP:
+                    continue  # it vanished meanwhile, or leads nowhere
+                raise
+            if stat.S_ISREG(status.st_mode):
+                files.append((entry.name, status))
+    return files, inside
+
+
+@contextlib.contextmanager
+def _entries_of(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+    if os.scandir not in os.supports_fd:  # pragma: no cover - not a POSIX system
+        with os.scandir(path) as entries:
+            yield entries
+        return
+    # Seen from the directory itself, whose way is gone once, a look at a file takes two thirds of the time.
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC)
+    try:
+        with os.scandir(descriptor) as entries:
+            yield cast("Iterator[os.DirEntry[str]]", entries)
+    finally:
+        os.close(descriptor)
 
 
 def sidecar_of(path: str) -> str:

@@ -26,7 +26,16 @@ from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
 from lakefmt.storage.addresses import directory_name, is_addressable, is_temporary, object_name, object_names
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.failures import is_full, os_failure
-from lakefmt.storage.files import ABSENT, READ_FLAGS, flush_path, forget_file, remove_file, remove_tree, sidecar_of
+from lakefmt.storage.files import (
+    ABSENT,
+    READ_FLAGS,
+    flush_path,
+    forget_file,
+    look_into,
+    remove_file,
+    remove_tree,
+    sidecar_of,
+)
 from lakefmt.storage.placing import AtomicFiles, is_abandoned
 from lakefmt.storage.process_lock import HeldLock, hold_file, is_held
 from lakefmt.storage.swapping import CAN_SWAP, read_marked, swap_file
@@ -122,7 +131,7 @@ class LocalStore:
             if error.errno in ABSENT:
                 return None
             raise self._failure(error, "look at", name) from error
-        return _info(name, status)
+        return ObjectInfo(name, status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
         """Yield the objects below the directory `prefix`, in no order; what vanishes meanwhile is left out.
@@ -133,17 +142,23 @@ class LocalStore:
         return self._list(directory_name(prefix), recursive)
 
     def _list(self, prefix: str, recursive: bool) -> Iterator[ObjectInfo]:
-        for name, entry in self._walk(prefix, recursive):
-            if is_temporary(name) or not is_addressable(name):
-                continue
+        waiting = [prefix]
+        while waiting:
+            directory = waiting.pop()
+            start = f"{directory}/" if directory else ""
             try:
-                found = _info(name, entry.stat())
+                files, inside = look_into(self._base + directory)
             except OSError as error:
-                if error.errno in ABSENT or error.errno == errno.ELOOP:
+                if error.errno in ABSENT:
                     continue
-                raise self._failure(error, "look at", name) from error
-            if found is not None:
-                yield found
+                raise self._failure(error, "list", directory) from error
+            for last, status in files:
+                name = start + last
+                # The system's names have no empty parts, and nearly all of them no letters that could be broken.
+                if not is_temporary(name) and (name.isascii() or is_addressable(name)):
+                    yield ObjectInfo(name, status.st_size, status.st_mtime)
+            if recursive:
+                waiting += [start + last for last in inside]
 
     def _walk(self, prefix: str, recursive: bool) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield everything below a directory that is not a directory itself."""
@@ -482,7 +497,3 @@ class LocalSink:
         # A full disk, met while somebody wrote to our file object, must not look like a fault of that writer.
         if is_full(error):
             raise self._store._failure(error, "write", self._name) from error
-
-
-def _info(name: str, status: os.stat_result) -> ObjectInfo | None:
-    return ObjectInfo(name, status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None

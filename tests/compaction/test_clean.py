@@ -24,7 +24,7 @@ from lakefmt.compaction.clean_run import clean_rules
 from lakefmt.config import resolve_settings
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, StateError, UnknownSetting, UnsafePath
 from lakefmt.filegroups.access import TableAccess
-from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.model import BaseFile, LogFile
 from lakefmt.filegroups.view import all_slices, build_slices
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
@@ -124,6 +124,31 @@ def test_what_no_window_reaches_is_removed(history, commits):
         hidden = replaced.get(("p", group))
         expected = 0 if not older or (hidden and hidden < earliest.time) else 1
         assert len(left) == expected
+
+
+@settings(max_examples=200)
+@given(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(1, 3), st.sampled_from([*CleanPolicy]))
+def test_the_newest_slice_stays_when_a_group_began_with_logs_alone(kinds, kept, policy):
+    names = [f"{instant(n * 10)}_{instant(n * 10 + 5)}.{'deltacommit' if n < 6 else 'commit'}" for n in range(12)]
+    timeline = timeline_from_names(names, 2)
+    bases = [
+        BaseFile("p", f"f-0_0-0-0_{instant(n * 10)}.parquet", "f-0", "0-0-0", instant(n * 10), 1)
+        for n, is_base in enumerate(kinds)
+        if is_base
+    ]
+    logs = [
+        LogFile("p", f".f-0_{instant(n * 10)}.log.1_0-0-0", "f-0", instant(n * 10), 1, 1)
+        for n, is_base in enumerate(kinds)
+        if not is_base
+    ]
+    slices = all_slices(bases, logs, timeline)
+    assert [piece.instant for piece in slices] == sorted(piece.instant for piece in slices)
+    rules = CleanRules(policy, commits=kept, versions=kept)
+    earliest = earliest_to_retain(timeline, rules, NOW, UTC)
+    plan = plan_clean(timeline, slices, {}, rules, Needs(), earliest)
+    read = {path for piece in build_slices(bases, logs, timeline, {}) for path in piece.paths}
+    assert read
+    assert not read & set(plan.paths)
 
 
 def test_versions_are_counted_per_group():
