@@ -1,9 +1,9 @@
 """What optimistic concurrency costs: the conflict check, and a small append beside nobody.
 
-Prints three figures: the check of one write against commits that completed since it began, read from the disk (cold) and
-with their metadata kept (warm); the same when every one of them added rows to the partition, so that keys are compared; and
-the median of a 100-row append with a single writer, and with optimistic concurrency under Hudi's file-system lock, taken
-in turn so that the machine's mood is the same for both.
+Prints four figures: the check of one write against commits that completed since it began, whose bodies are read from the disk;
+the same when every one of them added rows to the partition: keys of other ranges, as the commits tell, and keys of ranges that
+overlap, so that the filters of all files are asked; and the median of a 100-row append with a single writer, and with optimistic
+concurrency under Hudi's file-system lock, taken in turn so that the machine's mood is the same for both.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MANY: dict[str, object] = {**QUICK, "hoodie.write.concurrency.mode": "optimistic
 LOCKED: dict[str, object] = {**MANY, "hoodie.write.lock.provider": "FileSystemBasedLockProvider"}
 
 
-def rows(count: int, first: int, city: str) -> pa.Table:
+def rows(count: int, first: int, city: str, step: int = 1) -> pa.Table:
     """Make rows of one partition."""
-    numbers = range(first, first + count)
+    numbers = range(first, first + step * count, step)
     return pa.table({"id": [f"k{n:09d}" for n in numbers], "city": [city] * count, "v": [*numbers]}, schema=SCHEMA)
 
 
@@ -45,16 +45,20 @@ def make(root: str) -> None:
     lakefmt.create_table(root, schema=SCHEMA, record_key="id", partition_by="city", options=QUICK)
 
 
-def check_seconds(root: str, rivals: int, mine: str) -> tuple[float, float]:
+def check_seconds(root: str, rivals: int, mine: str, *, mixed: bool = False) -> tuple[float, float]:
     """Return seconds, and seconds of processor, of the check of a write into `mine` against commits into ``there``."""
+    wide = 7000 if mixed else 1
     make(root)
     quick = {**MANY, "lakefmt.durability": "none"}
     table = Table(TableAccess(LocalStore(root), quick))
     context = lowlevel.begin_write(table, "upsert")
-    statuses = [lowlevel.write_files(context, a, b) for a, b in lowlevel.assign(context, rows(100, 0, mine))]
+    statuses = [
+        lowlevel.write_files(context, a, b)
+        for a, b in lowlevel.assign(context, rows(100, 500, mine, 1000 if mixed else 1))
+    ]
     other = Table(TableAccess(LocalStore(root), quick))
     for number in range(1, rivals + 1):
-        other.insert(rows(20, number * 1000, "there"))
+        other.insert(rows(20, number if mixed else number * 1000, "there", wide))
     real, took = conversation.settle_with_rivals, []
 
     def timed(*given: Any) -> Any:
@@ -96,8 +100,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         apart = min(check_seconds(f"{place}/apart{n}", asked.rivals, "here") for n in range(3))
         same = min(check_seconds(f"{place}/same{n}", asked.rivals, "there") for n in range(3))
+        mixed = min(check_seconds(f"{place}/mixed{n}", asked.rivals, "there", mixed=True) for n in range(3))
         alone, locked = append_seconds(place, asked.rounds)
-    for where, (wall, cpu) in (("other partitions", apart), ("the same partition, keys compared", same)):
+    kinds = (
+        ("other partitions", apart),
+        ("the same partition, other ranges of keys", same),
+        ("the same partition, ranges that overlap", mixed),
+    )
+    for where, (wall, cpu) in kinds:
         print(
             f"check against {asked.rivals} commits in {where}: {wall * 1e3:.1f} ms, {cpu * 1e3:.1f} of processor (asked: 10)"
         )

@@ -35,6 +35,10 @@ __all__ = ["Candidate", "LookUp", "locate_everywhere", "look_up", "partition_row
 #: Threads that ask a reader which does not say how many it can take.
 _THREADS = 4
 
+#: Files that a thread takes at once: at most so many, and so few that each thread comes back for more this often.
+_MOST_AT_A_TIME = 8
+_SHARES_PER_THREAD = 4
+
 #: Up to so many keys a filter is asked about, however few rows its file has.
 _ALWAYS_ASKED = 10_000
 
@@ -105,8 +109,12 @@ def _each(work: Callable[[Candidate], _Seen], items: Sequence[Candidate], thread
     if threads < 2 or len(items) < 2:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(min(threads, len(items)), "lakefmt-index") as pool:
-        yield from pool.map(work, items)
+    # Some files at a time where there are many: to hand one over costs about as much as to find out that it is out of range.
+    size = max(1, min(_MOST_AT_A_TIME, len(items) // (_SHARES_PER_THREAD * threads)))
+    shares = [items[at : at + size] for at in range(0, len(items), size)]
+    with ThreadPoolExecutor(min(threads, len(shares)), "lakefmt-index") as pool:
+        for share in pool.map(lambda some: [work(item) for item in some], shares):
+            yield from share
 
 
 def partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:

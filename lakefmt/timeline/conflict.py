@@ -17,7 +17,7 @@ from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["Changes", "Finding", "Reason", "Verdict", "changes_of", "judge", "judge_plan", "settle_schema"]
+__all__ = ["Changes", "Finding", "Reason", "Verdict", "adds_rows", "changes_of", "judge", "judge_plan", "settle_schema"]
 
 Group = tuple[PartitionPath, FileId]
 
@@ -162,7 +162,7 @@ def changes_of(
         frozenset(read),
         None if covers is None else frozenset(covers),
         None if keys_in is None else frozenset(keys_in),
-        () if commit.operation in _MOVERS else tuple(filter(_adds, commit.stats)),
+        () if commit.operation in _MOVERS else tuple(filter(adds_rows, commit.stats)),
     )
 
 
@@ -170,7 +170,13 @@ def _opens_group(stat: WriteStat) -> bool:
     return stat.prev_commit in ("", "null")
 
 
-def _adds(stat: WriteStat) -> bool:
+def adds_rows(stat: WriteStat) -> bool:
+    """Return whether a file brought rows whose keys may be new.
+
+    Example:
+        >>> adds_rows(WriteStat(FileId("f-0"), PartitionPath("p"), "p/f-0_1-0-0_20260101000000000.parquet", num_writes=3))
+        True
+    """
     return stat.num_inserts > 0 or (_opens_group(stat) and stat.num_writes > 0)
 
 

@@ -39,6 +39,7 @@ from lakefmt.timeline.view import Timeline
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType
 from lakefmt.write.callbacks import SECRET_OPTIONS
 from lakefmt.write.concurrency import Concurrency, check_concurrency
+from lakefmt.write.key_notes import KEY_NOTE, note_keys
 from lakefmt.write.request import WriteRequest
 from lakefmt.write.rivals import WRITER, Footprint, settle_with_rivals
 from lakefmt.write.settling import remove_marked_files, undo_dead_writes
@@ -229,7 +230,7 @@ def commit_write(
         operation=context.operation,
         stats=tuple(stat for s in stats for stat in s.stats),
         replaced_file_ids=replaced or {},
-        extra_metadata={**context.commit_metadata, **_signature(live), "schema": context.schema_text},
+        extra_metadata={**_notes(live, statuses), "schema": context.schema_text},
         compacted=False,
     )
     # What others wait for is only what needs the lock: the attempts that lost are this write's own.
@@ -250,12 +251,13 @@ def commit_write(
     return _result(context, completed, stats)
 
 
-def _signature(live: LiveWrite) -> dict[str, str]:
-    """Return who writes, for those who lose against it; a single writer needs no name."""
+def _notes(live: LiveWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
+    """Return what the caller wants remembered and, beside others, who writes and which keys: for those who come next."""
+    said = {key: value for key, value in live.context.commit_metadata.items() if key != KEY_NOTE}
     if not live.rules.beside:
-        return {}
+        return said
     stamp = json.loads(make_stamp(live.context.owner))
-    return {WRITER: f"{stamp['owner']} on {stamp['host']}, process {stamp['pid']}"}
+    return {**said, WRITER: f"{stamp['owner']} on {stamp['host']}, process {stamp['pid']}", **note_keys(statuses)}
 
 
 def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[WriteStatus]:

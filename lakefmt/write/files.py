@@ -169,10 +169,11 @@ def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment)
     if info is None:
         return None
     written = BaseFile(assignment.partition, assignment.file_name, assignment.file_id, "", context.instant, info.size)
-    entries = BaseFileReader(store).footer(written).entries
+    footer = BaseFileReader(store).footer(written)
     try:
-        counts = json.loads(entries[STAT_KEY])
-        return _status(context, assignment, {k: int(v) for k, v in counts.items()}, info.size, adopted=True)
+        counts = json.loads(footer.entries[STAT_KEY])
+        found = _status(context, assignment, {k: int(v) for k, v in counts.items()}, info.size, adopted=True)
+        return replace(found, keys=_ends(footer.min_key, footer.max_key))
     except (KeyError, ValueError, TypeError, AttributeError):
         raise CorruptFile(f"{assignment.path} exists and was not written by this write") from None
 
@@ -313,7 +314,8 @@ class FileInProgress:
         outcome = self._sink.put_if_absent()
         if outcome is PutOutcome.DONE:
             counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
-            return _status(self._context, self._assignment, counts, self._sink.size, adopted=False)
+            status = _status(self._context, self._assignment, counts, self._sink.size, adopted=False)
+            return replace(status, keys=_ends(*self._keys.range))
         found = adopt(self._store, self._context, self._assignment)
         if found is None:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
@@ -385,6 +387,10 @@ class _MetaColumns:
     def _numbered(self, first: int, count: int) -> pa.Array:
         # Sequence numbers and generated keys have one form (spec 4.5, 4.6).
         return build_auto_keys(self._instant, self._assignment.sequence, first, count)
+
+
+def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:
+    return None if low is None or high is None else (low, high)
 
 
 def _status(

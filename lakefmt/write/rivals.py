@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import list_marked
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.write.key_notes import KeySpan, certainly_apart, noted_ranges
 from lakefmt.write.values import WriteContext
 
 __all__ = ["WRITER", "Footprint", "check_early", "clustered_groups", "settle_with_rivals", "undone_by"]
@@ -36,6 +37,7 @@ WRITER = "lakefmt.writer"
 Group = tuple[PartitionPath, FileId]
 
 _MAX_STAMP_BYTES = 64 * 1024
+_SMALL_BYTES = 1 << 20
 #: Their commits do not tell the table's schema (spec 3.12).
 _SERVICES = frozenset(
     {WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.INDEX}
@@ -93,7 +95,7 @@ def settle_with_rivals(
     theirs = list(zip(rivals, said, strict=True))
     found = [judge(mine, rival, changes_of(commit), layout=layout) for rival, commit in theirs]
     found += _plans(access, mine, context.instant, begun, now)
-    certain = [each for each in found if each is not None]
+    certain = _told_apart(footprint, [each for each in found if each is not None], dict(theirs))
     finding = _certain(access, footprint, certain, filters=now.config.populate_meta_fields)
     if finding is not None:
         raise _conflict(services, context, finding, now)
@@ -138,6 +140,24 @@ def _plans(
             yield judge_plan(mine, pending, planned, newly=newly, layout=now.timeline.layout)
 
 
+def _told_apart(
+    footprint: Footprint, found: Sequence[Finding], said: Mapping[Instant, CommitMetadata]
+) -> list[Finding]:
+    """Return the findings without the files whose commits tell that they hold none of the write's keys."""
+    if not any(finding.doubtful for finding in found):
+        return [*found]
+    span = KeySpan.of([keys for keys, _ in footprint.keys])
+    left = []
+    for finding in found:
+        noted = noted_ranges(said[finding.rival]) if finding.doubtful else {}
+        doubtful = tuple(stat for stat in finding.doubtful if not certainly_apart(span, noted, stat))
+        if doubtful == finding.doubtful:
+            left.append(finding)
+        elif doubtful:
+            left.append(replace(finding, doubtful=doubtful))
+    return left
+
+
 def _certain(access: TableAccess, footprint: Footprint, found: Sequence[Finding], *, filters: bool) -> Finding | None:
     """Return the worst finding that holds once keys are compared."""
     for finding in sorted(found, key=lambda f: f.verdict is not Verdict.ABORT):
@@ -166,7 +186,10 @@ def _file_with_key(
         slices.append(FileSlice(stat.partition_path, stat.file_id, rival.time, base))
     if not filters and files:
         return 0  # files without meta columns: their keys are not stored, and not worth making for this
-    index = open_index("bloom", is_global=footprint.keys_in is None)
+    # Small files of a disk are looked at sooner than threads have handed them to each other.
+    alone = access.store.capabilities.directories and all(stat.file_size_in_bytes <= _SMALL_BYTES for _, stat in files)
+    threads = {"lakefmt.index.threads": 1} if alone else {}
+    index = open_index("bloom", is_global=footprint.keys_in is None, options=threads)
     reader = key_files(access)
     for keys, homes in footprint.keys:
         try:

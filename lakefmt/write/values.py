@@ -121,6 +121,7 @@ class WriteStatus:
         num_ignored: deletes of keys that were not there.
         adopted: True when an earlier attempt had written the file already.
         rolled: the entries of the files that follow, when a log rolled over.
+        keys: the smallest and the largest key of a base file, in the order of Java's strings; None: not known.
     """
 
     instant: InstantTime
@@ -130,6 +131,7 @@ class WriteStatus:
     num_ignored: int = 0
     adopted: bool = False
     rolled: tuple[WriteStat, ...] = ()
+    keys: tuple[str, str] | None = None
 
     @property
     def stats(self) -> tuple[WriteStat, ...]:

@@ -1,0 +1,166 @@
+"""What commits tell of their keys: never more than is true, so that no conflict is overlooked; and no file is opened for it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import lakefmt
+import lakefmt.index.files as index_files
+import lakefmt.write.conversation as conversation
+from lakefmt import lowlevel
+from lakefmt.errors import CommitConflict
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.formats.parquet import java_order_key, key_range
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.timeline.commit import CommitMetadata, decode_commit, encode_commit
+from lakefmt.values import TableVersion, WriteOperation, WriteStat
+from lakefmt.write.key_notes import KEY_NOTE, KeySpan, certainly_apart, note_keys, noted_ranges
+from lakefmt.write.values import WriteStatus
+from tests.concurrency.turns import MANY
+
+NUMBERS = itertools.count()
+SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
+OPTIONS: dict[str, object] = {**MANY, "hoodie.parquet.small.file.limit": 0}
+TIME = "20260101000000000"
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.sampled_from(["\uff41", "\U00010000", "z\n"])
+
+
+def status(name: str, keys: tuple[str, str] | None, inserts: int = 1) -> WriteStatus:
+    return WriteStatus(TIME, WriteStat("f-0", "", name, num_inserts=inserts, prev_commit="1"), 1, keys=keys)
+
+
+@given(st.lists(KEYS, min_size=1), st.lists(KEYS, min_size=1), st.sampled_from(TableVersion))
+@example(["\U00020000"], ["\U00010000", "\U00020000", "\uff41"], TableVersion.EIGHT)  # Java's order is not UTF-8's
+@settings(max_examples=200)
+def test_files_that_are_certainly_apart_have_no_key_in_common(mine, theirs, version):
+    ends = key_range(pa.chunked_array([theirs]))
+    said = CommitMetadata(WriteOperation.INSERT, extra_metadata=note_keys([status("a.parquet", ends)]))
+    noted = noted_ranges(decode_commit(encode_commit(said, version, replace=False), "c"))
+    span = KeySpan.of([pa.array(mine, pa.string())])
+    if certainly_apart(span, noted, status("a.parquet", None).stat):
+        assert not set(mine) & set(theirs)
+        assert max(map(java_order_key, mine)) < min(map(java_order_key, theirs)) or max(
+            map(java_order_key, theirs)
+        ) < min(map(java_order_key, mine))
+    else:
+        far = KeySpan.of([pa.array([max(theirs, key=java_order_key) + "0"])])
+        assert not noted or certainly_apart(far, noted, status("a.parquet", None).stat)
+
+
+@given(
+    st.text(max_size=40)
+    | st.recursive(
+        st.none() | st.integers() | st.text(max_size=3), lambda x: st.lists(x) | st.dictionaries(KEYS, x)
+    ).map(json.dumps)
+)
+def test_whatever_a_commit_says_is_understood_or_tells_nothing(text):
+    noted = noted_ranges(CommitMetadata(WriteOperation.INSERT, extra_metadata={KEY_NOTE: text}))
+    for ends in noted.values():
+        KeySpan(b"a", b"b").misses(ends)
+
+
+def test_half_a_surrogate_pair_and_endless_nesting_tell_nothing():
+    for text in (
+        '{"f": ["\\ud800", "z"]}',
+        "[" * 16_000,
+        '{"f": ["a"]}',
+        '{"f": ["a", 1]}',
+        '["a", "b"]',
+        "x" * 20_000,
+    ):
+        assert noted_ranges(CommitMetadata(WriteOperation.INSERT, extra_metadata={KEY_NOTE: text})) == {}
+
+
+def test_a_note_tells_of_all_files_with_new_rows_or_of_none():
+    assert note_keys([]) == {}
+    assert note_keys([status("a", ("a", "b")), status("b", None)]) == {}
+    assert note_keys([status("a", ("a", "b")), status("b", None, inserts=0)])[KEY_NOTE] == '{"a":["a","b"]}'
+    assert note_keys([status(str(n), ("a", "b")) for n in range(65)]) == {}
+    assert note_keys([status("a", ("a", "b" * 20_000))]) == {}
+
+
+# --- in a table -------------------------------------------------------------------------------------------------------
+
+
+def rows(*keys: str) -> pa.Table:
+    return pa.table({"id": [*keys], "n": [1] * len(keys)}, schema=SCHEMA)
+
+
+def make(**options: object) -> Table:
+    store = MemoryStore(f"notes-{next(NUMBERS)}")
+    return lakefmt.create_table(store.url, schema=SCHEMA, record_key="id", options={**OPTIONS, **options})
+
+
+@pytest.fixture
+def footers(monkeypatch):
+    """The files whose footers were read."""
+    seen: list[str] = []
+    real = index_files.KeyFiles.footer
+
+    def footer(self, file):
+        seen.append(file.name)
+        return real(self, file)
+
+    monkeypatch.setattr(index_files.KeyFiles, "footer", footer)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("theirs", "read", "stands"),
+    [(("x", "z"), 0, True), (("a", "c"), 1, True), (("k", "m"), 1, False), (("a", "b"), 0, True)],
+)
+def test_only_files_whose_range_meets_the_keys_are_opened(theirs, read, stands, footers):
+    table = make()
+    context = lowlevel.begin_write(table)
+    work = lowlevel.assign(context, rows("b2", "k"))
+    statuses = [lowlevel.write_files(context, a, b) for a, b in work]
+    other = Table(TableAccess(table.access.store, OPTIONS))
+    other.insert(rows(*theirs))
+    footers.clear()
+    if stands:
+        lowlevel.commit(context, statuses)
+    else:
+        with pytest.raises(CommitConflict):
+            lowlevel.commit(context, statuses)
+    assert len(set(footers)) == read
+
+
+def test_a_commit_without_a_note_is_looked_at_as_before(footers, monkeypatch):
+    table = make()
+    context = lowlevel.begin_write(table)
+    statuses = [lowlevel.write_files(context, a, b) for a, b in lowlevel.assign(context, rows("k"))]
+    monkeypatch.setattr(conversation, "note_keys", lambda statuses: {})  # as if another engine had written it
+    other = Table(TableAccess(table.access.store, OPTIONS))
+    name = other.insert(rows("k", "z")).files[0].file_name
+    note = {KEY_NOTE: json.dumps({name: ["a", "b"]})}
+    other.insert(rows("a", "z"), commit_metadata=note)  # what a caller says under that name is not believed
+    state = other.access.load()
+    assert noted_ranges(other.access.commit_metadata(state, state.timeline.commits[-1])) == {}
+    footers.clear()
+    with pytest.raises(CommitConflict):
+        lowlevel.commit(context, statuses)
+    assert len(set(footers)) == 2
+
+
+def test_a_single_writer_leaves_no_note_and_an_adopted_file_tells_its_keys():
+    alone = make(**{"hoodie.write.concurrency.mode": "single_writer"})
+    alone.insert(rows("a"), commit_metadata={KEY_NOTE: "{}"})
+    state = alone.access.load()
+    assert KEY_NOTE not in alone.access.commit_metadata(state, state.timeline.commits[-1]).extra_metadata
+    table = make()
+    context = lowlevel.begin_write(table)
+    ((assignment, batches),) = lowlevel.assign(context, rows("c", "a", "b"))
+    first, second = (lowlevel.write_files(context, assignment, batches) for _ in range(2))
+    assert second.adopted
+    assert first.keys == second.keys == ("a", "c")
+    lowlevel.commit(context, [second])
+    state = table.access.load()
+    noted = noted_ranges(table.access.commit_metadata(state, state.timeline.commits[-1]))
+    assert noted == {first.stat.file_name: ("a", "c")}
