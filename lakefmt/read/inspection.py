@@ -27,6 +27,7 @@ _WRITER = "lakefmt.writer"
 #: Plans that somebody runs later; until then nobody is at work.
 _PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING})
 _MAX_STAMP_BYTES = 64 * 1024
+_MOST_SKEW_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,20 @@ class _Teller:
             return (parse_instant_time(instant.completion) - parse_instant_time(instant.time)).total_seconds()
         made = self._made.get(instant.file_name)
         if made is None:
-            return None
+            return self._archived_seconds(instant)
         zone = self._state.config.zone or datetime.fromtimestamp(made, UTC).astimezone().tzinfo or UTC
         # A time without milliseconds means the end of its second, and files are as late as their store's clock.
         return max(0.0, round(made - parse_instant_time(instant.time, zone).timestamp(), 3))
+
+    def _archived_seconds(self, instant: Instant) -> float | None:
+        """Return how long an archived instant of layout 1 took: its entry has the time of the file that is gone."""
+        history = self._state.history
+        made = None if history is None else history.transition(instant)
+        if made is None:
+            return None
+        # Both times are of the table's zone. A file of long before its instant is one of a store that tells no times.
+        seconds = (parse_instant_time(made) - parse_instant_time(instant.time)).total_seconds()
+        return max(0.0, seconds) if seconds > -_MOST_SKEW_SECONDS else None
 
     def _done(self, instant: Instant) -> str:
         """Return what a service says that it did; nothing when its body tells of none."""

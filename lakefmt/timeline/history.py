@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakefmt.errors import CorruptFile, InstantNotFound, ObjectNotFound
+from lakefmt.errors import CorruptFile, InstantNotFound, InvalidInputError, ObjectNotFound
 from lakefmt.formats.parquet import check_row_counts
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.history_files import check_group, load_manifest, open_archived
 from lakefmt.timeline.history_logs import LogArchive
-from lakefmt.timeline.instant import Action, Instant, State, comparable_action
+from lakefmt.timeline.instant import Action, Instant, State, comparable_action, parse_instant_time
 from lakefmt.values import InstantTime
 
 __all__ = ["History", "HistoryStore"]
@@ -37,10 +37,11 @@ _INSTANT_TIME = "^[0-9]{14}([0-9]{3})?$"
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """What one archive file holds: its completed instants, and how the body of the one at a place is got."""
+    """What one archive file holds: its completed instants, how the body of the one at a place is got, when it completed."""
 
     instants: Sequence[Instant]
     body: Callable[[int], bytes]
+    told: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,26 @@ class History:
             raise InstantNotFound(f"no instant {instant.time} in the archived timeline")
         index, at = place
         return index.body(at)
+
+    def transition(self, instant: Instant) -> InstantTime | None:
+        """Return when the completed file of an instant of layout 1 was made, as the archive tells; None: it does not.
+
+        Other instants say themselves when they completed.
+
+        Example:
+            >>> done = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
+            >>> index = _Index([done], lambda at: b"", ["20260101000000500"])
+            >>> History((done,), {(done.time, done.action): (index, 0)}).transition(done), History().transition(done)
+            ('20260101000000500', None)
+        """
+        index, at = self._places.get((instant.time, comparable_action(instant.action)), (None, 0))
+        if index is None or not index.told:
+            return None
+        try:
+            parse_instant_time(index.told[at])
+        except InvalidInputError:
+            return None  # empty before Hudi 0.14; nobody checked it
+        return InstantTime(index.told[at])
 
 
 class HistoryStore:
@@ -160,7 +181,7 @@ class HistoryStore:
                 raise CorruptFile(f"{self.path(name)} has no content for instant {instant}")
             return found
 
-        return _Index([entry.instant for entry in completed], body)
+        return _Index([entry.instant for entry in completed], body, [entry.transition for entry in completed])
 
     def path(self, name: str) -> str:
         """Return a file's name relative to the table."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -16,8 +18,11 @@ from lakefmt.read.inspection import TimelineView, follow_timeline
 from lakefmt.read.telling import TimelineEntry, draw_lines, sign_of
 from lakefmt.storage.pacing import SystemPacing
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp
+from lakefmt.timeline.history import History, HistoryStore
+from lakefmt.timeline.history_logs import LogArchive
 from lakefmt.timeline.instant import Action, State, instant_file_name, parse_instant_time
 from tests.cli.conftest import run  # noqa: F401 - the command line, as the tests of it call it
+from tests.timeline.test_history_logs import real_archive
 
 OFF = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
 NUMBERS = itertools.count()
@@ -72,6 +77,44 @@ def test_services_tell_what_they_did_and_how_long_it_took(version):
             assert timedelta(seconds=one.seconds) == took
     table.restore(kept)
     assert [one.note.startswith("undid 2") for one in table.timeline if one.action == "restore"] == [True]
+
+
+def test_archived_instants_of_version_6_took_what_they_took(tmp_path):
+    table = lived(tmp_path / "t", version=6, commits=5)
+    before = {one.time: one.seconds for one in table.timeline}
+    slow = sorted(before)[1]
+    (file,) = (tmp_path / "t/.hoodie").glob(f"{slow}.commit")
+    os.utime(file, (file.stat().st_mtime + 90,) * 2)
+    before[slow] += 90
+    table.archive(options={"hoodie.keep.min.commits": 1})
+    told = [one for one in table.timeline.with_archived() if one.archived]
+    assert len(told) == 4
+    for one in told:
+        assert one.seconds == pytest.approx(before[one.time], abs=0.002)  # to the millisecond
+
+
+def test_archived_instants_of_hudi_took_what_they_took():
+    history = HistoryStore(real_archive()[0], "a", 1).load()
+    took = [
+        (parse_instant_time(history.transition(one)) - parse_instant_time(one.time)).total_seconds()
+        for one in history.instants
+    ]
+    assert len(took) == 15
+    assert all(0 < seconds < 60 for seconds in took)
+    assert History().transition(history.instants[0]) is None
+
+
+@pytest.mark.parametrize("said", ["", "19700101000000000", "20269999000000000", "soon"])
+def test_what_an_archive_says_of_times_is_not_believed_blindly(said, monkeypatch):
+    table = lived(version=6, commits=3)
+    table.archive(options={"hoodie.keep.min.commits": 1})
+    table = lakefmt.open_table(table.access.store.url)
+    real = LogArchive.entries
+    monkeypatch.setattr(
+        LogArchive, "entries", lambda self, *file: [replace(one, transition=said) for one in real(self, *file)]
+    )
+    told = [one for one in table.timeline.with_archived() if one.archived]
+    assert [one.seconds for one in told] == [None, None]
 
 
 def test_what_is_pending_tells_who_is_at_it_and_what_failed():
