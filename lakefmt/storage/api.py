@@ -52,11 +52,13 @@ class Capabilities:
         put_if_absent: an object appears whole or not at all, and never over another one.
         directories: directories exist by themselves (and empty ones can be left behind).
         durable: ``durable=True`` really reaches the disk before the call returns.
+        at_hand: several looks at it are taken one after the other: it answers sooner than a thread begins.
     """
 
     put_if_absent: bool
     directories: bool
     durable: bool
+    at_hand: bool = False
 
 
 @dataclass(frozen=True, slots=True)

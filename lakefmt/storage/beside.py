@@ -18,7 +18,7 @@ _AT_ONCE: Final = 16
 def side_by_side(store: ObjectStore, looks: Sequence[Callable[[], T]]) -> list[T]:
     """Return what several looks at the store find, in their order; for what others wait for, as under the table lock.
 
-    A local disk answers sooner than a thread begins: there, one after the other.
+    A local disk or this memory answers sooner than a thread begins: there, one after the other.
 
     Example:
         >>> from lakefmt.storage import MemoryStore
@@ -26,7 +26,7 @@ def side_by_side(store: ObjectStore, looks: Sequence[Callable[[], T]]) -> list[T
         >>> side_by_side(store, [lambda: store.info("a"), lambda: store.info("b")])
         [None, None]
     """
-    if len(looks) < 2 or store.capabilities.directories:
+    if len(looks) < 2 or store.capabilities.at_hand:
         return [look() for look in looks]
     with ThreadPoolExecutor(min(_AT_ONCE, len(looks))) as pool:
         return list(pool.map(lambda look: look(), looks))

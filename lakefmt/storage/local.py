@@ -79,7 +79,7 @@ class LocalStore:
     @property
     def capabilities(self) -> Capabilities:
         """What this directory's file system can promise."""
-        return Capabilities(put_if_absent=self._files.is_atomic, directories=True, durable=True)
+        return Capabilities(put_if_absent=self._files.is_atomic, directories=True, durable=True, at_hand=True)
 
     # ------------------------------------------------------------------------------------------------------ reading
 

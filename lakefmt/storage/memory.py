@@ -92,7 +92,7 @@ class MemoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """Atomic, without directories, gone when the process ends."""
-        return Capabilities(put_if_absent=True, directories=False, durable=False)
+        return Capabilities(put_if_absent=True, directories=False, durable=False, at_hand=True)
 
     # ------------------------------------------------------------------------------------------------------ reading
 

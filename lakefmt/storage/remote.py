@@ -127,7 +127,9 @@ class RemoteStore:
     @property
     def capabilities(self) -> Capabilities:
         """What the service promises: objects are durable once a put has returned."""
-        return Capabilities(self._objects.conditional, self._objects.directories, durable=not self._objects.directories)
+        has_directories = self._objects.directories
+        # Of the clients of file servers not all take several threads: they are asked one thing after the other.
+        return Capabilities(self._objects.conditional, has_directories, not has_directories, at_hand=has_directories)
 
     # ------------------------------------------------------------------------------------------------------ reading
 

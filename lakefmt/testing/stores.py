@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 from lakefmt.errors import StorageError
 from lakefmt.storage.addresses import object_names
-from lakefmt.storage.api import ObjectStore, Sink
+from lakefmt.storage.api import Capabilities, ObjectStore, Sink
 from lakefmt.storage.arrow_bridge import arrow_view
 from lakefmt.testing.wrapping import Effect, SimulatedCrash, Step, WrapperStore
 
@@ -402,6 +402,11 @@ class DelayStore(WrapperStore):
         super().__init__(inner)
         self._sleep = sleep
         self._seconds = seconds
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The inner store's promises, but that it is far away."""
+        return replace(self.inner.capabilities, at_hand=False)
 
     def _wait(self, kind: str, name: str, size: int) -> None:
         self._sleep(self._seconds(kind, name, size))

@@ -186,8 +186,8 @@ def _file_with_key(
         slices.append(FileSlice(stat.partition_path, stat.file_id, rival.time, base))
     if not filters and files:
         return 0  # files without meta columns: their keys are not stored, and not worth making for this
-    # Small files of a disk are looked at sooner than threads have handed them to each other.
-    alone = access.store.capabilities.directories and all(stat.file_size_in_bytes <= _SMALL_BYTES for _, stat in files)
+    # Small files at hand are looked at sooner than threads have handed them to each other.
+    alone = access.store.capabilities.at_hand and all(stat.file_size_in_bytes <= _SMALL_BYTES for _, stat in files)
     threads = {"lakefmt.index.threads": 1} if alone else {}
     index = open_index("bloom", is_global=footprint.keys_in is None, options=threads)
     reader = key_files(access)
