@@ -298,7 +298,7 @@ def settle(root: Path, fleet: Fleet, union: Union) -> lakefmt.Table:
 @pytest.mark.slow
 @pytest.mark.timeout(400 if THOROUGH else 150)
 def test_the_table_is_the_union_of_what_was_acknowledged(tmp_path: Path, hudi_rs_judge: HudiRsJudge) -> None:
-    seconds = 180.0 if THOROUGH else 10.0
+    seconds = 180.0 if THOROUGH else 7.0
     root = tmp_path / "t"
     make(root)
     union = Union()
@@ -314,7 +314,7 @@ def test_the_table_is_the_union_of_what_was_acknowledged(tmp_path: Path, hudi_rs
 @pytest.mark.judge_spark
 @pytest.mark.timeout(500 if THOROUGH else 150)
 def test_with_a_spark_writer_beside(tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge) -> None:
-    seconds = 180.0 if THOROUGH else 20.0
+    seconds = 180.0 if THOROUGH else 12.0
     root = tmp_path / "t"
     make(root).upsert(rows(["spark.first"], 0))
     union = Union(must={"spark.first"})
