@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import math
+import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,10 @@ _MAX_HASHES = 2048
 #: this many bits, and when so many are set that clearing and packing the bytes costs less than it gains.
 _MAX_UNPACKED = 1 << 26
 _WORTH_UNPACKING = 128
+#: From so many bytes on they are pages of their own, which the system has back at once. Freed as memory of the heap they
+#: would teach the C library to keep as much for ever (it raises the size from which on it gives memory back).
+_OWN_PAGES = 1 << 23
+_PACKED_TOGETHER = 1 << 16
 #: Up to so many bit positions of a block are worked out together.
 _FEW_POSITIONS = 1 << 14
 #: Keys are dropped from a look-up when at most this share of them is left; copying the rest has a price.
@@ -64,7 +69,7 @@ class BloomFilter:
         True
     """
 
-    __slots__ = ("_bits", "_full", "_in_row", "_max_entries", "_per_row", "_turn", "k", "m", "type_code")
+    __slots__ = ("_bits", "_flags", "_full", "_in_row", "_max_entries", "_per_row", "_turn", "k", "m", "type_code")
 
     k: int
     m: int
@@ -81,6 +86,8 @@ class BloomFilter:
         # The bytes do not tell whether a full filter has begun to rotate, nor where: Java starts over, so do we.
         self._full = False
         self._turn = 0
+        # The bits that were added, one byte each, while pieces are.
+        self._flags: U8 | None = None
 
     @classmethod
     def sized(cls, num_entries: int, fpp: float, max_entries: int | None = None) -> BloomFilter:
@@ -158,6 +165,7 @@ class BloomFilter:
 
         Nothing is added when an error is raised.
 
+
         Raises:
             InvalidKey: a null, a type that is neither text nor bytes, or a key above 1 MiB.
             InvalidInputError: the row's counter would pass 2^31 - 1.
@@ -168,6 +176,9 @@ class BloomFilter:
             >>> bloom.num_keys
             3
         """
+        self._add(keys, _MAX_UNPACKED)
+
+    def _add(self, keys: pa.Array | pa.ChunkedArray, most_unpacked: int) -> None:
         chunks = key_arrays(keys)
         total = len(keys)
         if self._in_row + total > _INT_MAX:
@@ -175,13 +186,50 @@ class BloomFilter:
         if self.type_code == DYNAMIC:
             rows = self._next_rows(total)
             self._grow(int(rows.max(initial=0)) + 1)
-            _set_bits(self._bits, chunks, rows, self.k, self.m)
         else:
-            _set_bits(self._bits, chunks, np.zeros(total, np.int64), self.k, self.m)
+            rows = np.zeros(total, np.int64)
             self._in_row += total if self._in_row >= 0 else 0
+        if self._flags is None:
+            _set_bits(self._bits, chunks, rows, self.k, self.m, most_unpacked)
+        else:
+            _set_flags(self._flags, chunks, rows * (8 * self._bits.shape[1]), self.k, self.m)
+
+    def add_pieces(self, pieces: Iterable[pa.Array | pa.ChunkedArray], memory_bytes: int) -> None:
+        """Add the keys of all `pieces`, one after the other (spec 6.3).
+
+        Args:
+            pieces: the keys; each piece is let go before the next is asked for.
+            memory_bytes: where the filter's bits, as a byte each, take more than this, they are set packed: that takes
+                up to half as long again.
+
+        Raises:
+            InvalidKey: as :meth:`add`; the pieces before stay added.
+            InvalidInputError: as :meth:`add`.
+
+        Example:
+            >>> bloom = BloomFilter.sized(1000, 1e-9)
+            >>> bloom.add_pieces([pa.array(["a", "b"]), pa.array(["c"])], memory_bytes=1 << 20)
+            >>> bloom.num_keys
+            3
+        """
+        most_unpacked = min(_MAX_UNPACKED, memory_bytes)
+        if 8 * self._bits.size <= most_unpacked:
+            self._flags = _zeroed(8 * self._bits.size)
+        try:
+            for keys in pieces:
+                self._add(keys, most_unpacked)
+                del keys
+        finally:
+            self._pack()
+
+    def _pack(self) -> None:
+        if self._flags is not None:
+            _join(self._bits, self._flags)
+            self._flags = None
 
     def _grow(self, rows: int) -> None:
         if rows > self.rows:
+            self._pack()
             self._bits = np.concatenate([self._bits, _empty_rows(rows - self.rows, self.m)])
 
     def _next_rows(self, total: int) -> I64:
@@ -384,18 +432,34 @@ def _any_row(hits: Flags) -> Flags:
     return found
 
 
-def _set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int) -> None:
+def _zeroed(size: int) -> U8:
+    return np.zeros(size, np.uint8) if size < _OWN_PAGES else np.frombuffer(mmap.mmap(-1, size), np.uint8)
+
+
+def _set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int) -> None:
+    for index in _flat_positions(chunks, base, k, m):
+        flags[index] = 1
+
+
+def _join(bits: U8, flags: U8) -> None:
+    """Set the bits of `flags`, some at a time."""
+    flat = bits.reshape(-1)
+    for start in range(0, len(flat), _PACKED_TOGETHER):
+        part = flat[start : start + _PACKED_TOGETHER]
+        part |= np.packbits(flags[8 * start : 8 * (start + len(part))], bitorder="little")
+
+
+def _set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int, most_unpacked: int) -> None:
     """Set the bits of all keys, each in its row of `bits`."""
     if not len(rows):
         return
     first, last = int(rows.min()), int(rows.max())
     part = bits[first : last + 1]
     base = (rows - first) * (8 * part.shape[1])
-    if 8 * part.size <= min(_MAX_UNPACKED, _WORTH_UNPACKING * k * len(rows)):
-        flags = np.zeros(8 * part.size, np.uint8)
-        for index in _flat_positions(chunks, base, k, m):
-            flags[index] = 1
-        part |= np.packbits(flags, bitorder="little").reshape(part.shape)
+    if 8 * part.size <= min(most_unpacked, _WORTH_UNPACKING * k * len(rows)):
+        flags = _zeroed(8 * part.size)
+        _set_flags(flags, chunks, base, k, m)
+        _join(part, flags)
     else:
         flat = part.reshape(-1)
         for index in _flat_positions(chunks, base, k, m):

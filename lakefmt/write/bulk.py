@@ -33,8 +33,10 @@ __all__ = ["stream_files"]
 
 Rows = npt.NDArray[np.int64]
 
-#: Keys of open files take at most this part of the window's bytes; more of them wait on the disk.
+#: Keys of open files take at most this part of the window's bytes; more of them wait on the disk. In a small window all
+#: do: they are all that outlives a window's rows, and the allocator keeps those rows' pages for their sake.
 _KEY_PARTS = 8
+_HOLDS_KEYS = 96 << 20
 #: Rows that are put in the order of their partitions together: a column of them stays in the processor's caches.
 _CHUNK_ROWS = 1 << 16
 #: A window's partitions are written in so many groups. The rows of three of them are held twice: one is taken out of the
@@ -188,7 +190,8 @@ class _PartitionWriter:
         #: What is done last to each partition's file: rows of the next window come behind it.
         self._last: dict[PartitionPath, Future[list[WriteStatus]]] = {}
         self._done: list[WriteStatus] = []
-        self._key_bytes = context.settings.integer("lakefmt.write.window.bytes") // _KEY_PARTS
+        memory = context.settings.integer("lakefmt.write.window.bytes")
+        self._key_bytes = memory // _KEY_PARTS if memory >= _HOLDS_KEYS else 0
 
     def write(self, batch: KeyedBatch, *, in_order: bool = False) -> None:
         """Append a window's rows to their partitions' files; the last groups are still being written at the end.
@@ -257,7 +260,10 @@ class _PartitionWriter:
     def finish_passed(self) -> list[WriteStatus]:
         """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""
         self._settle()
-        return self._finish(sorted(self._open)[:-1])
+        passed = sorted(self._open)[:-1]
+        if passed:
+            pa.default_memory_pool().release_unused()  # what the rows took: filters are made now
+        return self._finish(passed)
 
     def close(self) -> list[WriteStatus]:
         """Finish every open file."""

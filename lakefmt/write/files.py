@@ -46,7 +46,7 @@ from lakefmt.values import (
 )
 from lakefmt.write.cdc import cdc_stats, log_changes
 from lakefmt.write.log_files import split_deletes, write_log
-from lakefmt.write.spilling import FileKeys
+from lakefmt.write.spilling import FileKeys, row_memory
 from lakefmt.write.values import MOVED_AWAY, FileAssignment, WriteContext, WriteStatus
 
 __all__ = ["MOVED_AWAY", "POSITION", "FileInProgress", "write_assigned"]
@@ -56,6 +56,8 @@ POSITION = "_lakefmt_position"
 #: A filter takes its bits eight times over while it is made. Of so many keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000
+#: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
+_KEY_PARTS, _FLAG_PARTS = 16, 2
 #: Footer entry by which a second attempt learns what the first one counted.
 STAT_KEY = "lakefmt.write_stat"
 
@@ -329,8 +331,8 @@ class FileInProgress:
         if len(self._keys) > _MANY_KEYS:
             pa.default_memory_pool().release_unused()
         bloom = new_filter(self._settings, len(self._keys))
-        for keys in self._keys.pieces():
-            bloom.add(keys)
+        memory = row_memory(self._settings.integer("lakefmt.write.window.bytes"))
+        bloom.add_pieces(self._keys.pieces(max(1, memory // _KEY_PARTS)), memory // _FLAG_PARTS)
         return bloom
 
     def _check_counts(self) -> None:

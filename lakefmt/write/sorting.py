@@ -2,8 +2,8 @@
 
 Runs are sorted in memory and written as Arrow files; keys sampled from all runs cut the key space into ranges that
 fit; each range is gathered from every run, batch by batch, sorted and handed on. No row is ever looked at in Python.
-A run, and a range, is an eighth of what may be held: rows are there up to three times while they are put in order, and
-whoever takes them needs room, too.
+A run, and a range, is an eighth of what may be held, less what sorting and writing take whatever their rows: rows are
+there up to three times while they are put in order, and whoever takes them needs room, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.write.incoming import read_all
-from lakefmt.write.spilling import spilling
+from lakefmt.write.spilling import row_memory, spilling
 
 __all__ = ["gather_windows", "sort_stream"]
 
@@ -88,7 +88,7 @@ def _emptied(waiting: list[pa.Table]) -> pa.Table:
 def sort_stream(
     tables: Iterable[pa.Table], sort_key: Callable[[pa.Table], pa.Array], memory_bytes: int
 ) -> Generator[pa.Table]:
-    """Yield the rows of a stream in the order of `sort_key`, in tables of about an eighth of `memory_bytes`.
+    """Yield the rows of a stream in the order of `sort_key`, in tables of at most about an eighth of `memory_bytes`.
 
     Args:
         tables: the rows; a table that is not held by anybody else is let go as soon as it is read.
@@ -103,7 +103,7 @@ def sort_stream(
         >>> [t["k"].to_pylist() for t in sort_stream([one, two], lambda t: t["k"].combine_chunks(), 1 << 20)]
         [['a', 'b', 'c', 'd']]
     """
-    range_bytes = max(1, memory_bytes // _PARTS)
+    range_bytes = max(1, row_memory(memory_bytes) // _PARTS)
     with TemporaryDirectory(prefix="lakefmt-sort-") as directory:
         runs: list[_Run] = []
         for window in gather_windows(tables, range_bytes):
@@ -162,8 +162,11 @@ def _between(run: _Run, low: _Cut, high: _Cut) -> Iterator[pa.Table]:
             keys = batch.column(SORT_KEY)
             begin = _count_below(keys, low) if number == first else 0
             end = _count_below(keys, high) if number == last - 1 else len(keys)
-            if begin < end:
-                yield pa.Table.from_batches([batch.slice(begin, end - begin)])
+            if end - begin == len(keys):
+                yield pa.Table.from_batches([batch])
+            elif begin < end:
+                # A copy: a part would keep the whole batch, and of many runs a range takes just such parts.
+                yield pa.Table.from_batches([batch.take(pa.array(np.arange(begin, end)))])
 
 
 def _count_below(keys: pa.Array, cut: _Cut) -> int:

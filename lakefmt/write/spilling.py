@@ -16,11 +16,23 @@ import pyarrow as pa
 from lakefmt.formats.parquet import java_order_key, key_range
 from lakefmt.storage.failures import os_failure
 
-__all__ = ["FileKeys", "spilling"]
+__all__ = ["FileKeys", "row_memory", "spilling"]
 
-#: Keys that are read back at a time: the filter's own work per piece weighs little then.
-_PIECE_BYTES = 16 << 20
+#: What a sort and writers of pages take however little they hold: code, pages of each column, what allocators keep.
+_FIXED_BYTES = 24 << 20
+_LEAST_PART = 4
+
 _SCHEMA = pa.schema([("key", pa.string())])
+
+
+def row_memory(limit_bytes: int) -> int:
+    """Return how much of a limit is left for rows, keys and filters of a bounded load.
+
+    Example:
+        >>> [row_memory(limit << 20) >> 20 for limit in (8, 48, 128)]
+        [2, 24, 104]
+    """
+    return max(limit_bytes - _FIXED_BYTES, limit_bytes // _LEAST_PART)
 
 
 @contextmanager
@@ -44,7 +56,7 @@ class FileKeys:
         >>> keys.add(pa.chunked_array([["b", "c"]]))
         >>> keys.spill()
         >>> keys.add(pa.chunked_array([["a"]]))
-        >>> len(keys), keys.range, [piece.to_pylist() for piece in keys.pieces()]
+        >>> len(keys), keys.range, [piece.to_pylist() for piece in keys.pieces(1 << 20)]
         (3, ('a', 'c'), [['b', 'c', 'a']])
         >>> keys.close()
     """
@@ -99,8 +111,8 @@ class FileKeys:
                 self._writer.write_batch(pa.record_batch([chunk], schema=_SCHEMA))
         self._held = []
 
-    def pieces(self) -> Iterator[pa.ChunkedArray]:
-        """Yield all keys, in file order, a bounded part at a time; nothing can be added afterwards."""
+    def pieces(self, piece_bytes: int) -> Iterator[pa.ChunkedArray]:
+        """Yield all keys, in file order, about `piece_bytes` of spilled ones at a time; nothing can be added afterwards."""
         if self._writer is None or self._file is None:
             yield pa.chunked_array(self._held, pa.string())
             return
@@ -112,7 +124,7 @@ class FileKeys:
         for batch in pa.ipc.open_stream(self._file):
             waiting.append(batch.column(0))
             size += batch.nbytes
-            if size >= _PIECE_BYTES:
+            if size >= piece_bytes:
                 yield pa.chunked_array(waiting)
                 waiting, size = [], 0
         if waiting:

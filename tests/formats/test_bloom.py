@@ -144,6 +144,43 @@ def test_one_call_or_many_is_the_same(n, limit, cuts):
     assert whole.num_keys == 30
 
 
+@given(
+    st.one_of(st.none(), st.integers(1, 20)),
+    st.lists(st.integers(0, 30), max_size=5),
+    st.sampled_from([0, 1 << 9, 1 << 26]),
+    st.sampled_from([0, 1 << 40]),
+    st.sampled_from([1, 1 << 23]),
+)
+def test_pieces_are_the_same_as_one_call(limit, cuts, memory, worth, own_pages):
+    keys = binary([b"key-%d" % i for i in range(30)])
+    bounds = sorted({0, 30, *cuts})
+    whole, pieces = make(6, 0.01, limit), make(6, 0.01, limit)
+    before = binary([b"a", b"b"])
+    whole.add(before)
+    pieces.add(before)
+    whole.add(keys)
+    with mock.patch.multiple(bloom_module, _WORTH_UNPACKING=worth, _OWN_PAGES=own_pages, _PACKED_TOGETHER=3):
+        pieces.add_pieces((keys[a:b] for a, b in itertools.pairwise(bounds)), memory)
+    assert pieces == whole
+    assert pieces.num_keys == whole.num_keys
+
+
+def test_a_piece_that_is_refused_leaves_those_before_it():
+    bloom, first = BloomFilter.sized(100, 0.01), BloomFilter.sized(100, 0.01)
+    first.add(pa.array(["a"]))
+    with pytest.raises(InvalidKey):
+        bloom.add_pieces([pa.array(["a"]), pa.array([None], pa.string())], 1 << 20)
+    assert bloom == first
+
+
+@pytest.mark.parametrize(("memory", "unpacked"), [(1 << 30, True), (2 << 10, True), (1 << 10, False), (0, False)])
+def test_bits_are_unpacked_within_the_memory_only(memory, unpacked):
+    asked = []
+    with mock.patch.object(bloom_module, "_zeroed", lambda size: asked.append(size) or np.zeros(size, np.uint8)):
+        BloomFilter.sized(100, 1e-4).add_pieces([pa.array(["a"]), pa.array(["b"])], memory)
+    assert asked == ([1920] if unpacked else [])
+
+
 @given(st.integers(1, 9), st.integers(1, 60), keys_of)
 def test_bits_are_the_same_whether_collected_in_bytes_or_set_in_place(n, limit, keys):
     packed, unpacked = BloomFilter.sized(n, 0.01, limit), BloomFilter.sized(n, 0.01, limit)
