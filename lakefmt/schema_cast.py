@@ -11,6 +11,7 @@ from __future__ import annotations
 import decimal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from lakefmt.errors import CorruptFile, InvalidKey, LakefmtError, SchemaMismatch
 from lakefmt.keys_text import java_text, plain_array
 from lakefmt.schema_types import is_list_like, struct_fields
 
-__all__ = ["conform", "is_castable", "reconcile"]
+__all__ = ["check_required", "conform", "is_castable", "reconcile"]
 
 #: Casts what is not nested, or raises one of the refusals.
 Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
@@ -87,6 +88,29 @@ def reconcile(table: pa.Table, schema: pa.Schema) -> pa.Table:
         [{'n': '1', 'new': None}]
     """
     return pa.Table.from_arrays(_Walk(_cast_forward, CorruptFile, drops=True).columns(table, schema), schema=schema)
+
+
+def check_required(table: pa.Table) -> None:
+    """Refuse a null where the schema allows none, at any depth; what lies under a null struct or list is not looked at.
+
+    Newer releases of Arrow do so when they write Parquet; older ones write a zero, or a null struct, without a word.
+
+    Raises:
+        SchemaMismatch: a required column, field, element or map value is null.
+
+    Example:
+        >>> kind = pa.struct([pa.field("n", pa.int64(), nullable=False)])
+        >>> check_required(pa.table({"s": pa.nulls(2, kind)}))
+        >>> check_required(pa.table({"s": pa.array([{"n": 1}, {"n": None}], kind)}))
+        Traceback (most recent call last):
+            ...
+        lakefmt.errors.SchemaMismatch: column 's.n' has 1 nulls, and the table requires values in it
+    """
+    for number, field in enumerate(table.schema):
+        # Of a column that is neither, nothing is asked: to look a type up costs more than to see that.
+        if (not field.nullable or pt.is_nested(field.type)) and _is_required_within(field):
+            for chunk in table.column(number).chunks:
+                _check_nulls(chunk, field, field.name, 0, null_elements=True)
 
 
 # ---------------------------------------------------------------------------------------------------- nested columns
@@ -311,6 +335,19 @@ def _has_promises(field: pa.Field) -> bool:
     if pt.is_struct(kind):
         return any(_has_promises(child) for child in struct_fields(kind))
     return bool(pt.is_map(kind)) and _has_promises(kind.item_field)
+
+
+@lru_cache(maxsize=4096)
+def _is_required_within(field: pa.Field) -> bool:
+    """Say whether the field, or anything within it, allows no null."""
+    kind = field.type
+    if not field.nullable:
+        return True
+    if pt.is_struct(kind):
+        return any(_is_required_within(child) for child in struct_fields(kind))
+    if pt.is_map(kind):
+        return _is_required_within(kind.item_field)
+    return bool(pt.is_list(kind)) and _is_required_within(kind.value_field)
 
 
 def _check_nulls(array: pa.Array, field: pa.Field, path: str, above: int, null_elements: bool) -> None:

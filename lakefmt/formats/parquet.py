@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile, StorageError
 from lakefmt.formats.bloom import BloomFilter, decode_bloom_filter
-from lakefmt.schema import fill_unseen
+from lakefmt.schema import check_required, fill_unseen
 from lakefmt.values import COMMIT_SEQNO, RECORD_KEY
 
 __all__ = [
@@ -86,8 +86,10 @@ class BaseFileWriter:
         """Append rows; their columns are the file's, in its order.
 
         Raises:
+            SchemaMismatch: a null where the file's schema allows none.
             StorageError: the file could not take them (disk full …).
         """
+        check_required(table)
         try:
             self._open(table).write_table(fill_unseen(table), row_group_size=row_group_rows)
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.schema import cast_rows, fill_unseen
+from lakefmt import schema_cast
+from lakefmt.errors import SchemaMismatch
+from lakefmt.formats.parquet import BaseFileWriter
+from lakefmt.schema import cast_rows, check_required, fill_unseen
 from tests.judges.hudi_rs import HudiRsJudge
 
 INNER = pa.struct([pa.field("m", pa.decimal128(9, 2), nullable=False), pa.field("t", pa.string(), nullable=False)])
@@ -136,7 +140,6 @@ def test_files_that_lack_the_column_and_hudi_rs(tmp_path: Path, hudi_rs_judge: H
             table.compact()
 
 
-@pytest.mark.newest_only("pyarrow 17 writes a null in a required field as a null struct instead of refusing it")
 def test_a_null_that_is_seen_stays() -> None:
     kind = pa.struct([pa.field("n", pa.int64(), nullable=False)])
     bad = pa.StructArray.from_arrays(
@@ -144,8 +147,44 @@ def test_a_null_that_is_seen_stays() -> None:
     )
     rows = fill_unseen(pa.table({"s": bad}))
     assert rows.column("s").chunk(0).field(0).to_pylist() == [0, None, 3]
-    with pytest.raises(pa.ArrowInvalid, match="non-nullable"):
-        pq.write_table(rows, pa.BufferOutputStream())
+    with pytest.raises(SchemaMismatch, match=r"'s\.n' has 1 nulls"):
+        BaseFileWriter(io.BytesIO(), rows.schema).write(rows)
+
+
+N = pa.field("n", pa.int64(), nullable=False)
+HELD = pa.struct([N])
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "column"),
+    [
+        ("n", N, pa.array([1, None])),
+        ("s.n", pa.field("s", HELD), pa.array([{"n": None}, None], HELD)),
+        ("s.i", pa.field("s", pa.struct([pa.field("i", HELD, nullable=False)])), [{"i": None}]),
+        ("s.i.n", pa.field("s", pa.struct([pa.field("i", HELD)])), [{"i": None}, {"i": {"n": None}}]),
+        ("l.element", pa.field("l", pa.list_(pa.field("element", HELD, nullable=False))), [[None], None]),
+        ("l.element.n", pa.field("l", pa.list_(HELD)), [[None, {"n": None}]]),
+        ("m.value", pa.field("m", pa.map_(pa.string(), pa.field("value", HELD, nullable=False))), [[("k", None)]]),
+        ("m.value.n", pa.field("m", pa.map_(pa.string(), HELD)), [[("k", None), ("l", {"n": None})]]),
+    ],
+)
+def test_a_null_where_none_may_be_is_refused_at_every_depth_on_every_release(
+    path: str, field: pa.Field, column: Any
+) -> None:
+    values = column if isinstance(column, pa.Array) else pa.array(column, field.type)
+    rows = pa.table([values], schema=pa.schema([field]))
+    with pytest.raises(SchemaMismatch, match=f"column '{path}' has 1 nulls"):
+        BaseFileWriter(io.BytesIO(), rows.schema).write(rows)
+
+
+def test_columns_that_promise_nothing_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(schema_cast, "_check_nulls", lambda *a, **_: looked.append(a[2]))
+    free = {"a": [1, None], "s": [{"n": None}, None], "l": [[None], None]}
+    check_required(pa.table(free))
+    assert looked == []
+    check_required(pa.table(free).append_column(pa.field("s2", HELD), pa.array([None, {"n": 1}], HELD)))
+    assert looked == ["s2"]
 
 
 @settings(max_examples=40, deadline=None)
