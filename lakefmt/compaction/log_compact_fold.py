@@ -18,6 +18,7 @@ from lakefmt.filegroups.log_fold import fold_logs
 from lakefmt.filegroups.log_rows import LogRows, read_log_rows
 from lakefmt.filegroups.log_writer import LogRowsOut, WrittenLog, log_form, write_logs
 from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.filegroups.unstored import unstored_of
 from lakefmt.schema import avro_to_arrow
 from lakefmt.table_config import merge_rule
 from lakefmt.timeline.markers import announce
@@ -80,6 +81,7 @@ class SliceFold:
         # The base file may have been cleaned since: it is not asked.
         piece = slice_of(replace(operation, base_name=None), files)
         rule, timeline = merge_rule(self.state.config), self.state.timeline
+        unstored = unstored_of(self.state.config, self.access.schema(self.state))
         logs = read_log_rows(
             self.access.store,
             piece,
@@ -88,6 +90,7 @@ class SliceFold:
             layout=timeline.layout,
             is_committed=lambda time: timeline.is_committed(InstantTime(time)),
             bound=self.time,
+            unstored=unstored,
         )
         folded = fold_logs(logs, rule)
         order = tuple(name for name in rule.stored.fields if name in folded.deletes.column_names)
@@ -96,7 +99,11 @@ class SliceFold:
         name = self._name(number, operation, files)
         marker = "APPEND" if timeline.layout == 1 else "CREATE"
         announce(self.access.store, self.time, join_path(operation.partition, name), marker)
-        out = LogRowsOut(folded.data, folded.deletes)
+        data = folded.data
+        if unstored is not None:
+            # Logs hold partition columns, even those that base files drop, and no meta columns where there are none.
+            data = unstored.stored(data, operation.partition, data.schema)
+        out = LogRowsOut(data, folded.deletes)
         written = write_logs(self.access.store, operation.partition, name, out, form, marker)
         return [self._stat(operation, piece, logs, written, n) for n in range(len(written))]
 

@@ -29,7 +29,6 @@ from lakefmt.errors import (
     InstantNotPending,
     LakefmtError,
     StorageError,
-    UnsupportedFeature,
 )
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.log_fold import check_foldable
@@ -141,10 +140,6 @@ def _load(services: TableServices) -> TableState:
 
 def _plan(services: TableServices, state: TableState, *, force: bool) -> CompactionPlan:
     check_foldable(merge_rule(state.config))
-    if not state.config.populate_meta_fields or state.config.drop_partition_columns:
-        raise UnsupportedFeature(
-            "logs of tables without meta columns or with dropped partition columns are not folded; compact the table instead"
-        )
     threshold = services.settings.integer("hoodie.log.compaction.blocks.threshold")
     due = is_log_compaction_due(state.timeline, threshold)
     if not (due or force):

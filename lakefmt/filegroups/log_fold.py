@@ -80,13 +80,14 @@ def fold_logs(logs: LogRows, rule: MergeRule) -> FoldedLogs:
     np.maximum.at(last, codes, np.where(logs.always, np.arange(len(codes)), -1))
     removed = logs.table.take(pa.array(np.sort(last[gone])))
     rest, codes = only_rows(logs, alive), codes[alive]
-    table, deletes = rest.table, rest.deletes
+    table, unsaid = rest.table, rest.of_deletes
+    if unsaid is None:
+        # Rows of delete blocks were committed by nobody.
+        unsaid = np.asarray(table.column(COMMIT_TIME).is_null()) & rest.deletes
     if len(codes):
         by_order = MergeRule(rule.stored, rule.stored, delete=rule.delete)
         combined = combine_rows(with_delete_marks(rest), codes, by_order)
         if combined is not None:
-            table, deletes = table.take(pa.array(combined.winners)), deletes[combined.winners]
-    # Rows of delete blocks were committed by nobody: only rows of data blocks have their own meta columns.
-    unsaid = np.asarray(table.column(COMMIT_TIME).is_null()) & deletes
+            table, unsaid = table.take(pa.array(combined.winners)), unsaid[combined.winners]
     said = table.filter(pa.array(unsaid))
     return FoldedLogs(table.filter(pa.array(~unsaid)), pa.concat_tables([said, removed]))

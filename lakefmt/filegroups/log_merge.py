@@ -124,6 +124,7 @@ def only_rows(logs: LogRows, which: Mask) -> LogRows:
         always=logs.always[which],
         brings=logs.brings[which],
         positions=None if logs.positions is None else logs.positions[which],
+        of_deletes=None if logs.of_deletes is None else logs.of_deletes[which],
     )
 
 

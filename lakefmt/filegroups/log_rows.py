@@ -65,6 +65,7 @@ class LogRows:
         brings: for rows of partial updates which columns they bring: a block's number per row into ``columns``.
         columns: the columns of each kind of block; None stands for all.
         positions: the row of the base file that each row meets; None: not every block says it for this base file.
+        of_deletes: which rows come from delete blocks; None: they are told by having no commit time.
         num_blocks: how many blocks they come from.
         instants: the instants of these blocks, each once, oldest first.
     """
@@ -77,6 +78,7 @@ class LogRows:
     num_blocks: int = 0
     instants: tuple[str, ...] = ()
     positions: npt.NDArray[np.int64] | None = None
+    of_deletes: Mask | None = None
 
     @property
     def is_partial(self) -> bool:
@@ -273,7 +275,8 @@ def _decode(
     table = reconcile(rows, _nullable(schema))
     names = frozenset(rows.column_names) if block.is_partial else None
     deletes = marked_deletes(table, rule)
-    return _plain(table, deletes, np.zeros(table.num_rows, dtype=bool), names), counts
+    none = np.zeros(table.num_rows, dtype=bool)
+    return _plain(table, deletes, none, names, of_deletes=none), counts
 
 
 def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> pa.Table:
@@ -284,8 +287,8 @@ def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> 
         raise CorruptFile(f"damaged Parquet block: {error}") from None
 
 
-def _plain(table: pa.Table, deletes: Mask, always: Mask, names: frozenset[str] | None) -> LogRows:
-    return LogRows(table, deletes, always, np.zeros(table.num_rows, np.int64), (names,))
+def _plain(table: pa.Table, deletes: Mask, always: Mask, names: frozenset[str] | None, *, of_deletes: Mask) -> LogRows:
+    return LogRows(table, deletes, always, np.zeros(table.num_rows, np.int64), (names,), of_deletes=of_deletes)
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
@@ -303,7 +306,8 @@ def _delete_rows(records: DeleteRecords, schema: pa.Schema, rule: MergeRule) -> 
     unordered = first is None or rule.blocks_win
     always = np.ones(count, dtype=bool) if unordered else pc.is_null(first).to_numpy(zero_copy_only=False)
     table = pa.table(columns, schema=_nullable(schema))
-    return _plain(table, np.ones(count, dtype=bool), always, None)
+    every = np.ones(count, dtype=bool)
+    return _plain(table, every, always, None, of_deletes=every)
 
 
 def _flat_order(schema: pa.Schema, rule: MergeRule) -> list[str]:
@@ -316,11 +320,12 @@ def _joined(parts: Sequence[LogRows], schema: pa.Schema) -> LogRows:
     for part in parts:
         number = kinds.setdefault(part.columns[0], len(kinds))
         numbers.append(np.full(part.table.num_rows, number, np.int64))
-    empty = _nullable(schema).empty_table()
+    empty, none = _nullable(schema).empty_table(), np.zeros(0, dtype=bool)
     return LogRows(
         pa.concat_tables([part.table for part in parts] or [empty]),
-        np.concatenate([part.deletes for part in parts] or [np.zeros(0, dtype=bool)]),
-        np.concatenate([part.always for part in parts] or [np.zeros(0, dtype=bool)]),
+        np.concatenate([part.deletes for part in parts] or [none]),
+        np.concatenate([part.always for part in parts] or [none]),
         np.concatenate(numbers or [np.zeros(0, np.int64)]),
         tuple(kinds),
+        of_deletes=np.concatenate([part.of_deletes for part in parts if part.of_deletes is not None] or [none]),
     )
