@@ -64,11 +64,13 @@ class Order:
         fields: ordering columns, most significant first; a dot leads into a struct.
         numbered: values are texts of two numbers, ``file.position`` (a binary log's place), compared as numbers.
         required: a null is refused, not taken for the smallest value.
+        reverse: the smaller one wins instead.
     """
 
     fields: tuple[str, ...] = ()
     numbered: bool = False
     required: bool = False
+    reverse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class MergeRule:
     @property
     def is_own(self) -> bool:
         """Whether it says more than a merge mode: rows on their way to logs are whole then."""
-        return self.needs_stored or self.deletes_win or self.stored != self.batch
+        return self.needs_stored or self.deletes_win or self.stored != self.batch or self.stored.reverse
 
     @classmethod
     def plain(cls, mode: MergeMode, ordering: tuple[str, ...]) -> MergeRule:
@@ -207,6 +209,7 @@ def _payload_rule(properties: Mapping[str, str], ordering: tuple[str, ...], dele
 
 def _payload_rules(ordering: tuple[str, ...], delete: DeleteMark | None) -> dict[str, MergeRule]:
     order = Order(ordering)
+    oldest = Order(ordering, required=True, reverse=True)
     changed = DeleteMark("_change_operation_type", "d", any_case=True)
     plain = {name: replace(MergeRule.plain(mode, ordering), delete=delete) for name, mode in PAYLOAD_MODES.items()}
     return {
@@ -215,6 +218,7 @@ def _payload_rules(ordering: tuple[str, ...], delete: DeleteMark | None) -> dict
         _MODEL + "OverwriteNonDefaultsWithLatestAvroPayload": MergeRule(
             Order(), order, Partial(PartialMode.IGNORE_DEFAULTS, in_batch=False, from_late=False)
         ),
+        _MODEL + "ReverseOrderHoodieRecordPayload": MergeRule(oldest, oldest, delete=delete),
         _MODEL + "AWSDmsAvroPayload": MergeRule(Order(), order, delete=DeleteMark("Op", "D", any_case=True)),
         _MODEL + "PartialUpdateAvroPayload": MergeRule(
             order, order, Partial(PartialMode.IGNORE_NULLS), deletes_win=True, blocks_win=True

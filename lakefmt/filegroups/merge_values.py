@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.schema_avro import AVRO_DEFAULT
 from lakefmt.values import IS_DELETED
 from lakefmt.values_merge import DeleteMark, MergeRule, Order, Partial, PartialMode
@@ -54,7 +54,22 @@ def ordering_columns(table: pa.Table, order: Order, rows: Rows | None = None) ->
         column = column if rows is None else column.take(pa.array(rows))
         values = pc.struct_field(column.combine_chunks(), inner) if inner else column.combine_chunks()
         found += _places(values, field) if order.numbered else [values]
-    return found
+    return [_mirrored(values, order) for values in found] if order.reverse else found
+
+
+def _mirrored(values: pa.Array, order: Order) -> pa.Array:
+    """Return values of which the larger stand for the smaller; nulls stay the smallest."""
+    kind = values.type
+    if pt.is_floating(kind) or pt.is_decimal(kind):
+        return pc.negate(values)
+    if pt.is_integer(kind) or pt.is_temporal(kind):
+        # Every bit turned over: nothing can overflow.
+        wide = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return pc.bit_wise_not(values if pt.is_integer(kind) else values.cast(wide))
+    raise UnsupportedFeature(
+        f"{', '.join(order.fields)} is {kind}, and the table's payload class lets the smaller value win: lakefmt compares "
+        "numbers and times so; write with Spark"
+    )
 
 
 def refuse_nulls(columns: Sequence[pa.Array], order: Order) -> None:

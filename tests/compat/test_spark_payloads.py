@@ -48,6 +48,8 @@ TABLES: dict[str, tuple[int, Any, dict[str, str], dict[str, float]]] = {
     "8 DMS": (8, "ts", of_payload("AWSDmsAvroPayload", 8), {"marks": 0.2}),
     "8 MySQL": (8, "_event_seq", of_payload("debezium.MySqlDebeziumAvroPayload", 8), {"marks": 0.2}),
     "8 Postgres": (8, "_event_lsn", of_payload("debezium.PostgresDebeziumAvroPayload", 8), {"marks": 0.2}),
+    "8 reverse": (8, "ts", of_payload("ReverseOrderHoodieRecordPayload", 8), {"deletes": 0.15}),
+    "9 reverse": (9, "ts", of_payload("ReverseOrderHoodieRecordPayload", 9), {"deletes": 0.15}),
     "8 event time, marked": (8, "ts", MARKED, OPERATIONS),
     "6 partial": (6, "ts", of_payload("PartialUpdateAvroPayload", 6), {}),
     "6 event time": (6, "ts", {PAYLOAD: MODEL + "EventTimeAvroPayload"}, {"deletes": 0.15}),
@@ -60,7 +62,7 @@ TABLES: dict[str, tuple[int, Any, dict[str, str], dict[str, float]]] = {
 #: Each table stands on one road, logs or base files, to save time: what a rule does to two rows is one code for both, and has
 #: laws of its own. With LAKEFMT_HYPOTHESIS=thorough all of them go both ways, and logs of several batches meet; all agree.
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
-ON_LOGS = [*TABLES] if THOROUGH else ["8 partial", "8 Postgres", "9 commit time, partial", "9 unavailable"]
+ON_LOGS = [*TABLES] if THOROUGH else ["8 partial", "8 Postgres", "9 reverse", "9 commit time, partial", "9 unavailable"]
 #: Version 6 is judged by 0.15.0, too.
 ON_BASE_FILES = [name for name in TABLES if THOROUGH or name not in (*ON_LOGS, "6 partial")]
 

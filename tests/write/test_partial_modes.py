@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import itertools
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import lakefmt
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.filegroups.merge import Incoming, merge_into_base
+from lakefmt.filegroups.merge_batch import combine_rows
 from lakefmt.table_config import check_readable, check_writable, merge_rule, parse_table_config
-from lakefmt.values import MergeMode
+from lakefmt.values import RECORD_KEY, MergeMode
 from lakefmt.values_merge import DeleteMark, MergeRule, Order, PartialMode, plan_merge_rule
 from tests.compat.payload_tables import MODEL, PARTIAL_MODE, PAYLOAD, PROPERTY, make_table, marked_by, of_payload
 
@@ -148,9 +154,68 @@ def test_payload_classes_become_rules() -> None:
         assert (partial.partial.mode, partial.deletes_win, partial.stored) == (PartialMode.IGNORE_NULLS, True, ts)
         mysql = rule_of(version, ours("debezium.MySqlDebeziumAvroPayload", version))
         assert mysql.stored == Order(("_event_seq",), numbered=True, required=True)
+        reverse = rule_of(version, ours("ReverseOrderHoodieRecordPayload", version))
+        assert reverse.stored == reverse.batch == Order(("ts",), required=True, reverse=True)
     stated = {"hoodie.record.merge.mode": "EVENT_TIME_ORDERING", **IGNORES}
     assert rule_of(8, stated).partial is None, "below version 9 nobody looks at the mode"
     assert rule_of(9, stated).partial is not None
+
+
+MOMENT = dt.datetime(2026, 1, 2)
+ORDERED = [
+    (pa.int8(), [-128, 0, 127]),
+    (pa.uint64(), [0, 1, 2**64 - 1]),
+    (pa.int64(), [-(2**63), 0, 2**63 - 1]),
+    (pa.float64(), [float("-inf"), -0.5, float("inf")]),
+    (pa.decimal128(6, 2), [decimal.Decimal("-9.5"), decimal.Decimal(0), decimal.Decimal("9.5")]),
+    (pa.date32(), [dt.date(1969, 1, 1), dt.date(1970, 1, 1), dt.date(2026, 1, 1)]),
+    (pa.timestamp("us", "UTC"), [MOMENT - dt.timedelta(days=1), MOMENT, MOMENT + dt.timedelta(microseconds=1)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), ORDERED, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
+)
+def test_the_smaller_ordering_value_wins_and_the_later_row_of_equal_ones(kind: pa.DataType, values: list[Any]) -> None:
+    rule = rule_of(8, of_payload("ReverseOrderHoodieRecordPayload", 8))
+    column = pa.array(values, kind)
+    for stored, brought in itertools.product(range(3), repeat=2):
+        pair = pa.table({"ts": column.take([stored, brought]), "v": [0, 1]})
+        combined = combine_rows(pair, np.zeros(2, np.int64), rule)
+        assert combined is not None
+        assert combined.winners.tolist() == [int(brought <= stored)], "in one batch"
+        base, new = (pair.slice(n, 1).append_column(RECORD_KEY, pa.array(["a"])) for n in (0, 1))
+        merged = merge_into_base(base, Incoming(new, np.array([False])), rule=rule)
+        assert merged.table["v"].to_pylist() == [int(brought <= stored)], "against the stored row"
+    nothing = pa.table({RECORD_KEY: ["a"], "ts": pa.nulls(1, kind), "v": [1]})
+    some = pa.table({RECORD_KEY: ["a"], "ts": column.slice(0, 1), "v": [0]})
+    assert merge_into_base(nothing, Incoming(some, np.array([False])), rule=rule).table["v"].to_pylist() == [0]
+    with pytest.raises(InvalidInputError, match="ts is null in 1 rows"):
+        merge_into_base(some, Incoming(nothing, np.array([False])), rule=rule)
+
+
+def test_texts_are_not_ordered_in_reverse() -> None:
+    rule = rule_of(8, of_payload("ReverseOrderHoodieRecordPayload", 8))
+    with pytest.raises(UnsupportedFeature, match="ts is string"):
+        combine_rows(pa.table({"ts": ["a", "b"]}), np.zeros(2, np.int64), rule)
+
+
+@TYPES
+def test_a_table_that_keeps_the_oldest(tmp_path: Path, table_type: str) -> None:
+    table = make_table(
+        tmp_path / "t", 9, "ts", of_payload("ReverseOrderHoodieRecordPayload", 9), SCHEMA, table_type=table_type
+    )
+    table.upsert(
+        rows(("a", "sf", 5, 1, None), ("b", "sf", 5, 1, None), ("b", "sf", 4, 2, None), ("c", "sf", 5, 3, None))
+    )
+    table.upsert(rows(("a", "sf", 9, 7, "newer"), ("b", "sf", 4, 8, "equal"), ("c", "sf", 1, 9, "older")))
+    expected = [("a", "sf", 5, 1, None), ("b", "sf", 4, 8, "equal"), ("c", "sf", 1, 9, "older")]
+    assert content(table) == expected
+    table.delete(["b"])
+    assert content(table) == [expected[0], expected[2]]
+    if table_type == "mor":
+        table.compact(verify=True)
+        assert content(table) == [expected[0], expected[2]]
 
 
 @pytest.mark.parametrize(
