@@ -43,6 +43,13 @@ def prepared(version: int) -> MemoryStore:
     return store
 
 
+def copied(source: MemoryStore) -> MemoryStore:
+    copy = MemoryStore(f"upgrade-mor-{next(NUMBERS)}")
+    for info in source.list():
+        copy.put(info.name, source.read(info.name))
+    return copy
+
+
 def open_over(store: object) -> Table:
     return Table(TableAccess(store, OPTIONS))  # type: ignore[arg-type]
 
@@ -104,12 +111,13 @@ def test_a_dead_write_is_rolled_back_first(source: int) -> None:
 
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER])
 def test_dying_anywhere(mode: FaultMode) -> None:
-    counted = FaultStore(prepared(6), no_faults)
+    made = prepared(6)
+    counted = FaultStore(copied(made), no_faults)
     before = open_over(counted).read()
     open_over(counted).upgrade(9)
     assert len(counted.effects) > 40
     for n in range(1 + (mode is FaultMode.AFTER), len(counted.effects) + 1, 2):
-        store = prepared(6)
+        store = copied(made)
         dying = Table(TableAccess(FaultStore(store, fail_at(n, mode)), {**OPTIONS, "lakefmt.write.threads": 1}))
         with contextlib.suppress(SimulatedCrash, LakefmtError):
             dying.upgrade(9)
