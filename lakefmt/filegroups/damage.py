@@ -231,6 +231,12 @@ class RewriteFile:
     def __str__(self) -> str:
         return f"rewrite {self.source.path} as a new slice: {self.why}"
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether every row of the group stays, under its key and where it is."""
+        drops = self.drop is not None and len(self.drop) > 0
+        return self.source.path == self.latest and not (self.rekey or self.move or drops or self.gives_up)
+
 
 @dataclass(frozen=True, slots=True)
 class AcceptLoss:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.cdc_files import cdc_file_name, write_change_file
-from lakefmt.filegroups.cdc_rows import changes_of_merge
+from lakefmt.filegroups.cdc_rows import ChangedRows, changes_of_merge
 from lakefmt.filegroups.merge import Merged
 from lakefmt.filegroups.model import join_path
 from lakefmt.formats.names import parse_base_file
@@ -20,7 +20,7 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.table_config import cdc_mode
 from lakefmt.write.values import FileAssignment, WriteContext
 
-__all__ = ["cdc_stats", "log_changes", "refuse_silent_rewrites"]
+__all__ = ["cdc_stats", "log_changes", "log_no_changes", "refuse_silent_rewrites"]
 
 #: What a base file's own count says of its change file.
 _BYTES = "cdc_bytes"
@@ -34,13 +34,37 @@ def log_changes(
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
+    if cdc_mode(context.properties) is None:
+        return {}
+    return _log(store, context, assignment, changes_of_merge(base, merged))
+
+
+def log_no_changes(
+    store: ObjectStore, context: WriteContext, assignment: FileAssignment, rows: pa.Table
+) -> dict[str, int]:
+    """Write down that a rewrite changes no row, where the table wants it: Spark asks for a change file all the same.
+
+    Args:
+        store: the table.
+        context: the write.
+        assignment: the rewritten file.
+        rows: its rows, for their columns.
+
+    Raises:
+        StorageError: the store failed; the call may be repeated.
+    """
+    none = rows.slice(0, 0)
+    return _log(store, context, assignment, ChangedRows(none, none, none, none))
+
+
+def _log(store: ObjectStore, context: WriteContext, assignment: FileAssignment, changes: ChangedRows) -> dict[str, int]:
     mode = cdc_mode(context.properties)
     if mode is None:
         return {}
     size = write_change_file(
         store,
         _path(context, assignment),
-        changes_of_merge(base, merged),
+        changes,
         mode=mode,
         instant=context.instant,
         table_schema=context.schema_text,
@@ -68,6 +92,6 @@ def refuse_silent_rewrites(context: WriteContext) -> None:
     """
     if cdc_mode(context.properties) is not None:
         raise UnsupportedFeature(
-            "hoodie.table.cdc.enabled=true: rewriting files in a repair would change rows in a way that change data cannot "
+            "hoodie.table.cdc.enabled=true: this repair would change rows in a way that change data cannot "
             "tell (they name keys: one of two rows with a key, or rows of a damaged file). Nothing was changed"
         )

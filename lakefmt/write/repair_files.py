@@ -28,7 +28,7 @@ from lakefmt.keys import DEFAULT_PARTITION, KeySpec, build_partition_paths, buil
 from lakefmt.schema import avro_to_arrow, reconcile
 from lakefmt.values import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write.assign import new_file, rewrite_file
-from lakefmt.write.cdc import refuse_silent_rewrites
+from lakefmt.write.cdc import log_no_changes, refuse_silent_rewrites
 from lakefmt.write.files import STAT_KEY, adopt, prepare
 from lakefmt.write.hands import threads_of
 from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
@@ -48,10 +48,11 @@ def rewrite_files(access: TableAccess, context: WriteContext, steps: Sequence[Re
         CorruptFile: a file cannot be read, or its rows do not fit the table.
         InvalidKey: a key or partition path cannot be made.
         StateError: the plan is of another file.
-        UnsupportedFeature: the table captures changes.
+        UnsupportedFeature: the table captures changes, and rows would be lost, moved or get other keys.
         StorageError: the store failed; nothing is visible.
     """
-    refuse_silent_rewrites(context)
+    if not all(step.keeps_rows for step in steps):
+        refuse_silent_rewrites(context)
     work = _Rewriting(access, context)
     threads = threads_of(context)
     with ThreadPoolExecutor(min(threads, max(1, len(steps)))) as pool:
@@ -94,7 +95,8 @@ class _Rewriting:
             staying = rows
         piece = FileSlice(source.partition, source.file_id, source.instant, source)
         assignment = rewrite_file(piece, self._context.instant, self._number(), 0, match_keys=False)
-        statuses = [self._write(assignment, staying, {"deletes": stored - staying.num_rows})]
+        told = log_no_changes(self._access.store, self._context, assignment, staying) if step.keeps_rows else {}
+        statuses = [self._write(assignment, staying, {"deletes": stored - staying.num_rows, **told})]
         for partition, at in moved:
             instant, new_uuid = self._context.instant, self._access.ids.new_uuid
             opened = new_file(partition, instant, self._number(), new_uuid, rows=len(at))
