@@ -116,7 +116,10 @@ def sort_stream(
             if low.key is not None and low.key == high.key:
                 yield from gather_windows((piece.drop_columns([SORT_KEY]) for piece in pieces), range_bytes)
             elif found := list(pieces):
-                yield _in_order(found)
+                ordered = _in_order(found)
+                _release()
+                yield ordered
+                del ordered
             _release()
 
 

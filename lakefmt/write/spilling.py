@@ -19,7 +19,7 @@ from lakefmt.storage.failures import os_failure
 __all__ = ["FileKeys", "row_memory", "spilling"]
 
 #: What a sort and writers of pages take however little they hold: code, pages of each column, what allocators keep.
-_FIXED_BYTES = 24 << 20
+_FIXED_BYTES = 30 << 20
 _LEAST_PART = 4
 
 _SCHEMA = pa.schema([("key", pa.string())])
@@ -30,7 +30,7 @@ def row_memory(limit_bytes: int) -> int:
 
     Example:
         >>> [row_memory(limit << 20) >> 20 for limit in (8, 48, 128)]
-        [2, 24, 104]
+        [2, 18, 98]
     """
     return max(limit_bytes - _FIXED_BYTES, limit_bytes // _LEAST_PART)
 
