@@ -265,7 +265,7 @@ def test_a_bulk_insert_sorted_globally_has_files_in_key_order() -> None:
     names = [f"{(n * 7919) % 5000:05d}" for n in range(5000)]
     data = pa.table({"id": names, "city": ["x"] * 5000, "ts": range(5000), "v": range(5000)})
     options = {
-        "lakefmt.write.window.bytes": 40_000,
+        "lakefmt.write.window.bytes": 160_000,
         "hoodie.copyonwrite.record.size.estimate": 20,
         "hoodie.parquet.max.file.size": 20_000,
     }
