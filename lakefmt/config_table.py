@@ -153,7 +153,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         int,
         128 * MIB,
         "memory in bytes for the rows of a stream: so many are gathered, then spread over partitions, an eighth of them "
-        'at a time; with `sort="global"` a load keeps within 48 MiB or more of it, and runs and ranges are an eighth of it less 30 MiB',
+        'at a time; with `sort="global"` a load keeps about within 48 MiB or more of it, and runs and ranges are an eighth of it less 30 MiB',
         minimum=1024,
     ),
     _honoured(
