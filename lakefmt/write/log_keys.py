@@ -1,21 +1,26 @@
 """Which file slices may have keys in their logs that their base files do not have (a pure rule, and its look at commits).
 
-Spark's bloom and simple indexes, and lakefmt, put new keys into base files; bucket, state and record indexes put them into
-logs. Commits tell which it was, so that logs need not be read for keys they cannot have.
+Indexes that look keys up put new ones into base files; bucket indexes put all of them into logs, and count them as updates.
+lakefmt's own commits say that their logs got stored keys only, so that these need not be read for others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action
-from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
+from lakefmt.values import FileId, PartitionPath, WriteStat
 
-__all__ = ["groups_given_keys", "may_hold_own_keys", "slices_with_own_keys"]
+__all__ = ["LOG_NOTE", "groups_given_keys", "may_hold_own_keys", "note_log_keys", "slices_with_own_keys"]
+
+#: Extra metadata of commits, under a name of lakefmt's own.
+LOG_NOTE: Final = "lakefmt.log.keys"
+_COUNTED: Final = "counted"
 
 
 def slices_with_own_keys(access: TableAccess, state: TableState, slices: Sequence[FileSlice]) -> list[int]:
@@ -32,20 +37,32 @@ def slices_with_own_keys(access: TableAccess, state: TableState, slices: Sequenc
     return [number for number, piece in enumerate(slices) if may_hold_own_keys(piece, first, given)]
 
 
+def note_log_keys(stats: Iterable[WriteStat]) -> dict[str, str]:
+    """Return the extra metadata of a commit that looked its keys up and counted those that logs got as new ones.
+
+    Example:
+        >>> stat = WriteStat(FileId("f-0"), PartitionPath(""), ".f-0_1.log.1_0-0-0", num_writes=2, num_update_writes=2)
+        >>> note_log_keys([stat])
+        {'lakefmt.log.keys': 'counted'}
+    """
+    return {LOG_NOTE: _COUNTED} if any(map(_is_log, stats)) else {}
+
+
 def groups_given_keys(commits: Iterable[CommitMetadata]) -> frozenset[tuple[PartitionPath, FileId]]:
     """Return the file groups whose logs some of these commits may have given new keys.
 
     Example:
+        >>> from lakefmt.values import WriteOperation
         >>> stat = WriteStat(FileId("f-0"), PartitionPath(""), ".f-0_1.log.1_0-0-0", num_writes=2, num_update_writes=2)
-        >>> groups_given_keys([CommitMetadata(WriteOperation.UPSERT, (stat,))])
-        frozenset()
+        >>> ours = CommitMetadata(WriteOperation.UPSERT, (stat,), extra_metadata=note_log_keys([stat]))
+        >>> groups_given_keys([ours]), len(groups_given_keys([CommitMetadata(WriteOperation.UPSERT, (stat,))]))
+        (frozenset(), 1)
     """
     return frozenset(
         (stat.partition_path, stat.file_id)
         for commit in commits
         for stat in commit.stats
-        # What a log compaction folds together it did not look up.
-        if commit.operation is WriteOperation.LOG_COMPACT or _may_bring_keys(stat)
+        if _is_log(stat) and (stat.num_inserts or commit.extra_metadata.get(LOG_NOTE) != _COUNTED)
     )
 
 
@@ -66,7 +83,5 @@ def may_hold_own_keys(
     return min(piece.base.instant, *(log.instant for log in piece.logs)) < first_active
 
 
-def _may_bring_keys(stat: WriteStat) -> bool:
-    # What went into a base file is found there. An engine that does not tell inserts from updates has counted neither.
-    in_log = parse_base_file(stat.file_name) is None
-    return in_log and (stat.num_inserts > 0 or stat.num_writes > stat.num_update_writes)
+def _is_log(stat: WriteStat) -> bool:
+    return parse_base_file(stat.file_name) is None

@@ -34,7 +34,7 @@ from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, Wri
 from lakefmt.values_merge import MergeRule, Order
 from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows, log_file
 from lakefmt.write.log_files import split_deletes
-from lakefmt.write.log_keys import groups_given_keys, may_hold_own_keys
+from lakefmt.write.log_keys import LOG_NOTE, groups_given_keys, may_hold_own_keys
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -373,7 +373,11 @@ def test_keys_that_live_in_logs_only_are_found(version: int) -> None:
     assert content(table) == [("c", "sf", 1, 1), ("x", "sf", 1, 1)]
 
 
-@pytest.mark.parametrize("counts", [{}, {"num_inserts": 1, "num_update_writes": 1}], ids=["uncounted", "counted"])
+@pytest.mark.parametrize(
+    "counts",
+    [{}, {"num_inserts": 1, "num_update_writes": 1}, {"num_update_writes": 2}],
+    ids=["uncounted", "counted", "as bucket indexes count"],
+)
 def test_keys_that_logs_have_beyond_their_base_file_are_found(counts: dict[str, int]) -> None:
     table = make()
     log_only(table, "city=sf", ("x", "sf", 5, 5), ("a", "sf", 5, 5), beside_base=True, **counts)
@@ -399,9 +403,14 @@ def test_logs_of_which_commits_say_that_they_only_update_are_not_read_for_keys()
     assert may_hold_own_keys(replace(piece, base=None), piece.instant, frozenset())
     assert may_hold_own_keys(piece, piece.instant, {(piece.partition, piece.file_id)})
     assert not may_hold_own_keys(piece, piece.instant, frozenset())
-    folded = WriteStat(piece.file_id, piece.partition, piece.logs[0].path, num_writes=1, num_update_writes=1)
-    assert groups_given_keys([CommitMetadata(WriteOperation.LOG_COMPACT, (folded,))])
-    assert not groups_given_keys([CommitMetadata(WriteOperation.UPSERT, (folded,))])
+    ours = table.access.commit_metadata(table.access.load(), table.access.load().timeline.commits[-1])
+    assert not groups_given_keys([ours])
+    assert groups_given_keys([replace(ours, extra_metadata={})])
+    assert groups_given_keys([replace(ours, stats=tuple(replace(one, num_inserts=1) for one in ours.stats))])
+    # A caller's own word is not believed.
+    forged = table.upsert(rows(("a", "sf", 4, 4)), commit_metadata={LOG_NOTE: "anything"})
+    told = table.access.commit_metadata(table.access.load(), table.access.load().timeline.find(str(forged.instant)))
+    assert told.extra_metadata[LOG_NOTE] == "counted"
 
 
 def test_new_groups_beside_those_of_a_bucket_index_are_refused() -> None:
