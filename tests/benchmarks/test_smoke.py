@@ -181,7 +181,7 @@ def test_memory_is_told_where_the_system_tells(stage, data):
     if answer["peak"] is None:
         pytest.skip("this system does not tell resident memory")
     assert answer["peak"] > 10_000_000
-    assert answer["rise"] >= 0
+    assert answer["rise"] > -1_000_000  # Linux counts pages per thread and sums them up later: a few may be missing
     assert child.ask("resident", job="stream_out")["rows"] == 500
 
 
