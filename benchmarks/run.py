@@ -169,6 +169,15 @@ def results(
     }
 
 
+def keep(found: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Write what was measured; when only charts were asked for, leave what was measured before and return that."""
+    if found["figures"] or not path.exists():
+        path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        return found
+    kept: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return kept
+
+
 def write_page(text: str, page: Path = PAGE) -> None:
     """Replace the measured part of the documentation."""
     before, rest = page.read_text("utf-8").split(MARKS[0])
@@ -204,7 +213,7 @@ def main() -> int:
     name = asked.name or ("quick" if asked.quick else f"rows-{asked.rows}")
     folder = CACHE if asked.quick else RESULTS  # a trial's figures are not kept
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    found = keep(found, folder / f"{name}.json")
     failed = stage.failures()
     for text in failed:
         stage.say(f"lakefmt failed: {text}")

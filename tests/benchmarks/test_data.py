@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from benchmarks import charts
 from benchmarks.harness import expected
-from benchmarks.harness.data import DAYS, late_batch, load_table, make_base, prepare, streamed
+from benchmarks.harness.data import DAYS, late_batch, late_days, load_table, make_base, prepare, streamed
 from benchmarks.harness.digest import digest
 
 
@@ -90,3 +92,12 @@ def test_a_stream_has_the_rows_asked_for():
     batches = list(streamed(2_500, batch=1_000))
     assert [batch.num_rows for batch in batches] == [1_000, 1_000, 500]
     assert batches[0].schema == make_base(10).schema
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch"),
+    [*((size, charts.FIXED_BATCH) for size in charts.SIZES), *((1_000_000, batch) for batch in charts.BATCHES)],
+)
+def test_the_newest_day_has_enough_rows_for_the_batches_of_the_charts(rows, batch):
+    days = late_days(batch, np.random.default_rng(77))
+    assert np.bincount(days).max() < 0.98 * rows / len(DAYS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import report
+from benchmarks import report, run
 from benchmarks.report import ROWS, Goal, judge
 
 
@@ -112,3 +112,11 @@ def test_amounts():
         "4.50 M/s",
         "1.20×",
     ]
+
+
+def test_charts_alone_leave_what_was_measured_before(tmp_path):
+    path = tmp_path / "rows.json"
+    measured = run.keep({"figures": {"load": {"lakefmt": 1.0}}}, path)
+    assert run.keep({"figures": {}}, path) == measured
+    assert run.keep({"figures": {"load": {"lakefmt": 2.0}}}, path) != measured
+    assert "2.0" in path.read_text("utf-8")
