@@ -14,7 +14,7 @@ from lakefmt.config import Settings
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, StorageError
 from lakefmt.filegroups.cdc_rows import ChangedRows, build_cdc_rows
 from lakefmt.filegroups.model import LogFile
-from lakefmt.formats.log_blocks import BlockKind
+from lakefmt.formats.log_blocks import MAX_LOG_BYTES, BlockKind
 from lakefmt.formats.log_cdc import build_cdc_schema, decode_cdc_content, encode_cdc_blocks
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 from lakefmt.formats.names import parse_log_file
@@ -24,8 +24,6 @@ from lakefmt.timeline.markers import announce
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteStat
 
 __all__ = ["cdc_file_name", "cdc_paths", "list_change_files", "read_change_file", "write_change_file"]
-
-_MAX_LOG_BYTES = (1 << 31) - 1
 
 
 def cdc_file_name(file_id: str, instant: str, token: str) -> str:
@@ -119,7 +117,7 @@ def read_change_file(store: ObjectStore, path: str) -> list[pa.Table]:
 
 def _blocks(store: ObjectStore, path: str) -> list[WholeBlock]:
     reader = LogBlockReader(path)
-    reader.feed(store.read(path, _MAX_LOG_BYTES))
+    reader.feed(store.read(path, MAX_LOG_BYTES))
     found = []
     for each in reader.finish():
         # Changes that are lost are lost for good: nothing is passed over here, other than in logs.

@@ -28,7 +28,7 @@ from lakefmt.filegroups.merge_values import marked_deletes
 from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.unstored import Unstored
-from lakefmt.formats.log_blocks import BlockKind, ReadAt, scan_blocks
+from lakefmt.formats.log_blocks import MAX_LOG_BYTES, BlockKind, ReadAt, scan_blocks
 from lakefmt.formats.log_data import (
     block_positions,
     decode_avro_content,
@@ -49,7 +49,6 @@ I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 #: A log file is read whole; Hudi rolls to a new one at one gigabyte.
-_MAX_LOG_BYTES = (1 << 31) - 1
 #: Blocks are decoded together up to so many bytes: of larger ones it is the rows that take the time.
 _RUN_BYTES = 1 << 20
 
@@ -235,7 +234,7 @@ def _read_at(source: pa.NativeFile) -> ReadAt:
 def _blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:
     reader = LogBlockReader(log.path)
     try:
-        reader.feed(store.read(log.path, _MAX_LOG_BYTES))
+        reader.feed(store.read(log.path, MAX_LOG_BYTES))
     except ObjectNotFound:
         raise SnapshotExpired(
             f"{log.path} is gone: a clean removed it after this snapshot was taken; read again"

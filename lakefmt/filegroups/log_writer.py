@@ -17,7 +17,7 @@ import pyarrow.types as pt
 from lakefmt.config import Settings
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.model import join_path
-from lakefmt.formats.log_blocks import BlockKind
+from lakefmt.formats.log_blocks import MAX_LOG_BYTES, BlockKind
 from lakefmt.formats.log_data import (
     BlockHeader,
     decode_avro_content,
@@ -37,7 +37,6 @@ __all__ = ["LogForm", "LogRowsOut", "WrittenLog", "log_form", "nth_log_name", "w
 I64 = npt.NDArray[np.int64]
 
 #: No reader takes a larger log file.
-_MAX_LOG_BYTES = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +183,7 @@ def _write_one(
     rows = deletes = 0
     with store.create(path, durable=form.durable) as sink:
         for data, more_rows, more_deletes in blocks:
-            if sink.size and sink.size + len(data) > _MAX_LOG_BYTES:
+            if sink.size and sink.size + len(data) > MAX_LOG_BYTES:
                 break
             sink.file.write(data)
             rows, deletes = rows + more_rows, deletes + more_deletes
@@ -252,7 +251,7 @@ def _adopt(store: ObjectStore, path: str, form: LogForm, left: tuple[int, int]) 
     if info is None:
         return None
     reader = LogBlockReader(path)
-    reader.feed(store.read(path, _MAX_LOG_BYTES))
+    reader.feed(store.read(path, MAX_LOG_BYTES))
     rows = deletes = 0
     for found in reader.finish():
         if not isinstance(found, WholeBlock) or found.block.instant_time != form.instant:

@@ -11,7 +11,7 @@ from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.storage.api import PutOutcome
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.heartbeat import Heartbeat, Liveness, heartbeat_name, is_alive
-from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.instant import Action, Instant, State, instant_file_name
 from lakefmt.timeline.lock import Lease, TableLock, lock_options, open_lock
 from lakefmt.timeline.lock_turn import turn_of
 from lakefmt.timeline.properties_store import update_properties
@@ -73,6 +73,11 @@ class TableServices:
         return is_alive(
             access.store, timeline, pending, config.timeline_directory, access.clock.now, self.expiry_seconds
         )
+
+    def is_claimed(self, config: TableConfig, timeline: Timeline, time: InstantTime) -> bool:
+        """Tell whether somebody who may be alive has begun a commit at `time`, requested or not."""
+        name = instant_file_name(time, Action.COMMIT, State.REQUESTED, config.version.layout)
+        return self.life_of(config, timeline, Instant(time, Action.COMMIT, State.REQUESTED, file_name=name)).alive
 
 
 def open_services(access: TableAccess, options: Mapping[str, object] | None = None) -> TableServices:

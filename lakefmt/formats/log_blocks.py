@@ -19,6 +19,7 @@ from lakefmt.formats.log_records import decode_avro_record, split_avro_records
 
 __all__ = [
     "MAGIC",
+    "MAX_LOG_BYTES",
     "BlockKind",
     "HeaderKey",
     "LogBlock",
@@ -33,6 +34,8 @@ __all__ = [
 
 #: Every block begins with these six bytes.
 MAGIC = b"#HUDI#"
+#: A log file is read whole, so no larger one is read or made; Hudi rolls to a new one at one gigabyte.
+MAX_LOG_BYTES = (1 << 31) - 1
 
 #: Returns the bytes from an offset on, as many as asked for, fewer only at the end of the file.
 ReadAt = Callable[[int, int], bytes]

@@ -175,8 +175,7 @@ def decode_avro_content(
         >>> decode_avro_content(bytes.fromhex("00000003 00000001 00000001 0e"), schema, what="a.log")["id"].to_pylist()
         [7]
     """
-    starts, ends = record_spans(content, what)
-    return decode_rows(content, starts, ends, schema, columns, what=what)
+    return decode_avro_contents([content], schema, columns, what=[what])[0]
 
 
 def decode_avro_contents(

@@ -125,6 +125,15 @@ class TableFacts:
         return frozenset(file.path for file in self.bases)
 
     @cached_property
+    def looks_by_group(self) -> dict[tuple[str, str], dict[str, LogLook]]:
+        """What was seen of each file group's logs, by path."""
+        found: dict[tuple[str, str], dict[str, LogLook]] = {}
+        for log in self.logs:
+            if log.path in self.log_looks:
+                found.setdefault((log.partition, log.file_id), {})[log.path] = self.log_looks[log.path]
+        return found
+
+    @cached_property
     def replaced(self) -> dict[tuple[str, str], InstantTime]:
         """File groups that replacecommits have hidden."""
         by_time = {instant.time: instant for instant in self.before.commits}

@@ -56,13 +56,8 @@ def _standing(facts: TableFacts, log: LogFile, look: LogLook) -> Standing | None
         return None
     pending = {instant.time for instant in (*facts.before.pending, *facts.after.pending)}
     living = {time for time, life in facts.alive.items() if life.alive}
-    group = (log.partition, log.file_id)
-    undone = {
-        time
-        for other in facts.logs
-        if (other.partition, other.file_id) == group and other.path in facts.log_looks
-        for time in facts.log_looks[other.path].targets
-    }
+    looks = facts.looks_by_group.get((log.partition, log.file_id), {})
+    undone = {time for other in looks.values() for time in other.targets}
     return judge_log(
         log,
         look,
@@ -215,13 +210,8 @@ def _changes(owners: Sequence[_Owner]) -> str:
 
 def _is_needed(facts: TableFacts, log: LogFile, owners: Sequence[_Owner]) -> bool:
     """Return whether the newest snapshot is read from a log, and no log compaction stands for it."""
-    group = (log.partition, log.file_id)
-    folded = {
-        time
-        for other in facts.logs
-        if (other.partition, other.file_id) == group and other.path in facts.log_looks and other.path != log.path
-        for time in facts.log_looks[other.path].stands_for
-    }
+    looks = facts.looks_by_group.get((log.partition, log.file_id), {})
+    folded = {time for path, other in looks.items() if path != log.path for time in other.stands_for}
     return log.path in facts.latest_logs and not (owners and all(time in folded for time, _ in owners))
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from lakefmt.errors import CorruptFile, InvalidInputError, StorageError, UnsafePath
-from lakefmt.formats.log_blocks import BlockKind, HeaderKey, scan_blocks
+from lakefmt.formats.log_blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, scan_blocks
 from lakefmt.formats.log_data import encode_command_block
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.storage.api import ObjectStore, PutOutcome, check_name
@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 _HIDDEN = ".hoodie/"
-_MAX_LOG_BYTES = (1 << 31) - 1
 #: ``s3a://``, ``file:/`` and the like: engines spell one place differently.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)/*")
 #: The token of a log that holds nothing but a rollback's command, and how many versions are tried for one.
@@ -176,7 +175,7 @@ def scan_logs(store: ObjectStore, names: Iterable[str]) -> dict[str, LogContent]
         log = parse_log_file(name.rpartition("/")[2])
         if log is None or log.is_cdc or store.info(name) is None:
             continue
-        data = store.read(name, _MAX_LOG_BYTES)
+        data = store.read(name, MAX_LOG_BYTES)
         blocks = scan_blocks(partial(_part, data), len(data), name)
         whole = [block for block in blocks if block.kind is not BlockKind.CORRUPT]
         targets = frozenset(b.header.get(HeaderKey.TARGET_INSTANT_TIME) for b in whole) - {None}

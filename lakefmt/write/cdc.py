@@ -6,7 +6,7 @@ commit says all there is. On merge-on-read tables changes that go to logs are to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
@@ -34,9 +34,7 @@ def log_changes(
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
-    if cdc_mode(context.properties) is None:
-        return {}
-    return _log(store, context, assignment, changes_of_merge(base, merged))
+    return _log(store, context, assignment, lambda: changes_of_merge(base, merged))
 
 
 def log_no_changes(
@@ -54,17 +52,19 @@ def log_no_changes(
         StorageError: the store failed; the call may be repeated.
     """
     none = rows.slice(0, 0)
-    return _log(store, context, assignment, ChangedRows(none, none, none, none))
+    return _log(store, context, assignment, lambda: ChangedRows(none, none, none, none))
 
 
-def _log(store: ObjectStore, context: WriteContext, assignment: FileAssignment, changes: ChangedRows) -> dict[str, int]:
+def _log(
+    store: ObjectStore, context: WriteContext, assignment: FileAssignment, changes: Callable[[], ChangedRows]
+) -> dict[str, int]:
     mode = cdc_mode(context.properties)
     if mode is None:
         return {}
     size = write_change_file(
         store,
         _path(context, assignment),
-        changes,
+        changes(),
         mode=mode,
         instant=context.instant,
         table_schema=context.schema_text,

@@ -32,7 +32,7 @@ from lakefmt.write.assign import (
 )
 from lakefmt.write.changes import DoomedKeys
 from lakefmt.write.files import MOVED_AWAY, POSITION, write_assigned
-from lakefmt.write.hands import side_by_side, threads_of
+from lakefmt.write.hands import Hands, results, threads_of
 from lakefmt.write.incoming import KeyedBatch, record_keys, with_keys
 from lakefmt.write.log_state import (
     SliceReader,
@@ -242,4 +242,5 @@ def write_all(
     if len(assigned) < 2:
         return [write(one) for one in assigned]
     pa.default_memory_pool().release_unused()  # what the look-up took
-    return side_by_side(threads_of(context), write, assigned)
+    with Hands(min(threads_of(context), len(assigned))) as hands:
+        return results([hands.give(write, one) for one in assigned])

@@ -46,16 +46,17 @@ from lakefmt.formats.properties import CHECKSUM_KEY, decode_properties, encode_p
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig, check_writable
 from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body, encode_json_commit
-from lakefmt.timeline.instant import Action, Instant, State, instant_file_name
+from lakefmt.timeline.instant import Action, State, instant_file_name
 from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
 from lakefmt.timeline.store import MAX_BODY_BYTES, settle_put
-from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
+from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.conversation import undo_dead_writes
 from lakefmt.write.repair_copies import KEPT, keep_copy
 from lakefmt.write.repair_files import rewrite_files
-from lakefmt.write.repair_logs import is_free_log, rewrite_log
+from lakefmt.write.repair_logs import find_free_logs, rewrite_log
 from lakefmt.write.request import WriteRequest
 from lakefmt.write.session import WriteSession
+from lakefmt.write.values import WriteStatus
 
 __all__ = ["KEPT", "Check", "repair_table", "still_wanted"]
 
@@ -233,9 +234,8 @@ class _Runner:
         except LakefmtError as error:
             return [Outcome(step, "failed", str(error)) for step in steps]
         if made.instant is not None:
-            config = self._access.load_config()
-            time, completion = made.instant, made.completion_time
-            self._basis = instant_file_name(time, Action.COMMIT, State.COMPLETED, config.version.layout, completion)
+            layout = self._access.load_config().version.layout
+            self._remember(made.instant, Action.COMMIT, layout, made.completion_time)
         merged = {(operation.partition, operation.file_id) for operation in made.plan.operations}
         return [_compacted(step, is_merged=_group(step) in merged) for step in steps]
 
@@ -251,7 +251,7 @@ class _Runner:
                 session.abort()
                 return "passed", "another commit came in between: check again"
             statuses = rewrite_files(self._access, session.context, steps)
-            self._remember(session, session.commit(statuses))
+            self._commit(session, statuses)
         return "done", ""
 
     def _accept_loss(self, step: AcceptLoss) -> tuple[str, str]:
@@ -266,7 +266,7 @@ class _Runner:
             if self._has_moved_on(session):
                 session.abort()
                 return "passed", "another commit came in between: check again"
-            self._remember(session, session.commit([], hidden))
+            self._commit(session, [], hidden)
         return "done", ""
 
     def _begin(self, operation: WriteOperation, said: Mapping[str, str], lost: Sequence[str]) -> WriteSession:
@@ -277,9 +277,18 @@ class _Runner:
         latest = session.state.timeline.latest_commit
         return ("" if latest is None else latest.file_name) != self._basis
 
-    def _remember(self, session: WriteSession, result: CommitResult) -> None:
-        action, layout = Action(session.context.action), session.context.config.version.layout
-        time, completion = session.context.instant, result.completion_time
+    def _commit(
+        self,
+        session: WriteSession,
+        statuses: Sequence[WriteStatus],
+        hidden: Mapping[PartitionPath, tuple[FileId, ...]] | None = None,
+    ) -> None:
+        completion = session.commit(statuses, hidden).completion_time
+        context = session.context
+        self._remember(context.instant, Action(context.action), context.config.version.layout, completion)
+
+    def _remember(self, time: InstantTime, action: Action, layout: int, completion: InstantTime | None) -> None:
+        """Have the next step expect our own commit as the newest."""
         self._basis = instant_file_name(time, action, State.COMPLETED, layout, completion)
 
 
@@ -348,10 +357,12 @@ def _delete_files(services: TableServices, config: TableConfig, step: DeleteFile
     timeline = services.timeline(config).load()
     pending = {instant.time for instant in timeline.pending}
     commits = {instant.time: instant for instant in timeline.commits}
+    logs = {name for name in step.names if parse_log_file(name.rpartition("/")[2]) is not None}
+    free_logs = find_free_logs(services, config, timeline, logs) if logs else frozenset()
 
     def is_free(name: str) -> bool:
-        if parse_log_file(name.rpartition("/")[2]) is not None:
-            return is_free_log(services, config, timeline, name)
+        if name in logs:
+            return name in free_logs
         base = parse_base_file(name.rpartition("/")[2])
         time = None if base is None else base.instant
         if time is None or time in pending:
@@ -361,9 +372,7 @@ def _delete_files(services: TableServices, config: TableConfig, step: DeleteFile
             return all(stat.path != name for stat in stats)
         if timeline.is_committed(time):
             return False
-        file_name = instant_file_name(time, Action.COMMIT, State.REQUESTED, config.version.layout)
-        claim = Instant(time, Action.COMMIT, State.REQUESTED, file_name=file_name)
-        return not services.life_of(config, timeline, claim).alive
+        return not services.is_claimed(config, timeline, time)
 
     access.store.delete([name for name in step.names if is_free(name)])
 

@@ -2,61 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lakefmt.errors import SnapshotExpired
 from lakefmt.filegroups.damage import RewriteLog
 from lakefmt.filegroups.log_damage import Standing, judge_log
 from lakefmt.filegroups.log_rows import read_log_look
 from lakefmt.filegroups.model import LogFile
 from lakefmt.filegroups.services import TableServices
-from lakefmt.formats.log_blocks import MAGIC, BlockKind, scan_blocks
+from lakefmt.formats.log_blocks import MAGIC, MAX_LOG_BYTES, BlockKind, scan_blocks
 from lakefmt.formats.names import parse_log_file
 from lakefmt.table_config import TableConfig
-from lakefmt.timeline.instant import Action, Instant, State, instant_file_name
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 from lakefmt.write.repair_copies import keep_copy
 
-__all__ = ["is_free_log", "rewrite_log"]
-
-_MAX_LOG_BYTES = (1 << 31) - 1
+__all__ = ["find_free_logs", "rewrite_log"]
 
 
-def is_free_log(services: TableServices, config: TableConfig, timeline: Timeline, path: str) -> bool:
-    """Return whether no commit names a log, no reader sees a row of it, and no writer may be about to change that.
+def find_free_logs(
+    services: TableServices, config: TableConfig, timeline: Timeline, paths: Iterable[str]
+) -> frozenset[str]:
+    """Return the logs that no commit names, of which no reader sees a row, and that no writer may be about to name.
 
     Args:
         services: the table, its lock held.
         config: its properties.
         timeline: as it is now.
-        path: the log.
+        paths: the logs asked about.
     """
     access = services.access
-    place, _, name = path.rpartition("/")
-    parsed = parse_log_file(name)
     state = access.load()
-    if parsed is None or any(
-        stat.path == path for commit in timeline.commits for stat in access.commit_metadata(state, commit).stats
-    ):
-        return False
-    log = LogFile(PartitionPath(place), name, parsed.file_id, parsed.instant, parsed.version, 0)
+    named = {stat.path for commit in timeline.commits for stat in access.commit_metadata(state, commit).stats}
     pending = {instant.time for instant in timeline.pending}
 
     def is_taken(time: InstantTime) -> bool:
-        file_name = instant_file_name(time, Action.COMMIT, State.REQUESTED, config.version.layout)
-        claim = Instant(time, Action.COMMIT, State.REQUESTED, file_name=file_name)
-        return time in pending or services.life_of(config, timeline, claim).alive
+        return time in pending or services.is_claimed(config, timeline, time)
 
-    try:
-        look = read_log_look(access.store, log)
-    except SnapshotExpired:
-        return False
-    return judge_log(log, look, timeline, is_taken=is_taken, is_busy=bool(pending)) is Standing.UNSEEN
+    def is_free(path: str) -> bool:
+        place, _, name = path.rpartition("/")
+        parsed = parse_log_file(name)
+        if parsed is None:
+            return False
+        log = LogFile(PartitionPath(place), name, parsed.file_id, parsed.instant, parsed.version, 0)
+        try:
+            look = read_log_look(access.store, log)
+        except SnapshotExpired:
+            return False
+        return judge_log(log, look, timeline, is_taken=is_taken, is_busy=bool(pending)) is Standing.UNSEEN
+
+    return frozenset(path for path in paths if path not in named and is_free(path))
 
 
 def rewrite_log(services: TableServices, config: TableConfig, step: RewriteLog) -> None:
     """Write a log anew with its whole blocks, after a copy was kept; one that was written anew already is left alone."""
     store = services.access.store
-    data = store.read(step.name, _MAX_LOG_BYTES)
+    data = store.read(step.name, MAX_LOG_BYTES)
     if (len(data) != step.size) if step.drop else (not data or data.startswith(MAGIC)):
         return
     blocks = scan_blocks(lambda at, count: data[at : at + count], len(data), step.name)

@@ -56,26 +56,28 @@ def rows(first: int, last: int, ts: int) -> pa.Table:
     )
 
 
+def new_table(name: str, version: int, **more: Any) -> Table:
+    """A table in memory under a name, partitioned by city."""
+    layout: dict[str, Any] = {"schema": SCHEMA, "record_key": "id", "partition_by": "city", "ordering": "ts"}
+    return lakefmt.create_table(f"memory://{name}", table_version=version, **{"options": OPTIONS, **layout, **more})
+
+
+def objects_of(name: str) -> dict[str, bytes]:
+    """All objects of a table in memory."""
+    store = MemoryStore(name)
+    return {item.name: store.read(item.name) for item in store.list()}
+
+
 @functools.cache
 def _objects(version: int, index: str) -> dict[str, bytes]:
     """The objects of a table with three partitions, two groups in each, of several slices and of one."""
     name = f"check-original-{version}-{index}"
-    table = lakefmt.create_table(
-        f"memory://{name}",
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        ordering="ts",
-        table_version=version,
-        index=index,
-        options=OPTIONS,
-    )
+    table = new_table(name, version, index=index)
     table.upsert(rows(0, 18, ts=1))
     table.upsert(rows(12, 30, ts=2))
     table.upsert(rows(0, 6, ts=3))
     table.delete(["k005"])
-    store = MemoryStore(name)
-    return {item.name: store.read(item.name) for item in store.list()}
+    return objects_of(name)
 
 
 @dataclass
@@ -119,15 +121,19 @@ class Scene:
         return root
 
     def listed(self) -> dict[str, bytes]:
-        return {item.name: self.store.read(item.name) for item in self.store.list()}
+        return objects_of(self.name)
+
+    def put_back(self, objects: dict[str, bytes]) -> Scene:
+        """Make the table as it was."""
+        self.store.delete_tree("")
+        for name, data in objects.items():
+            self.store.put(name, data)
+        return self
 
 
 def scene(version: int = 8, index: str = "bloom") -> Scene:
     """A sound table to damage."""
-    made = Scene(f"check-{next(NUMBERS)}", version)
-    for name, data in _objects(version, index).items():
-        made.store.put(name, data)
-    return made
+    return Scene(f"check-{next(NUMBERS)}", version).put_back(_objects(version, index))
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import lakefmt
 from lakefmt.filegroups.damage import Kind
 from lakefmt.filegroups.model import LogFile
-from lakefmt.formats.log_blocks import scan_blocks
+from lakefmt.formats.log_blocks import LogBlock, scan_blocks
 from lakefmt.formats.names import parse_log_file
-from lakefmt.storage.memory import MemoryStore
-from tests.check.kit import NUMBERS, OPTIONS, SCHEMA, Damage, Sabotage, Scene, rows
+from tests.check.kit import NUMBERS, OPTIONS, Damage, Sabotage, Scene, new_table, objects_of, rows
 
 #: Several blocks in each log.
 SMALL_BLOCKS: dict[str, object] = {"hoodie.logfile.data.block.max.size": 300}
@@ -29,32 +27,20 @@ def log_sabotage(function: Sabotage) -> Sabotage:
 def _objects(version: int) -> dict[str, bytes]:
     """The objects of a table whose groups have logs below a compaction and above it."""
     name = f"check-logs-{version}"
-    table = lakefmt.create_table(
-        f"memory://{name}",
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        ordering="ts",
-        table_type="mor",
-        table_version=version,
-        options={**OPTIONS, "hoodie.parquet.small.file.limit": 1 << 20},
-    )
+    filling = {**OPTIONS, "hoodie.parquet.small.file.limit": 1 << 20}
+    table = new_table(name, version, table_type="mor", options=filling)
     table.upsert(rows(0, 18, ts=1))
     table.upsert(rows(0, 9, ts=2))
     table.compact()
     table.upsert(rows(6, 18, ts=3), options=SMALL_BLOCKS)
     table.delete(["k005"])
     table.upsert(rows(0, 3, ts=4))
-    store = MemoryStore(name)
-    return {item.name: store.read(item.name) for item in store.list()}
+    return objects_of(name)
 
 
 def mor_scene(version: int) -> Scene:
     """A sound merge-on-read table to damage."""
-    made = Scene(f"check-mor-{next(NUMBERS)}", version)
-    for name, data in _objects(version).items():
-        made.store.put(name, data)
-    return made
+    return Scene(f"check-mor-{next(NUMBERS)}", version).put_back(_objects(version))
 
 
 def logs(scene: Scene) -> list[LogFile]:
@@ -69,14 +55,14 @@ def older_logs(scene: Scene) -> list[str]:
     return [name for name in named if parse_log_file(name.rpartition("/")[2]) is not None and name not in latest]
 
 
-def blocks(scene: Scene, path: str) -> list[tuple[int, int]]:
-    data = scene.store.read(path)
-    return [(b.start, b.end) for b in scan_blocks(lambda at, n: data[at : at + n], len(data), path)]
+def blocks(data: bytes) -> list[LogBlock]:
+    """The blocks of a log, without their contents."""
+    return list(scan_blocks(lambda at, count: data[at : at + count], len(data), "a log"))
 
 
 def long_logs(scene: Scene) -> list[LogFile]:
     """Those of several blocks."""
-    return [log for log in logs(scene) if len(blocks(scene, log.path)) > 1]
+    return [log for log in logs(scene) if len(blocks(scene.store.read(log.path))) > 1]
 
 
 def unknown(scene: Scene) -> str:
@@ -90,8 +76,7 @@ def writers(scene: Scene, path: str) -> set[str]:
 
 def writers_of(data: bytes) -> set[str]:
     """The instants of a log's blocks."""
-    found = (block.instant_time for block in scan_blocks(lambda at, n: data[at : at + n], len(data), "a log"))
-    return {time for time in found if time}
+    return {block.instant_time for block in blocks(data) if block.instant_time}
 
 
 def _foreign_name(scene: Scene, log: LogFile, time: str) -> str:
@@ -100,9 +85,11 @@ def _foreign_name(scene: Scene, log: LogFile, time: str) -> str:
     return f"{log.partition}/.{log.file_id}_{begin}.log.9_9-9-9"
 
 
-def _copied(scene: Scene, log: LogFile, name: str, time: str) -> None:
+def _orphan(scene: Scene, log: LogFile, name: str, time: str) -> Damage:
+    """A copy of a log that an instant seems to have written which is not there."""
     (writer,) = writers(scene, log.path)
     scene.store.put(name, scene.store.read(log.path).replace(writer.encode(), time.encode()))
+    return Damage({(Kind.ORPHAN_FILE, name)}, level="fast")
 
 
 # --------------------------------------------------------------------------------------------------------- nobody's logs
@@ -111,25 +98,19 @@ def _copied(scene: Scene, log: LogFile, name: str, time: str) -> None:
 @log_sabotage
 def orphan_log(scene: Scene, choose: Choose) -> Damage:
     log, time = choose(logs(scene)), unknown(scene)
-    name = _foreign_name(scene, log, time)
-    _copied(scene, log, name, time)
-    return Damage({(Kind.ORPHAN_FILE, name)}, level="fast")
+    return _orphan(scene, log, _foreign_name(scene, log, time), time)
 
 
 @log_sabotage
 def orphan_log_of_unknown_base(scene: Scene, choose: Choose) -> Damage:
     log, time = choose(logs(scene)), unknown(scene)
-    name = f"{log.partition}/.{log.file_id}_{time}.log.1_9-9-9"
-    _copied(scene, log, name, time)
-    return Damage({(Kind.ORPHAN_FILE, name)}, level="fast")
+    return _orphan(scene, log, f"{log.partition}/.{log.file_id}_{time}.log.1_9-9-9", time)
 
 
 @log_sabotage
 def orphan_log_of_unknown_group(scene: Scene, choose: Choose) -> Damage:
     log, time = choose(logs(scene)), unknown(scene)
-    name = f"{log.partition}/.00000000-orphan-0_{time}.log.1_9-9-9"
-    _copied(scene, log, name, time)
-    return Damage({(Kind.ORPHAN_FILE, name)}, level="fast")
+    return _orphan(scene, log, f"{log.partition}/.00000000-orphan-0_{time}.log.1_9-9-9", time)
 
 
 @log_sabotage
@@ -191,7 +172,8 @@ def torn_log(scene: Scene, choose: Choose) -> Damage:
 def torn_at_a_block(scene: Scene, choose: Choose) -> Damage:
     """The last block is gone as a whole: only the commit tells."""
     path = choose(long_logs(scene)).path
-    return _gone(scene, path, Kind.CORRUPT_FILE, scene.store.read(path)[: blocks(scene, path)[-1][0]])
+    data = scene.store.read(path)
+    return _gone(scene, path, Kind.CORRUPT_FILE, data[: blocks(data)[-1].start])
 
 
 @log_sabotage
@@ -206,8 +188,8 @@ def _flipped(data: bytes, at: int) -> bytes:
 @log_sabotage
 def flipped_end_of_a_block(scene: Scene, choose: Choose) -> Damage:
     path = choose(long_logs(scene)).path
-    _, end = choose(blocks(scene, path)[:-1])
-    return _gone(scene, path, Kind.CORRUPT_FILE, _flipped(scene.store.read(path), end - 1))
+    data = scene.store.read(path)
+    return _gone(scene, path, Kind.CORRUPT_FILE, _flipped(data, choose(blocks(data)[:-1]).end - 1))
 
 
 @log_sabotage
@@ -222,7 +204,7 @@ def spoiled_block(scene: Scene, choose: Choose) -> Damage:
     """A block that frames well, with a content that cannot be decoded: reads fail."""
     path = choose(long_logs(scene)).path
     data = scene.store.read(path)
-    block = choose(list(scan_blocks(lambda at, n: data[at : at + n], len(data), path)))
+    block = choose(blocks(data))
     damage = _gone(scene, path, Kind.CORRUPT_FILE, data[: block.start] + data[block.end :], level="full")
     first = block.content_start + 8  # behind the format's version and the number of rows
     scene.store.put(path, data[:first] + b"\x7f" * 12 + data[first + 12 :])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from lakefmt import lowlevel, open_table
 from lakefmt.compaction.log_compact_run import run_log_compaction
-from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.filegroups.damage import Kind
 from lakefmt.filegroups.log_damage import LogLook, Standing, judge_log
@@ -20,7 +18,6 @@ from lakefmt.read.check import check_table
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.testing.stores import SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.view import timeline_from_names
 from lakefmt.values import FileId, InstantTime, PartitionPath
@@ -28,7 +25,7 @@ from lakefmt.write.repair import repair_table
 from tests.check.kit import OPTIONS, edit_commit, rows
 from tests.check.mor_kit import LOG_SABOTAGE, logs, mor_scene, older_logs, writers, writers_of
 from tests.check.test_check_and_repair import found, full, same
-from tests.check.test_repair_dies import ENDINGS, put_back
+from tests.check.test_repair_dies import dying
 from tests.compat.fixture_tables import RealTable
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError
@@ -101,23 +98,13 @@ def test_dying_anywhere_and_again(name: str, version: int) -> None:
     scene = mor_scene(version)
     damage = LOG_SABOTAGE[name](scene, CHOICES["first"])
     wanted = damage.rows or scene.open().read()
-    objects = scene.listed()
-    access, counting = scene.over(no_faults)
-    plan = check_table(access, "full").plan
-    assert repair_table(access, plan, check_table, accept_loss=True).is_clean
-    assert len(counting.effects) >= 1
-    for number in range(1, len(counting.effects) + 1):
-        mode, crash = ENDINGS[number % len(ENDINGS)]
-        faulty, store = put_back(scene, objects).over(fail_at(number, mode, crash=crash))
-        with contextlib.suppress(SimulatedCrash, LakefmtError):
-            repair_table(faulty, plan, check_table, accept_loss=True)
-        story = f"{name}, effect {number} ({store.effects[number - 1]}), {mode.value}"
+    for died in dying(scene):
         if name != "spoiled_block":
-            assert same(scene.open().read(), wanted), story
+            assert same(scene.open().read(), wanted), died.story
         access = scene.open().access
         done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
-        assert done.is_clean, f"{story}\n{done}"
-        assert not multiset_difference(scene.open().read(), wanted), story
+        assert done.is_clean, f"{died.story}\n{done}"
+        assert not multiset_difference(scene.open().read(), wanted), died.story
 
 
 # --------------------------------------------------------------------------------------------------- what is no damage

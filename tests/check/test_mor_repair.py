@@ -18,7 +18,7 @@ from lakefmt.testing.stores import SimulatedCrash, fail_at, no_faults
 from lakefmt.write.repair import repair_table
 from tests.check.kit import BLOOM_KEY, Scene, tamper, with_column
 from tests.check.mor_kit import mor_scene
-from tests.check.test_repair_dies import ENDINGS, put_back
+from tests.check.test_repair_dies import ENDINGS
 from tests.judges.compare import assert_same_multiset
 
 NUMBERS = itertools.count()
@@ -149,7 +149,7 @@ def test_dying_anywhere_while_it_merges(version: int) -> None:
     assert repair_table(access, plan, check_table).is_clean
     for number in range(1, len(counting.effects) + 1):
         mode, crash = ENDINGS[number % len(ENDINGS)]
-        faulty, _ = put_back(scene, objects).over(fail_at(number, mode, crash=crash))
+        faulty, _ = scene.put_back(objects).over(fail_at(number, mode, crash=crash))
         with contextlib.suppress(SimulatedCrash, LakefmtError):
             repair_table(faulty, plan, check_table)
         assert_same_multiset(scene.open().read(), before, what=f"effect {number}")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 
 from lakefmt.errors import LakefmtError
+from lakefmt.filegroups.damage import RepairPlan
 from lakefmt.read.check import check_table
 from lakefmt.testing.invariants import check_footers, check_unique_keys
 from lakefmt.testing.multiset import multiset_difference
@@ -36,12 +40,37 @@ SCENES = [
 ENDINGS = [(FaultMode.BEFORE, True), (FaultMode.TORN, True), (FaultMode.AFTER, True), (FaultMode.ANSWER_LOST, False)]
 
 
-def put_back(table: Scene, objects: dict[str, bytes]) -> Scene:
-    """The table as it was."""
-    table.store.delete_tree("")
-    for path, data in objects.items():
-        table.store.put(path, data)
-    return table
+@dataclass(frozen=True)
+class Died:
+    """A repair that died at one of its effects.
+
+    Attributes:
+        number: the effect's, from 1.
+        story: what happened.
+        plan: what it was to do.
+        wanted: the table's rows after a repair that lived.
+    """
+
+    number: int
+    story: str
+    plan: RepairPlan
+    wanted: pa.Table
+
+
+def dying(scene: Scene) -> Iterator[Died]:
+    """Repair a table so that it dies at each of its effects in turn, the damage put back before each."""
+    objects = scene.listed()
+    access, counting = scene.over(no_faults)
+    plan = check_table(access, "full").plan
+    assert repair_table(access, plan, check_table, accept_loss=True).is_clean
+    wanted = scene.open().read()
+    assert len(counting.effects) >= 1
+    for number in range(1, len(counting.effects) + 1):
+        mode, crash = ENDINGS[number % len(ENDINGS)]
+        faulty, store = scene.put_back(objects).over(fail_at(number, mode, crash=crash))
+        with contextlib.suppress(SimulatedCrash, LakefmtError):
+            repair_table(faulty, plan, check_table, accept_loss=True)
+        yield Died(number, f"effect {number} ({store.effects[number - 1]}), {mode.value}", plan, wanted)
 
 
 @pytest.mark.slow
@@ -49,29 +78,19 @@ def put_back(table: Scene, objects: dict[str, bytes]) -> Scene:
 def test_dying_anywhere_and_again(name: str) -> None:
     table = scene(8)
     SABOTAGE[name](table, lambda options: options[0])
-    objects = table.listed()
-    access, counting = table.over(no_faults)
-    plan = check_table(access, "full").plan
-    assert repair_table(access, plan, check_table, accept_loss=True).is_clean
-    wanted = table.open().read()
-    assert len(counting.effects) >= 1
-    for number in range(1, len(counting.effects) + 1):
-        mode, crash = ENDINGS[number % len(ENDINGS)]
-        faulty, store = put_back(table, objects).over(fail_at(number, mode, crash=crash))
-        with contextlib.suppress(SimulatedCrash, LakefmtError):
-            repair_table(faulty, plan, check_table, accept_loss=True)
-        story = f"{name}, effect {number} ({store.effects[number - 1]}), {mode.value}"
+    for died in dying(table):
+        number, wanted = died.number, died.wanted
         # Who comes next may have the old plan, or look anew.
         access = table.open().access
-        again = plan if number % 2 else check_table(access, "full").plan
+        again = died.plan if number % 2 else check_table(access, "full").plan
         done = repair_table(access, again, check_table, accept_loss=True)
         if not done.is_clean:
             # What the dead repair itself left is in no old plan.
             done = repair_table(access, done.after.plan, check_table, accept_loss=True)
-        assert done.is_clean, f"{story}\n{done}"
-        assert not multiset_difference(table.open().read(), wanted), story
+        assert done.is_clean, f"{died.story}\n{done}"
+        assert not multiset_difference(table.open().read(), wanted), died.story
         if number % 5 == 0:
             check_footers(table.open())
             check_unique_keys(table.open())
             table.open().upsert(rows(0, 30, ts=20))
-            assert not multiset_difference(table.open().read(filter="ts = 20"), rows(0, 30, ts=20)), story
+            assert not multiset_difference(table.open().read(filter="ts = 20"), rows(0, 30, ts=20)), died.story

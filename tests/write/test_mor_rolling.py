@@ -142,7 +142,7 @@ def test_a_file_of_other_rows_is_not_adopted() -> None:
 
 
 def test_no_file_passes_what_readers_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_writer, "_MAX_LOG_BYTES", 3000)
+    monkeypatch.setattr(log_writer, "MAX_LOG_BYTES", 3000)
     table = make(8, **rolling(900, 1 << 30))
     result = table.upsert(rows(60, ts=2))
     assert len(result.files) > 2
