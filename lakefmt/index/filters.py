@@ -40,8 +40,9 @@ _MAX_TEXT: Final = 1 << 28
 
 #: Hashes that a first round asks about; of keys that are not in the file one in sixteen is left after it.
 _FIRST_HASHES: Final = 4
-#: Hashes of one look-up that are kept, and how many at most of one key: what a filter of one in 10^9 has.
-_SHARED_HASHES: Final = 1 << 16
+#: Hashes of one look-up that are kept, and how many at most of one key: what a filter of one in 10^9 has. Keys that are
+#: in a file are asked about to the end: hashed anew for every file, ten thousand of them cost thirty files' worth of calls.
+_SHARED_HASHES: Final = 1 << 22
 _SHARED_PER_KEY: Final = 30
 #: Keys that are out are dropped when no more than this share is left: to drop some costs about as much as one hash.
 _WORTH_DROPPING: Final = 0.75
