@@ -20,10 +20,12 @@ from lakefmt.filegroups.model import join_path
 from lakefmt.formats.log_blocks import MAX_LOG_BYTES, BlockKind
 from lakefmt.formats.log_data import (
     BlockHeader,
+    EncodedRows,
     decode_avro_content,
     decode_parquet_content,
     encode_data_block,
     encode_parquet_block,
+    encode_record_block,
 )
 from lakefmt.formats.log_deletes import decode_delete_content, delete_records, encode_delete_block
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
@@ -36,8 +38,6 @@ __all__ = ["LogForm", "LogRowsOut", "WrittenLog", "log_form", "nth_log_name", "w
 
 I64 = npt.NDArray[np.int64]
 
-#: No reader takes a larger log file.
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogRowsOut:
@@ -49,6 +49,7 @@ class LogRowsOut:
         partial: `data` has some of the table's columns only.
         data_positions: rows of the base file that `data` stand for, ascending; None: not known.
         delete_positions: the same for `deletes`.
+        records: `data` as Avro records, where the rows of several logs were encoded together.
     """
 
     data: pa.Table
@@ -56,6 +57,7 @@ class LogRowsOut:
     partial: bool = False
     data_positions: I64 | None = None
     delete_positions: I64 | None = None
+    records: EncodedRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +202,15 @@ def _write_one(
 
 def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator[_Block]:
     """Yield blocks with the rows and deletes they hold, from the given ones on: rows first, as Hudi does."""
-    encode = _parquet_block if form.parquet else _avro_block
-    for part, places in _cut(out.data, out.data_positions, rows, form.block_bytes):
+    for start, part, places in _cut(out.data, out.data_positions, rows, form.block_bytes):
         header = _header(form, form.data_schema, places, is_partial=out.partial)
-        yield encode(part, header, form), part.num_rows, 0
-    for part, places in _cut(out.deletes, out.delete_positions, deletes, form.block_bytes):
+        if form.parquet:
+            yield encode_parquet_block(part, header, form.codec, form.level), part.num_rows, 0
+        elif out.records is not None:
+            yield encode_record_block(out.records.slice(start, part.num_rows), header), part.num_rows, 0
+        else:
+            yield encode_data_block(part, header), part.num_rows, 0
+    for _, part, places in _cut(out.deletes, out.delete_positions, deletes, form.block_bytes):
         orderings = [_as_stored(part.column(name)) for name in form.ordering]
         records = delete_records(part.column(RECORD_KEY), part.column(PARTITION_PATH), *orderings)
         yield encode_delete_block(records, _header(form, form.delete_schema, places)), 0, part.num_rows
@@ -221,18 +227,13 @@ def _header(form: LogForm, schema: str, places: I64 | None, *, is_partial: bool 
     )
 
 
-def _avro_block(part: pa.Table, header: BlockHeader, _: LogForm) -> bytes:
-    return encode_data_block(part, header)
-
-
-def _parquet_block(part: pa.Table, header: BlockHeader, form: LogForm) -> bytes:
-    return encode_parquet_block(part, header, form.codec, form.level)
-
-
-def _cut(table: pa.Table, places: I64 | None, first: int, block_bytes: int) -> Iterator[tuple[pa.Table, I64 | None]]:
+def _cut(
+    table: pa.Table, places: I64 | None, first: int, block_bytes: int
+) -> Iterator[tuple[int, pa.Table, I64 | None]]:
+    """Yield rows as blocks take them, each with its first row's number and the places of its rows."""
     step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes)))
     for start in range(first, table.num_rows, step):
-        yield table.slice(start, step), None if places is None else places[start : start + step]
+        yield start, table.slice(start, step), None if places is None else places[start : start + step]
 
 
 def _as_stored(column: pa.ChunkedArray) -> pa.ChunkedArray:

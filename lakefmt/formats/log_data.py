@@ -26,6 +26,7 @@ from lakefmt.formats.parquet import AVRO_SCHEMA_KEY, BaseFileWriter
 
 __all__ = [
     "BlockHeader",
+    "EncodedRows",
     "block_positions",
     "decode_avro_content",
     "decode_avro_contents",
@@ -33,6 +34,8 @@ __all__ = [
     "encode_command_block",
     "encode_data_block",
     "encode_parquet_block",
+    "encode_record_block",
+    "encode_records",
 ]
 
 I64 = npt.NDArray[np.int64]
@@ -126,6 +129,61 @@ def block_positions(block: LogBlock, base_instant_time: str, rows: int, what: st
 # ------------------------------------------------------------------------------------------------------------- Avro
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedRows:
+    """Rows as Avro records, each behind its length, as data blocks hold them; any run of them makes a block (spec 7.5).
+
+    Attributes:
+        schema: the Avro schema of the records, as JSON text.
+        data: the records.
+        offsets: where each begins in `data`, and where the last one ends.
+    """
+
+    schema: str
+    data: memoryview
+    offsets: I64
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def slice(self, start: int, rows: int) -> EncodedRows:
+        """Return `rows` of the rows, from row `start` on; fewer at the end. Nothing is copied."""
+        return EncodedRows(self.schema, self.data, self.offsets[start : start + rows + 1])
+
+
+def encode_records(table: pa.Table | pa.RecordBatch, schema: str) -> EncodedRows:
+    """Return rows as records for one block or several.
+
+    Parameters:
+        table: the columns of the schema.
+        schema: an Avro record schema as JSON text.
+
+    Raises:
+        SchemaMismatch: the rows do not fit the schema.
+
+    Spec 7.5.
+
+    Example:
+        >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'
+        >>> rows = encode_records(pa.table({"id": [1, 2]}), schema)
+        >>> encode_record_block(rows.slice(1, 1), BlockHeader("20240101000000000", schema))[-26:-12].hex(" ", -4)
+        '0003 00000001 00000001 04000000'
+    """
+    data, offsets = encode_rows(table, schema, framed=True)
+    return EncodedRows(schema, memoryview(data), offsets)
+
+
+def encode_record_block(rows: EncodedRows, header: BlockHeader, kind: BlockKind = BlockKind.AVRO_DATA) -> bytes:
+    """Return records as a block (spec 7.5); arguments and errors as for :func:`encode_data_block`."""
+    if kind not in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
+        raise InvalidInputError(f"a block of kind {kind.name} does not hold Avro records")
+    if rows.schema != _schema_of(header):
+        raise InvalidInputError("the records are of another schema than the block's header names")
+    lead = struct.pack(">ii", CONTENT_VERSION, len(rows))
+    content = rows.data[int(rows.offsets[0]) : int(rows.offsets[-1])]
+    return encode_block(kind, header.entries(len(rows)), lead, content)
+
+
 def encode_data_block(
     table: pa.Table | pa.RecordBatch, header: BlockHeader, kind: BlockKind = BlockKind.AVRO_DATA
 ) -> bytes:
@@ -145,11 +203,7 @@ def encode_data_block(
         >>> encode_data_block(pa.table({"id": [1, 2]}), BlockHeader("20240101000000000", schema))[-30:-12].hex(" ", -4)
         '00000003 00000002 00000001 02000000 0104'
     """
-    if kind not in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
-        raise InvalidInputError(f"a block of kind {kind.name} does not hold Avro records")
-    data, _ = encode_rows(table, _schema_of(header), framed=True)
-    lead = struct.pack(">ii", CONTENT_VERSION, table.num_rows)
-    return encode_block(kind, header.entries(table.num_rows), lead, memoryview(data))
+    return encode_record_block(encode_records(table, _schema_of(header)), header, kind)
 
 
 def decode_avro_content(

@@ -24,9 +24,11 @@ __all__ = [
     "Logs",
     "Routes",
     "assign_rows",
+    "bundle_logs",
     "change_file",
     "group_positions",
     "group_rows",
+    "joined",
     "log_file",
     "new_file",
     "rewrite_file",
@@ -60,6 +62,10 @@ class FileSizing:
     def room(self, size_bytes: int) -> int:
         """Rows that still fit into a file of that size."""
         return max(0, int((self.max_bytes - size_bytes) / max(self.record_bytes, 1e-3)))
+
+
+#: Rows of logs, and their bytes as Arrow holds them, that are made ready together: they are held twice meanwhile.
+_BUNDLE_ROWS, _BUNDLE_BYTES = 1 << 15, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,3 +299,42 @@ def _fill_small_files(
 def _split(rows: Rows, size: int) -> Iterable[Rows]:
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
+
+
+# --------------------------------------------------------------------------------------------------------- together
+
+
+def bundle_logs(assigned: Sequence[Assigned], table: pa.Table) -> list[list[int]]:
+    """Return runs of logs whose rows are made ready together, as numbers of `assigned`; a log of many rows is in none.
+
+    Args:
+        assigned: the files to write.
+        table: the batch their rows are of.
+    """
+    most = max(1, min(_BUNDLE_ROWS, int(table.num_rows * _BUNDLE_BYTES / max(1, table.nbytes))))
+    bundles: list[list[int]] = []
+    rows, form = most, None
+    for number, one in enumerate(assigned):
+        if one.assignment.log is None or len(one.rows) > most:
+            continue
+        mine = None if one.stored is None else one.stored.schema
+        if not bundles or rows + len(one.rows) > most or mine != form:
+            bundles.append([])
+            rows, form = 0, mine
+        bundles[-1].append(number)
+        rows += len(one.rows)
+    return bundles
+
+
+def joined(some: Sequence[Assigned]) -> Assigned:
+    """Return a bundle's rows, one assignment's behind the other's, under the first one's name."""
+    stored = [one.stored for one in some if one.stored is not None]
+    marks = [np.zeros(len(one.rows), bool) if one.leaving is None else one.leaving for one in some]
+    places = [np.full(len(one.rows), -1, np.int64) if one.positions is None else one.positions for one in some]
+    return Assigned(
+        some[0].assignment,
+        np.concatenate([one.rows for one in some]),
+        np.concatenate(marks) if any(one.leaving is not None for one in some) else None,
+        pa.concat_tables(stored) if stored else None,
+        np.concatenate(places) if any(one.positions is not None for one in some) else None,
+    )

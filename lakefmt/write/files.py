@@ -7,19 +7,16 @@ second adopts what is there. It touches nothing but its own marker and its own n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES, grown_filter, new_filter, repeated
-from lakefmt.filegroups.log_writer import I64, LogRowsOut
-from lakefmt.filegroups.merge import Incoming, Mask, Merged, merge_into_base
-from lakefmt.filegroups.merge_values import has_order, marked_deletes, ordering_columns, refuse_nulls, to_mask
+from lakefmt.filegroups.merge import Incoming, Merged, merge_into_base
+from lakefmt.filegroups.merge_values import has_order
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.unstored import unstored_of
@@ -27,7 +24,6 @@ from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers
 from lakefmt.formats.properties import encode_properties
-from lakefmt.keys import build_auto_keys
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.leftovers import remove_abandoned
@@ -35,24 +31,21 @@ from lakefmt.table_config import merge_rule
 from lakefmt.timeline.markers import announce
 from lakefmt.timeline.store import settle_put
 from lakefmt.values import (
-    COMMIT_SEQNO,
-    COMMIT_TIME,
     FILE_NAME,
     META_COLUMNS,
-    PARTITION_PATH,
     RECORD_KEY,
     WriteOperation,
     WriteStat,
 )
 from lakefmt.write.cdc import cdc_stats, log_changes
-from lakefmt.write.log_files import split_deletes, write_log
+from lakefmt.write.log_files import write_log
+from lakefmt.write.log_works import LogWork, log_works
+from lakefmt.write.routed import MetaColumns, routed_deletes
 from lakefmt.write.spilling import FileKeys, row_memory
-from lakefmt.write.values import MOVED_AWAY, FileAssignment, WriteContext, WriteStatus
+from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
-__all__ = ["MOVED_AWAY", "POSITION", "FileInProgress", "write_assigned"]
+__all__ = ["FileInProgress", "write_assigned", "write_assigned_log"]
 
-#: A column of routed rows, never stored as such: the row of the base file that a log's row changes.
-POSITION = "_lakefmt_position"
 #: A filter takes its bits eight times over while it is made. Of so many keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000
@@ -86,9 +79,9 @@ def write_assigned(
     """
     if assignment.log is not None:
         # It may have rolled over into several files: which of them are there is seen one by one.
-        prepare(store, context, assignment)
-        rows = _for_log(context, assignment, pa.concat_tables(batches))
-        return write_log(store, context, assignment, rows, _marker(context, assignment))
+        rows = pa.concat_tables(batches)
+        (work,) = log_works(context, [assignment], [rows.num_rows], rows)
+        return write_assigned_log(store, context, work)
     found = adopt(store, context, assignment)
     if found is not None:
         return found
@@ -101,6 +94,16 @@ def write_assigned(
         else:
             file.rewrite(pa.concat_tables(batches), use_threads=alone)
         return file.finish()
+
+
+def write_assigned_log(store: ObjectStore, context: WriteContext, work: LogWork) -> WriteStatus:
+    """Write a log whose rows are made ready, or adopt what is there.
+
+    Raises:
+        StorageError: the store failed; the call may be repeated.
+    """
+    prepare(store, context, work.assignment)
+    return write_log(store, context, work, _marker(context, work.assignment))
 
 
 def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> None:
@@ -123,46 +126,6 @@ def _marker(context: WriteContext, assignment: FileAssignment) -> MarkerType:
         # From version 8 on a log has one instant, in its name, and counts as a new file (spec 8.1).
         return "APPEND" if context.config.version.layout == 1 else "CREATE"
     return "CREATE" if assignment.base is None else "MERGE"
-
-
-def _for_log(context: WriteContext, assignment: FileAssignment, rows: pa.Table) -> LogRowsOut:
-    """Return routed rows as a log file takes them."""
-    if assignment.num_rows is not None and rows.num_rows != assignment.num_rows:
-        raise InternalError(
-            f"{assignment.path}: {assignment.num_rows} rows were assigned and {rows.num_rows} came; nothing is written"
-        )
-    rule, unstored = merge_rule(context.config), unstored_of(context.config, avro_to_arrow(context.schema_text))
-    schema = avro_to_arrow(context.file_schema_text) if unstored is None else with_meta_columns(unstored.schema)
-    rows, positions = _by_position(rows)
-    deletes = _deletes(context, rows)
-    if rule.stored.required and has_order(rule.stored, rows.column_names):
-        refuse_nulls(ordering_columns(rows, rule.stored), rule.stored)  # nobody could merge what is in a log
-    # A delete by key marks nothing, whatever its rows say.
-    by_key = context.operation is WriteOperation.DELETE
-    marked = np.zeros(rows.num_rows, dtype=bool) if by_key else marked_deletes(rows, rule)
-    complete = _MetaColumns(context.instant, assignment).complete(rows, schema)
-    # Version 6 knows no partial rows, a rule of the table's own neither: what they lack was brought from stored rows.
-    whole = context.config.version.layout == 1 or rule.is_own
-    brought = schema.names if whole else (*META_COLUMNS, *rows.column_names)
-    out = split_deletes(complete, deletes, marked, rule, frozenset(brought), positions)
-    if unstored is None:
-        return out
-    # Logs hold partition columns, even those that base files drop: so do Hudi's, and 0.15.0 shows nulls without them.
-    held = pa.schema([field for field in schema if field.name in out.data.column_names])
-    return replace(out, data=unstored.stored(out.data, assignment.partition, held))
-
-
-def _by_position(rows: pa.Table) -> tuple[pa.Table, I64 | None]:
-    """Return rows in the order of the base file's, with their places; as they came, when not every place is known."""
-    if POSITION not in rows.column_names:
-        return rows, None
-    places = rows.column(POSITION).to_numpy()
-    rows = rows.drop_columns([POSITION])
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    if not len(places) or ordered[0] < 0 or (np.diff(ordered) <= 0).any():
-        return rows, None
-    return rows if (np.diff(places) > 0).all() else rows.take(pa.array(order)), ordered
 
 
 def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> WriteStatus | None:
@@ -192,7 +155,7 @@ class FileInProgress:
         self._unstored = unstored_of(context.config, avro_to_arrow(context.schema_text))
         if self._unstored is not None:
             self._schema = with_meta_columns(self._unstored.schema)
-        self._meta = _MetaColumns(context.instant, assignment)
+        self._meta = MetaColumns(context.instant, assignment)
         durable = self._settings.text("lakefmt.durability") == "fsync"
         self._sink = stack.enter_context(store.create(assignment.path, durable=durable))
         codec = self._settings.text("hoodie.parquet.compression.codec") or "zstd"
@@ -236,7 +199,7 @@ class FileInProgress:
 
     def _append_group(self, rows: pa.Table) -> None:
         self._rows_in += rows.num_rows
-        deletes = _deletes(self._context, rows)
+        deletes = routed_deletes(self._context, rows)
         if deletes.any():
             self._counts["ignored"] += int(deletes.sum())
             rows = rows.filter(pa.array(~deletes))
@@ -288,7 +251,7 @@ class FileInProgress:
 
     def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
         rule = merge_rule(self._context.config)
-        deletes = _deletes(self._context, rows)
+        deletes = routed_deletes(self._context, rows)
         complete = self._meta.complete(rows, self._schema)
         if not self._assignment.match_keys:
             kept = complete.filter(pa.array(~deletes)) if deletes.any() else complete
@@ -341,54 +304,6 @@ class FileInProgress:
             raise InternalError(
                 f"{self._assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
             )
-
-
-def _deletes(context: WriteContext, rows: pa.Table) -> Mask:
-    if context.operation is WriteOperation.DELETE:
-        return np.ones(rows.num_rows, dtype=bool)
-    if context.operation is WriteOperation.BULK_INSERT:
-        return np.zeros(rows.num_rows, dtype=bool)  # writes rows as they are
-    # Elsewhere a row may mark itself, or have moved to another partition.
-    flags = marked_deletes(rows, merge_rule(context.config))
-    if MOVED_AWAY in rows.column_names:
-        flags |= to_mask(pc.fill_null(rows.column(MOVED_AWAY), False))
-    return flags
-
-
-class _MetaColumns:
-    """Completes routed rows with the meta columns of one file; sequence numbers count on over batches."""
-
-    def __init__(self, instant: str, assignment: FileAssignment) -> None:
-        self._instant = instant
-        self._assignment = assignment
-        self._next = 0
-
-    def complete(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Return the rows with every column of the file; columns that a delete does not carry are null."""
-        count = rows.num_rows
-        present = frozenset(rows.column_names)
-        first = self._next
-        self._next += count
-        made: Mapping[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
-            COMMIT_TIME: lambda: repeated(self._instant, count),
-            COMMIT_SEQNO: lambda: self._numbered(first, count),
-            RECORD_KEY: lambda: rows.column(RECORD_KEY) if RECORD_KEY in present else self._numbered(first, count),
-            PARTITION_PATH: lambda: repeated(str(self._assignment.partition), count),
-            FILE_NAME: lambda: repeated(self._assignment.shown_file, count),
-        }
-        columns = []
-        for field in schema:
-            if field.name in META_COLUMNS:
-                columns.append(made[field.name]())
-            elif field.name in present:
-                columns.append(rows.column(field.name))
-            else:
-                columns.append(pa.nulls(count, field.type))
-        return pa.table(columns, schema=schema)
-
-    def _numbered(self, first: int, count: int) -> pa.Array:
-        # Sequence numbers and generated keys have one form (spec 4.5, 4.6).
-        return build_auto_keys(self._instant, self._assignment.sequence, first, count)
 
 
 def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ Each room takes a value and leaves a value; the two last ones have effects. ``ta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 import numpy as np
@@ -26,12 +27,14 @@ from lakefmt.write.assign import (
     FileSizing,
     Routes,
     assign_rows,
+    bundle_logs,
     change_file,
     group_positions,
     group_rows,
+    joined,
 )
 from lakefmt.write.changes import DoomedKeys
-from lakefmt.write.files import MOVED_AWAY, POSITION, write_assigned
+from lakefmt.write.files import write_assigned, write_assigned_log
 from lakefmt.write.hands import Hands, results, threads_of
 from lakefmt.write.incoming import KeyedBatch, record_keys, with_keys
 from lakefmt.write.log_state import (
@@ -43,8 +46,10 @@ from lakefmt.write.log_state import (
     settle_in_logs,
     without_dead,
 )
+from lakefmt.write.log_works import log_works
 from lakefmt.write.moves import elsewhere, split_moves
-from lakefmt.write.values import WriteContext, WriteStatus
+from lakefmt.write.routed import POSITION
+from lakefmt.write.values import MOVED_AWAY, WriteContext, WriteStatus
 
 __all__ = ["append_files", "assign", "assign_deletes", "file_sizing", "route", "write_all"]
 
@@ -242,5 +247,18 @@ def write_all(
     if len(assigned) < 2:
         return [write(one) for one in assigned]
     pa.default_memory_pool().release_unused()  # what the look-up took
+    works: dict[int, Future[WriteStatus]] = {}
     with Hands(min(threads_of(context), len(assigned))) as hands:
-        return results([hands.give(write, one) for one in assigned])
+        bundles = bundle_logs(assigned, batch.table)
+        bundled = {number for bundle in bundles for number in bundle}
+        for number, one in enumerate(assigned):
+            if number not in bundled:
+                works[number] = hands.give(write, one)
+        for bundle in bundles:
+            some = [assigned[number] for number in bundle]
+            counts = [len(one.rows) for one in some]
+            made = log_works(context, [one.assignment for one in some], counts, route(batch, joined(some)))
+            for number, work in zip(bundle, made, strict=True):
+                works[number] = hands.give(write_assigned_log, store, context, work)
+            wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
+        return results(works[number] for number in range(len(assigned)))

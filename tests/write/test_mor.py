@@ -33,8 +33,8 @@ from lakefmt.timeline.rollback import find_logs_of_instant
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.values_merge import MergeRule, Order
 from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows, log_file
-from lakefmt.write.log_files import split_deletes
 from lakefmt.write.log_keys import LOG_NOTE, groups_given_keys, may_hold_own_keys
+from lakefmt.write.log_works import split_deletes
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
