@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -29,12 +29,17 @@ from lakefmt.filegroups.reader import BaseFileReader, reading
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.parquet import BaseFileFooter, decode_footer
 from lakefmt.storage.api import ObjectStore
-from lakefmt.values import RECORD_KEY
+from lakefmt.values import RECORD_KEY, TableType
 
 __all__ = ["KeyFiles", "key_files"]
 
+T = TypeVar("T")
+
 #: Bytes of footers that are kept. Files by Hudi's defaults carry filters of 430 kB, so this is some hundred of them.
 _KEPT_BYTES: Final = 256 << 20
+#: Bytes of key columns that are kept of merge-on-read tables, whose base files stay while commit after commit looks into
+#: them. Copy-on-write replaces the very files that were looked into.
+_KEPT_KEY_BYTES: Final = 64 << 20
 #: What a parsed footer takes beside its bytes and a second copy of the filter's text.
 _OVERHEAD_BYTES: Final = 16 << 10
 #: Threads that ask a store which is far away: they mostly wait.
@@ -51,7 +56,6 @@ class _Known:
 
     metadata: pq.FileMetaData
     footer: BaseFileFooter
-    num_bytes: int
 
 
 class KeyFiles:
@@ -60,19 +64,18 @@ class KeyFiles:
     Args:
         store: the table's store.
         kept_bytes: bytes of footers that are kept.
+        kept_key_bytes: bytes of whole key columns that are kept.
 
     Attributes:
         threads: how many threads it pays to ask with at once.
     """
 
-    def __init__(self, store: ObjectStore, kept_bytes: int = _KEPT_BYTES) -> None:
+    def __init__(self, store: ObjectStore, kept_bytes: int = _KEPT_BYTES, kept_key_bytes: int = 0) -> None:
         self._filesystem, self._prefix = store.arrow_filesystem()
         near = isinstance(self._filesystem, pafs.LocalFileSystem)
         self.threads = min(_THREADS_NEAR, os.cpu_count() or 1) if near else _THREADS_FAR
-        self._kept_bytes = kept_bytes
-        self._known: OrderedDict[tuple[str, int], _Known] = OrderedDict()
-        self._num_bytes = 0
-        self._lock = Lock()
+        self._known: _Kept[_Known] = _Kept(kept_bytes)
+        self._keys: _Kept[pa.ChunkedArray] = _Kept(kept_key_bytes)
 
     def footer(self, file: BaseFile) -> BaseFileFooter:
         """Return a file's footer.
@@ -135,26 +138,14 @@ class KeyFiles:
         return keys, np.arange(len(keys)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
     def _look(self, file: BaseFile) -> _Known:
-        name = (file.path, file.size)
-        with self._lock:
-            if name in self._known:
-                self._known.move_to_end(name)
-                return self._known[name]
-        with self._open(file) as parquet:
-            metadata = parquet.metadata
-            footer = decode_footer(metadata)
-        known = _Known(metadata, footer, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
-        with self._lock:
-            self._keep(name, known)
+        known = self._known.get(file)
+        if known is None:
+            with self._open(file) as parquet:
+                metadata = parquet.metadata
+                footer = decode_footer(metadata)
+            known = _Known(metadata, footer)
+            self._known.keep(file, known, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
         return known
-
-    def _keep(self, name: tuple[str, int], known: _Known) -> None:
-        # Two threads may have read the same footer.
-        if name not in self._known:
-            self._known[name] = known
-            self._num_bytes += known.num_bytes
-        while self._num_bytes > self._kept_bytes:
-            self._num_bytes -= self._known.popitem(last=False)[1].num_bytes
 
     @contextmanager
     def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
@@ -166,11 +157,57 @@ class KeyFiles:
             yield parquet
 
     def _read(self, file: BaseFile, metadata: pq.FileMetaData, groups: Sequence[int]) -> pa.ChunkedArray:
+        whole = len(groups) == metadata.num_row_groups
+        kept = self._keys.get(file) if whole else None
+        if kept is not None:
+            return kept
         _key_column(metadata, file)
         with self._open(file, metadata) as parquet:
             # Files are what threads share; there is one column here.
             found = parquet.read_row_groups(list(groups), columns=[RECORD_KEY], use_threads=False).column(0)
-            return _as_text(found, file)
+            keys = _as_text(found, file)
+        if whole:
+            self._keys.keep(file, keys, keys.nbytes)
+        return keys
+
+    def keep_keys(self, kept_key_bytes: int) -> None:
+        """Keep so many bytes of key columns from now on."""
+        self._keys.most = kept_key_bytes
+
+
+class _Kept(Generic[T]):
+    """What was read of files lately, by name and size; what was not asked for longest goes first.
+
+    Args:
+        most: bytes that are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._found: OrderedDict[tuple[str, int], tuple[T, int]] = OrderedDict()
+        self._num_bytes = 0
+        self._lock = Lock()
+
+    def get(self, file: BaseFile) -> T | None:
+        """Return what is kept of a file."""
+        name = (file.path, file.size)
+        with self._lock:
+            if name not in self._found:
+                return None
+            self._found.move_to_end(name)
+            return self._found[name][0]
+
+    def keep(self, file: BaseFile, value: T, num_bytes: int) -> None:
+        """Keep what was read of a file, if it fits."""
+        name = (file.path, file.size)
+        with self._lock:
+            # Two threads may have read the same; one that takes all the room alone would only push the others out.
+            if name in self._found or num_bytes > self.most:
+                return
+            self._found[name] = (value, num_bytes)
+            self._num_bytes += num_bytes
+            while self._num_bytes > self.most:
+                self._num_bytes -= self._found.popitem(last=False)[1][1]
 
 
 def _as_text(keys: pa.ChunkedArray, file: BaseFile) -> pa.ChunkedArray:
@@ -271,6 +308,8 @@ def key_files(access: TableAccess, state: TableState | None = None) -> KeyFiles 
         state: the table as it is now; None: its files hold their keys.
     """
     files = _kept_files(access)
+    if state is not None and state.config.table_type is TableType.MERGE_ON_READ:
+        files.keep_keys(_KEPT_KEY_BYTES)
     if state is None or state.config.populate_meta_fields:
         return files
     return MadeKeys(access.row_reader(state), files)

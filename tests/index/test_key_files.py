@@ -290,6 +290,58 @@ def test_kept_footers_are_bounded_in_bytes() -> None:
     assert {access.name for access in counting.log if access.kind == "range"} == {files[0].name}
 
 
+def test_kept_keys_are_read_once_and_bounded_in_bytes() -> None:
+    store = MemoryStore()
+    keys = [f"key-{n:06d}" for n in range(1000)]
+    data = stored_file([keys])[0].read("f-0_0-0-0_20260101000000000.parquet")
+    files = []
+    for n in range(4):
+        name = f"f{n}-0_0-0-0_20260101000000000.parquet"
+        store.put(name, data)
+        files.append(BaseFile(PartitionPath(""), name, FileId(f"f{n}-0"), "0-0-0", R, len(data)))
+    counting = CountingStore(store)
+    size = KeyFiles(store).keys(files[0]).nbytes
+    key_reader = KeyFiles(counting, kept_key_bytes=2 * size)
+
+    def read_by(file: BaseFile) -> bool:
+        counting.reset()
+        assert key_reader.keys(file).to_pylist() == keys
+        placed = key_reader.placed_keys(file, pa.array(["key-000007"]))
+        assert placed is not None
+        assert placed[0].to_pylist() == keys
+        return any(access.kind == "range" for access in counting.log)
+
+    assert [read_by(file) for file in files[:2]] == [True, True]
+    assert [read_by(file) for file in files[:2]] == [False, False]
+    assert read_by(files[2]), "the third pushes the first out"
+    assert [read_by(file) for file in (files[2], files[1])] == [False, False]
+    assert read_by(files[0])
+    none = KeyFiles(counting, kept_key_bytes=size - 1)
+    for _ in range(2):
+        counting.reset()
+        none.keys(files[3])
+        assert any(access.kind == "range" for access in counting.log), "what does not fit is not kept"
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_keys_of_merge_on_read_tables_are_kept(kind: str, tmp_path: Path) -> None:
+    path = str(tmp_path / kind)
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    lakefmt.create_table(path, schema=schema, record_key="id", table_type=kind, options={"lakefmt.durability": "none"})
+    counting = CountingStore(LocalStore(path))
+    table = Table(TableAccess(counting, {"lakefmt.durability": "none", "hoodie.parquet.small.file.limit": 0}))
+    rows = pa.table({"id": [f"k{n}" for n in range(500)], "v": range(500)}, schema=schema)
+    table.insert(rows)
+    opened = []
+    for _ in range(2):
+        counting.reset()
+        table.upsert(rows.slice(0, 3))
+        opened.append(sum(a.kind == "range" and a.name.endswith(".parquet") for a in counting.log))
+    assert opened[0] > 0
+    assert (opened[1] == 0) is (kind == "mor")
+    assert table.read().num_rows == 500
+
+
 def test_one_table_has_one_cache_of_footers(ordered_table: str) -> None:
     one, two = TableAccess(LocalStore(ordered_table)), TableAccess(LocalStore(ordered_table))
     assert key_files(one) is key_files(one)
