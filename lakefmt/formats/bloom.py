@@ -12,6 +12,7 @@ import math
 import mmap
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -433,7 +434,17 @@ def _any_row(hits: Flags) -> Flags:
 
 
 def _zeroed(size: int) -> U8:
-    return np.zeros(size, np.uint8) if size < _OWN_PAGES else np.frombuffer(mmap.mmap(-1, size), np.uint8)
+    return np.zeros(size, np.uint8) if size < _OWN_PAGES else np.frombuffer(_own_pages(size), np.uint8)
+
+
+def _own_pages(size: int) -> mmap.mmap:
+    """Return memory of zeros; in large pages where the system has them: bits are set anywhere in it."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return mmap.mmap(-1, size)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared ones come small
+    with suppress(OSError):  # a system may be built without them
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages
 
 
 def _set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int) -> None:
