@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.filegroups.merge_custom import call_merger
+from lakefmt.filegroups.merge_items import replaced_items
 from lakefmt.filegroups.merge_values import (
     Mask,
     Rows,
@@ -268,8 +269,8 @@ def _replace_rows(
     for field in base.schema:
         column = base.column(field.name)
         stays = kept.get(field.name)
-        if names is not None and field.name not in names:
-            columns.append(column)
+        if field.name == RECORD_KEY or (names is not None and field.name not in names):
+            columns.append(column)  # rows meet by their key: it is the same
         elif stays is None or not stays.any():
             columns.append(_replaced(column, rows, replacements.column(field.name), places))
         elif stays.all():
@@ -295,4 +296,8 @@ def _replaced(
         order = np.arange(len(column))
         order[rows] = len(column) + np.arange(len(rows))
         return pa.chunked_array([*column.chunks, new], column.type).take(pa.array(order))
-    return pc.replace_with_mask(column.combine_chunks(), _places(rows, len(column)) if places is None else places, new)
+    old = column.combine_chunks()
+    found = replaced_items(old, rows, new)
+    if found is not None:
+        return found
+    return pc.replace_with_mask(old, _places(rows, len(column)) if places is None else places, new)
