@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from lakefmt.errors import CommitConflict, LakefmtError
+from lakefmt.errors import CommitConflict, LakefmtError, LeaseLost, StorageError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import services_of
 from lakefmt.index import Index, IndexKeys, choose_index, moves_between_partitions
@@ -48,6 +48,9 @@ __all__ = ["WriteSession", "find_session"]
 
 _sessions: dict[str, WriteSession] = {}
 _guard = Lock()
+
+#: Seconds between attempts to undo a write that failed, while the store does not answer.
+_UNDO_PAUSES = (0.05, 0.2, 0.5)
 
 _OVERWRITES = frozenset({WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE})
 _APPENDS = frozenset({WriteOperation.INSERT, WriteOperation.BULK_INSERT, *_OVERWRITES})
@@ -136,12 +139,29 @@ class WriteSession:
             raise
 
     def _undo_quietly(self) -> None:
+        for pause in (*_UNDO_PAUSES, None):
+            try:
+                self._abort_out_of_turn()
+            except LakefmtError as error:
+                # A rollback may have taken the markers away: then nobody but this write knows its files.
+                if pause is not None and isinstance(error, StorageError) and error.transient:
+                    self.access.pacing.sleep(pause)
+                    continue
+                # The first error is the one to report; the next writer undoes what is left.
+                self._live.heartbeat.abandon()
+                self._end()
+            return
+
+    def _abort_out_of_turn(self) -> None:
         try:
             self.abort()
-        except LakefmtError:
-            # The first error is the one to report; the next writer undoes what is left.
-            self._live.heartbeat.abandon()
-            self._end()
+        except LeaseLost:
+            # Its turn was lost: who took the lock may have undone this write before its last file came, and knows of none.
+            turn = turn_of(self.access.store.url)
+            if turn is None:
+                raise
+            turn.end()
+            self.abort()
 
     # --- whole verbs ---------------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ PARTS = 100 if THOROUGH else 4
 FOUND = {
     11: "a marker whose request was lost: the file was written without one, and a rollback did not find it",
     268: "a writer taken for dead put a file whose marker the rollback had removed: nobody removed it again",
+    7302: "a writer whose turn was lost could not undo its write: its own lock refused it",
+    411: "a rollback that was done by somebody else meanwhile; and a writer that was undone gave up removing its files at once",
 }
 #: Seeds that found faults in steps that have moved since: a claim that went while it was asked for its age; a compaction
 #: that somebody else completed while it was looked for, and a writer that nobody could tidy up after.
