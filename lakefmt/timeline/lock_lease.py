@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from lakefmt.errors import LakefmtError, LeaseLost, LockUnavailable, StateError, StorageError
+from lakefmt.errors import LakefmtError, LeaseLost, LockUnavailable, StorageError
 from lakefmt.storage.pacing import Pacing, SystemPacing
 from lakefmt.timeline.lock_api import Keeper, Lease, Patience, Tenure
 from lakefmt.timeline.lock_local import InProcessLock
@@ -150,21 +150,13 @@ class LeasedLock:
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
-        """Hold the lock inside the block.
-
-        Raises:
-            LeaseLost: a step came in the wrong order, because whoever has the lock by now has taken it.
-            LockUnavailable: it could not be had in time.
-        """
+        """Hold the lock inside the block."""
         with self._turn.hold():
             try:
                 lease = self._acquire()
                 stop = lease.start()
                 try:
                     yield lease
-                except StateError:
-                    lease.check()
-                    raise
                 finally:
                     stop()
                     lease.end()

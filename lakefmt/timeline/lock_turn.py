@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
-from lakefmt.errors import CommitConflict, StateError
+from lakefmt.errors import CommitConflict
 from lakefmt.storage.pacing import Pacing, SystemPacing
 from lakefmt.timeline.lock_api import FencedLease, Lease, TableLock
 
@@ -100,17 +100,13 @@ class _Within:
         """Hold the lock inside the block, and behind it when that is wanted.
 
         Raises:
-            LeaseLost: it was held, and is lost; also when a step that somebody else took meanwhile could not be taken.
+            LeaseLost: it was held, and is lost.
             LockUnavailable: it could not be had in time.
         """
         lease = self._turn.lease
         if lease is not None:
             lease.check()  # somebody else may have it by now, and work where only one may
-            try:
-                yield lease
-            except StateError:
-                lease.check()  # another one has taken the step
-                raise
+            yield lease
             return
         with ExitStack() as held:
             asked = self._turn.pacing.monotonic()

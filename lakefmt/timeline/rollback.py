@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from lakefmt.errors import CorruptFile, InvalidInputError, StorageError, UnsafePath
+from lakefmt.errors import CorruptFile, InvalidInputError, StateError, StorageError, UnsafePath
 from lakefmt.formats.log_blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, scan_blocks
 from lakefmt.formats.log_data import encode_command_block
 from lakefmt.formats.names import parse_base_file, parse_log_file
@@ -293,7 +294,9 @@ def _finish(
     # found and finished; the other way round a pending instant without files would be rolled back a second time.
     remove_traces(store, timeline, plan)
     body = encode_body(BodyKind.ROLLBACK_METADATA, metadata_record(store, plan, time, commands))
-    timeline.complete(time, Action.ROLLBACK, next_time(), body)
+    # Who was taken for dead in the middle of it may have finished it all the same: then it is done.
+    with suppress(StateError):
+        timeline.complete(time, Action.ROLLBACK, next_time(), body)
 
 
 def carry_out(store: ObjectStore, plan: RollbackPlan, time: InstantTime) -> dict[str, int]:
@@ -331,11 +334,21 @@ def _take_back(store: ObjectStore, target: InstantTime, logs: SharedLogs, time: 
 
 
 def remove_traces(store: ObjectStore, timeline: TimelineStore, plan: RollbackPlan) -> None:
-    """Take an instant whose files are gone off the timeline, with its markers and heartbeat; twice is fine."""
+    """Take an instant whose files are gone off the timeline, with its markers and heartbeat; twice is fine.
+
+    Who was only slow may have written on: files that were announced since the plan was made go, too, for with their markers
+    goes all that is known of them.
+    """
     if plan.action in KEEP_PLAN:
         timeline.fall_back(plan.target, plan.action)
     else:
         timeline.remove_pending(plan.target, plan.action)
+    late = {*(list_marked(store, plan.target) or ())}.difference(*plan.files.values())
+    if late:
+        target = Instant(plan.target, plan.action, State.INFLIGHT)
+        store.delete(
+            n for names in plan_rollback_of(store, target, timeline.layout, late).files.values() for n in names
+        )
     remove_markers(store, plan.target)
     store.delete([heartbeat_name(plan.target)])
 

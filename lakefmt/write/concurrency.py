@@ -9,7 +9,7 @@ from typing import Final
 from lakefmt.config import Settings
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
-__all__ = ["Concurrency", "FailedWrites", "check_concurrency"]
+__all__ = ["Concurrency", "FailedWrites", "check_concurrency", "is_beside"]
 
 _MODE: Final = "hoodie.write.concurrency.mode"
 _POLICY: Final = "hoodie.clean.failed.writes.policy"
@@ -75,7 +75,7 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
             "no bucket index: use optimistic_concurrency_control"
         )
     _check_strategy(settings.text(_STRATEGY))
-    beside = mode == "optimistic_concurrency_control"
+    beside = is_beside(settings)
     background = settings.flag("lakefmt.write.services.background")
     named = settings.text(_POLICY)
     if named == "eager" and (beside or background):
@@ -94,6 +94,17 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
     retries = int(str(asked)) if asked is not None else _RETRIES if beside else 0
     early = settings.flag("hoodie.write.concurrency.early.conflict.detection.enable")
     return Concurrency(beside, policy, retries, early, settings.integer(_TURN) if beside else 0)
+
+
+def is_beside(settings: Settings) -> bool:
+    """Return whether a writer expects others at work.
+
+    Example:
+        >>> from lakefmt.config import resolve_settings
+        >>> is_beside(resolve_settings({}))
+        False
+    """
+    return settings.text(_MODE) == "optimistic_concurrency_control"
 
 
 def _check_strategy(named: str | None) -> None:

@@ -39,7 +39,7 @@ from lakefmt.timeline.view import Timeline
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType
 from lakefmt.write.callbacks import SECRET_OPTIONS
 from lakefmt.write.concurrency import Concurrency, check_concurrency
-from lakefmt.write.key_notes import KEY_NOTE, note_keys
+from lakefmt.write.key_notes import HASH_NOTE, KEY_NOTE, note_keys
 from lakefmt.write.log_keys import LOG_NOTE, note_log_keys
 from lakefmt.write.request import WriteRequest
 from lakefmt.write.rivals import WRITER, Footprint, settle_with_rivals
@@ -254,7 +254,8 @@ def commit_write(
 
 def _notes(live: LiveWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
     """Return what the caller wants remembered and, beside others, who writes and which keys: for those who come next."""
-    said = {key: value for key, value in live.context.commit_metadata.items() if key not in (KEY_NOTE, LOG_NOTE)}
+    own = (KEY_NOTE, HASH_NOTE, LOG_NOTE)
+    said = {key: value for key, value in live.context.commit_metadata.items() if key not in own}
     said |= note_log_keys(stat for status in statuses for stat in status.stats)
     if not live.rules.beside:
         return said

@@ -38,6 +38,8 @@ from lakefmt.values import (
     WriteStat,
 )
 from lakefmt.write.cdc import cdc_stats, log_changes
+from lakefmt.write.concurrency import is_beside
+from lakefmt.write.key_notes import MOST_HASHES, hash_keys
 from lakefmt.write.log_files import write_log
 from lakefmt.write.log_works import LogWork, log_works
 from lakefmt.write.routed import MetaColumns, routed_deletes
@@ -273,6 +275,7 @@ class FileInProgress:
         """
         self._check_counts()
         footers = key_footers(KeySummary(*self._keys.range, self._filter()), self._context.file_schema_text)
+        hashes = self._hashes()
         footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
         self._writer.close(footers)
         self._keys.close()
@@ -280,7 +283,7 @@ class FileInProgress:
         if outcome is PutOutcome.DONE:
             counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
             status = _status(self._context, self._assignment, counts, self._sink.size, adopted=False)
-            return replace(status, keys=_ends(*self._keys.range))
+            return replace(status, keys=_ends(*self._keys.range), hashes=hashes)
         found = adopt(self._store, self._context, self._assignment)
         if found is None:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
@@ -297,6 +300,13 @@ class FileInProgress:
         memory = row_memory(self._settings.integer("lakefmt.write.window.bytes"))
         bloom.add_pieces(self._keys.pieces(max(1, memory // _KEY_PARTS)), memory // _FLAG_PARTS)
         return bloom
+
+    def _hashes(self) -> bytes | None:
+        """Return the hashes of the keys, when writers beside this one may ask for them, and they are few."""
+        if not is_beside(self._settings):
+            return None
+        keys = self._keys.few(MOST_HASHES)
+        return None if keys is None else hash_keys(keys)
 
     def _check_counts(self) -> None:
         expected = self._assignment.num_rows

@@ -2,30 +2,56 @@
 
 The range of a file's keys stands in its footer; a write that has to be compared with a hundred commits would read a hundred
 footers while it holds the table lock. Writers that work beside others therefore repeat the ranges of files with new rows in
-the commit, under a name of lakefmt's own; where other engines wrote, or many files were, the footers are asked as before.
+the commit, under a name of lakefmt's own, and a hash of each key when they are few: random keys have one range everywhere. Where
+other engines wrote, or many files were, the files are asked as before.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.errors import InvalidKey
+from lakefmt.formats.murmur import murmur_hadoop
 from lakefmt.formats.parquet import java_order_key, key_range
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.conflict import adds_rows
 from lakefmt.values import WriteStat
 from lakefmt.write.values import WriteStatus
 
-__all__ = ["KEY_NOTE", "KeySpan", "certainly_apart", "note_keys", "noted_ranges"]
+__all__ = [
+    "HASH_NOTE",
+    "KEY_NOTE",
+    "MOST_HASHES",
+    "KeySpan",
+    "certainly_apart",
+    "hash_keys",
+    "note_keys",
+    "noted_hashes",
+    "noted_ranges",
+    "sharing_hashes",
+]
+
+U32 = npt.NDArray[np.uint32]
 
 #: Extra metadata of commits: file name → smallest and largest key, as JSON.
 KEY_NOTE: Final = "lakefmt.keys"
+#: Extra metadata of commits: file name → sorted hashes of its keys, four bytes each, as JSON of Base64.
+HASH_NOTE: Final = "lakefmt.key.hashes"
+#: Keys of a commit that are few: they take 22 kB.
+MOST_HASHES: Final = 4096
 _MOST_FILES: Final = 64
 _MOST_CHARACTERS: Final = 16 * 1024
+_MOST_HASH_CHARACTERS: Final = 48 * 1024
+_HASH: Final = np.dtype("<u4")
 
 
 def note_keys(statuses: Iterable[WriteStatus]) -> dict[str, str]:
@@ -43,7 +69,31 @@ def note_keys(statuses: Iterable[WriteStatus]) -> dict[str, str]:
     text = json.dumps(
         {status.stat.file_name: status.keys for status in told}, ensure_ascii=False, separators=(",", ":")
     )
-    return {KEY_NOTE: text} if len(text) <= _MOST_CHARACTERS else {}
+    return {KEY_NOTE: text, **_note_hashes(told)} if len(text) <= _MOST_CHARACTERS else {}
+
+
+def _note_hashes(told: Sequence[WriteStatus]) -> dict[str, str]:
+    hashes = {status.stat.file_name: status.hashes for status in told if status.hashes is not None}
+    if not 0 < sum(map(len, hashes.values())) <= MOST_HASHES * _HASH.itemsize:
+        return {}
+    shown = {name: base64.b64encode(data).decode() for name, data in hashes.items()}
+    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    return {HASH_NOTE: text} if len(text) <= _MOST_HASH_CHARACTERS else {}
+
+
+def hash_keys(keys: pa.ChunkedArray) -> bytes | None:
+    """Return the sorted hashes of keys (spec 6.1, the first of the chain), four bytes each, low one first; None: they have none.
+
+    Four bytes are enough: where two keys have one hash, the file is opened, and says that it was for nothing.
+
+    Example:
+        >>> hash_keys(pa.chunked_array([["id1", "a"]])).hex()
+        '314146735e5f6892'
+    """
+    try:
+        return np.sort(murmur_hadoop(keys)).astype(_HASH, copy=False).tobytes()
+    except InvalidKey:  # longer than is hashed
+        return None
 
 
 def noted_ranges(commit: CommitMetadata) -> Mapping[str, tuple[str, str]]:
@@ -54,16 +104,43 @@ def noted_ranges(commit: CommitMetadata) -> Mapping[str, tuple[str, str]]:
         >>> noted_ranges(CommitMetadata(WriteOperation.INSERT, extra_metadata={"lakefmt.keys": '{"f":["a","c"],"g":7}'}))
         {'f': ('a', 'c')}
     """
-    text = commit.extra_metadata.get(KEY_NOTE)
-    if text is None or len(text) > _MOST_CHARACTERS:
+    said = _said(commit, KEY_NOTE, _MOST_CHARACTERS)
+    return {name: (ends[0], ends[1]) for name, ends in said.items() if _is_range(ends)}
+
+
+def noted_hashes(commit: CommitMetadata) -> Mapping[str, bytes]:
+    """Return file name → hashes of its keys, as far as the commit tells; what cannot be understood tells nothing.
+
+    Hashes that are not as many as the file's rows are not those of its keys.
+
+    Example:
+        >>> from lakefmt.values import WriteOperation, WriteStat
+        >>> stat = WriteStat("f-0", "p", "p/f", num_writes=2)
+        >>> said = {"lakefmt.key.hashes": '{"f":"MUFGc15faJI=","g":7}'}
+        >>> noted_hashes(CommitMetadata(WriteOperation.INSERT, (stat,), extra_metadata=said))["f"].hex()
+        '314146735e5f6892'
+    """
+    rows = {stat.file_name: stat.num_writes for stat in commit.stats}
+    found = {name: _unpacked(text) for name, text in _said(commit, HASH_NOTE, _MOST_HASH_CHARACTERS).items()}
+    return {name: data for name, data in found.items() if data and len(data) == rows.get(name, 0) * _HASH.itemsize}
+
+
+def _said(commit: CommitMetadata, name: str, most: int) -> dict[str, Any]:
+    text = commit.extra_metadata.get(name)
+    if text is None or len(text) > most:
         return {}
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return (
-        {name: (ends[0], ends[1]) for name, ends in said.items() if _is_range(ends)} if isinstance(said, dict) else {}
-    )
+    return said if isinstance(said, dict) else {}
+
+
+def _unpacked(text: object) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except (binascii.Error, ValueError):
+        return b""
 
 
 def _is_range(ends: object) -> bool:
@@ -98,3 +175,27 @@ def certainly_apart(span: KeySpan | None, noted: Mapping[str, tuple[str, str]], 
     """Return whether a file holds no key of the write, by what its commit tells."""
     ends = noted.get(stat.file_name)
     return span is not None and ends is not None and span.misses(ends)
+
+
+def sharing_hashes(keys: Sequence[pa.StringArray], told: Sequence[bytes]) -> list[bool]:
+    """Return, for the hashes of each file, whether some key of a write may be among the file's keys.
+
+    Args:
+        keys: the write's.
+        told: hashes of the files' keys, of one key at least each.
+
+    Example:
+        >>> theirs = [hash_keys(pa.chunked_array([[key, "x"]])) for key in "ab"]
+        >>> sharing_hashes([pa.array(["b", "c"])], theirs)
+        [False, True]
+    """
+    hashes = hash_keys(pa.chunked_array(keys, pa.string())) if told else None
+    if hashes is None:
+        return [True] * len(told)
+    mine: U32 = np.frombuffer(hashes, _HASH)
+    theirs: U32 = np.frombuffer(b"".join(told), _HASH)
+    at = np.searchsorted(mine, theirs)
+    same = mine.take(np.minimum(at, len(mine) - 1)) == theirs if len(mine) else np.zeros(len(theirs), dtype=bool)
+    begins = np.cumsum([0, *(len(data) // _HASH.itemsize for data in told[:-1])])
+    shared: list[bool] = np.logical_or.reduceat(same, begins).tolist()
+    return shared

@@ -51,7 +51,15 @@ from lakefmt.write.moves import elsewhere, split_moves
 from lakefmt.write.routed import POSITION
 from lakefmt.write.values import MOVED_AWAY, WriteContext, WriteStatus
 
-__all__ = ["append_files", "assign", "assign_deletes", "file_sizing", "route", "write_all"]
+__all__ = [
+    "append_files",
+    "assign",
+    "assign_deletes",
+    "file_sizing",
+    "route",
+    "takes_deleted_for_absent",
+    "write_all",
+]
 
 Rows = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -109,10 +117,8 @@ def assign(
     logs = log_placing(access, state, positions=context.settings.flag("hoodie.write.record.positions"))
     routes = Routes(None)
     if index is not None:
-        # On top of a delete in a log a partial row would find what was there before it.
-        partial_rows = not set(avro_to_arrow(context.schema_text).names).issubset(batch.table.column_names)
         wanted = IndexKeys(record_keys(batch), batch.partitions)
-        alive = partial_rows or context.operation is WriteOperation.DELETE or _completes_by_arrival(state)
+        alive = takes_deleted_for_absent(context, state, batch)
         located = find_stored(access, state, index, wanted, slices, alive=alive)
         routes = Routes(located)
         if context.operation is WriteOperation.DELETE:
@@ -134,6 +140,13 @@ def assign(
         return assigned
     refuse_buckets(slices, assigned)
     return _bring(access, context, state, assigned, slices, batch.keys, batch.table.column_names)
+
+
+def takes_deleted_for_absent(context: WriteContext, state: TableState, batch: KeyedBatch) -> bool:
+    """Return whether rows whose key a log has deleted are new rows, and not changes of that file slice."""
+    # On top of a delete in a log a partial row would find what was there before it.
+    partial_rows = not set(avro_to_arrow(context.schema_text).names).issubset(batch.table.column_names)
+    return partial_rows or context.operation is WriteOperation.DELETE or _completes_by_arrival(state)
 
 
 def _completes_by_arrival(state: TableState) -> bool:

@@ -26,7 +26,7 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import list_marked
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
-from lakefmt.write.key_notes import KeySpan, certainly_apart, noted_ranges
+from lakefmt.write.key_notes import KeySpan, certainly_apart, noted_hashes, noted_ranges, sharing_hashes
 from lakefmt.write.values import WriteContext
 
 __all__ = ["WRITER", "Footprint", "check_early", "clustered_groups", "settle_with_rivals", "undone_by"]
@@ -146,16 +146,29 @@ def _told_apart(
     """Return the findings without the files whose commits tell that they hold none of the write's keys."""
     if not any(finding.doubtful for finding in found):
         return [*found]
-    span = KeySpan.of([keys for keys, _ in footprint.keys])
-    left = []
+    keys = [keys for keys, _ in footprint.keys]
+    span = KeySpan.of(keys)
+    left: list[Finding] = []
+    told: list[tuple[WriteStat, bytes]] = []
     for finding in found:
         noted = noted_ranges(said[finding.rival]) if finding.doubtful else {}
         doubtful = tuple(stat for stat in finding.doubtful if not certainly_apart(span, noted, stat))
-        if doubtful == finding.doubtful:
-            left.append(finding)
-        elif doubtful:
+        if doubtful:
+            hashes = noted_hashes(said[finding.rival])
+            told += ((stat, hashes[stat.file_name]) for stat in doubtful if stat.file_name in hashes)
+        if doubtful or not finding.doubtful:
             left.append(replace(finding, doubtful=doubtful))
-    return left
+    shared = sharing_hashes(keys, [hashes for _, hashes in told])
+    apart = {stat.path for (stat, _), is_shared in zip(told, shared, strict=True) if not is_shared}
+    return list(_without(left, apart)) if apart else left
+
+
+def _without(found: Iterable[Finding], apart: Collection[str]) -> Iterator[Finding]:
+    """Yield the findings without the files `apart`; one that has no other is none."""
+    for finding in found:
+        doubtful = tuple(stat for stat in finding.doubtful if stat.path not in apart)
+        if doubtful or not finding.doubtful:
+            yield replace(finding, doubtful=doubtful)
 
 
 def _certain(access: TableAccess, footprint: Footprint, found: Sequence[Finding], *, filters: bool) -> Finding | None:

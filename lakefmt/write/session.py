@@ -19,17 +19,17 @@ import pyarrow as pa
 from lakefmt.errors import CommitConflict, LakefmtError, LeaseLost, StorageError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import services_of
-from lakefmt.index import Index, IndexKeys, choose_index, moves_between_partitions
+from lakefmt.index import Index, IndexKeys, choose_index, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.table_config import merge_rule
 from lakefmt.timeline.lock_turn import turn_of
-from lakefmt.values import CommitResult, FileId, PartitionPath, WriteOperation
+from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
 from lakefmt.write.bulk import stream_files
 from lakefmt.write.changes import DoomedKeys
 from lakefmt.write.conversation import LiveWrite, abort_write, begin_write, commit_write, rehearse_write
 from lakefmt.write.incoming import KeyedBatch, combine, key_batch, open_stream, read_all, record_keys
-from lakefmt.write.log_state import SliceReader, find_stored
+from lakefmt.write.log_state import SliceReader, find_stored, settle_in_logs
 from lakefmt.write.moves import elsewhere, fill_from_stored
 from lakefmt.write.pipeline import (
     append_files,
@@ -37,6 +37,7 @@ from lakefmt.write.pipeline import (
     assign_deletes,
     file_sizing,
     route,
+    takes_deleted_for_absent,
     write_all,
 )
 from lakefmt.write.request import WriteRequest
@@ -191,6 +192,7 @@ class WriteSession:
                 self._keys.append((doomed.keys, None))
                 self._keys_in = None if doomed.partitions is None else set(doomed.partitions)
             assigned = assign_deletes(self.access, self.context, self.state, doomed, self.index())
+            self._rely_on_deletes(doomed.keys, doomed.homes)
             if not assigned and not self._request.commit_metadata:
                 self.abort()
                 return None
@@ -323,7 +325,24 @@ class WriteSession:
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
         fresh = np.ones(batch.num_rows, dtype=bool)
         fresh[located.rows] = False
+        self._rely_on_deletes(wanted.keys, batch.partitions)
         return batch.take(pa.array(np.flatnonzero(fresh)))
+
+    def _rely_on_deletes(self, keys: pa.StringArray, homes: pa.DictionaryArray | None) -> None:
+        """Remember the file groups whose logs have deleted keys that this write takes for absent: a rival may revive them.
+
+        A row that goes to such a log counts as an update: the rival's commit does not tell that it brought a key.
+        """
+        if not self._live.rules.beside or self.state.config.table_type is not TableType.MERGE_ON_READ:
+            return
+        index, reader = self.index(), key_files(self.access, self.state)
+        slices = [piece for piece in self.access.slices(self.state) if piece.logs]
+        if homes is None or index.is_global:
+            located, places = locate_everywhere(index, keys, slices, reader), None
+        else:
+            located, places = index.locate(IndexKeys(keys, homes), slices, reader), homes
+        located = settle_in_logs(self.access, self.state, keys, places, located, slices, alive=False)
+        self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
 
     def _assign_batch(self, batch: KeyedBatch) -> list[Assigned]:
         """Look the keys up (unless rows are only appended) and give every row its file."""
@@ -331,6 +350,8 @@ class WriteSession:
         if self._request.operation in _OVERWRITES or self._request.operation is WriteOperation.BULK_INSERT:
             return append_files(self.context, batch, sizing, self.access.ids)
         index = None if self._request.operation in _APPENDS else self.index()
+        if index is not None and (index.is_global or takes_deleted_for_absent(self.context, self.state, batch)):
+            self._rely_on_deletes(record_keys(batch), batch.partitions)
         return assign(self.access, self.context, self.state, batch, index, sizing)
 
     def _sizing(self, sample: pa.Table) -> FileSizing:

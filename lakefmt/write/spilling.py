@@ -111,6 +111,11 @@ class FileKeys:
                 self._writer.write_batch(pa.record_batch([chunk], schema=_SCHEMA))
         self._held = []
 
+    def few(self, most: int) -> pa.ChunkedArray | None:
+        """Return all keys when they are at most so many and in memory, else None."""
+        held = self._writer is None and 0 < self._count <= most
+        return pa.chunked_array(self._held, pa.string()) if held else None
+
     def pieces(self, piece_bytes: int) -> Iterator[pa.ChunkedArray]:
         """Yield all keys, in file order, about `piece_bytes` of spilled ones at a time; nothing can be added afterwards."""
         if self._writer is None or self._file is None:

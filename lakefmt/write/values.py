@@ -122,6 +122,7 @@ class WriteStatus:
         adopted: True when an earlier attempt had written the file already.
         rolled: the entries of the files that follow, when a log rolled over.
         keys: the smallest and the largest key of a base file, in the order of Java's strings; None: not known.
+        hashes: sorted hashes of a base file's keys, when they are few; None: not known.
     """
 
     instant: InstantTime
@@ -132,6 +133,7 @@ class WriteStatus:
     adopted: bool = False
     rolled: tuple[WriteStat, ...] = ()
     keys: tuple[str, str] | None = None
+    hashes: bytes | None = field(default=None, repr=False)
 
     @property
     def stats(self) -> tuple[WriteStat, ...]:

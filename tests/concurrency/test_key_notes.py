@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -21,7 +23,18 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.timeline.commit import CommitMetadata, decode_commit, encode_commit
 from lakefmt.values import TableVersion, WriteOperation, WriteStat
-from lakefmt.write.key_notes import KEY_NOTE, KeySpan, certainly_apart, note_keys, noted_ranges
+from lakefmt.write.key_notes import (
+    HASH_NOTE,
+    KEY_NOTE,
+    MOST_HASHES,
+    KeySpan,
+    certainly_apart,
+    hash_keys,
+    note_keys,
+    noted_hashes,
+    noted_ranges,
+    sharing_hashes,
+)
 from lakefmt.write.values import WriteStatus
 from tests.concurrency.turns import MANY
 
@@ -86,6 +99,56 @@ def test_a_note_tells_of_all_files_with_new_rows_or_of_none():
     assert note_keys([status("a", ("a", "b" * 20_000))]) == {}
 
 
+@given(st.lists(st.lists(KEYS, min_size=1), min_size=1, max_size=5), st.lists(st.lists(KEYS), max_size=3))
+@settings(max_examples=200)
+def test_files_whose_hashes_have_nothing_in_common_have_no_key_in_common(files, mine):
+    told = [hash_keys(pa.chunked_array([keys], pa.string())) for keys in files]
+    statuses = [
+        replace(status(f"{n}", ("", "")), hashes=data, stat=replace(status(f"{n}", None).stat, num_writes=len(keys)))
+        for n, (keys, data) in enumerate(zip(files, told, strict=True))
+    ]
+    stats = tuple(each.stat for each in statuses)
+    said = CommitMetadata(WriteOperation.INSERT, stats, extra_metadata=note_keys(statuses))
+    noted = noted_hashes(decode_commit(encode_commit(said, TableVersion.EIGHT, replace=False), "c"))
+    assert noted == {f"{n}": data for n, data in enumerate(told)}
+    keys = [pa.array(part, pa.string()) for part in mine]
+    wanted = {key for part in mine for key in part}
+    # One hash in four thousand millions is shared by chance: not among these.
+    assert sharing_hashes(keys, list(noted.values())) == [bool(wanted & set(file)) for file in files]
+
+
+def test_what_hashes_cannot_tell_they_do_not_tell():
+    stat = replace(status("f", None).stat, num_writes=2)
+    two = base64.b64encode(hash_keys(pa.chunked_array([["a", "b"]]))).decode()
+    for text in (
+        f'{{"f":"{two[:-4]}"}}',  # cut
+        f'{{"f":"{two}{two}"}}',  # of more rows than the file has
+        f'{{"g":"{two}"}}',  # of a file that is not the commit's
+        '{"f":"%%%%"}',
+        '{"f":"\u00e9"}',
+        '{"f":["x"]}',
+        '{"f":""}',
+        "[" * 40_000,
+        f'{{"f":"{two}"}}' + " " * 60_000,
+    ):
+        assert noted_hashes(CommitMetadata(WriteOperation.INSERT, (stat,), extra_metadata={HASH_NOTE: text})) == {}, (
+            text
+        )
+    assert hash_keys(pa.chunked_array([["x" * (1 << 20) + "x"]])) is None
+    assert sharing_hashes([pa.array(["x" * (1 << 20) + "x"])], [b"abcd"]) == [True]
+    assert sharing_hashes([], [b"abcd"]) == [False]
+
+
+def test_many_keys_are_told_by_their_range_alone():
+    few, many = (replace(status("a", ("a", "b")), hashes=bytes(4 * n)) for n in (MOST_HASHES, MOST_HASHES + 1))
+    assert HASH_NOTE in note_keys([few])
+    assert HASH_NOTE not in note_keys([many])
+    assert HASH_NOTE not in note_keys([few, replace(few, stat=status("b", None).stat)])
+    assert set(note_keys([replace(few, hashes=None)])) == {KEY_NOTE}
+    hundred = note_keys([replace(few, hashes=bytes(400))])
+    assert len(hundred[HASH_NOTE]) < 600
+
+
 # --- in a table -------------------------------------------------------------------------------------------------------
 
 
@@ -114,9 +177,9 @@ def footers(monkeypatch):
 
 @pytest.mark.parametrize(
     ("theirs", "read", "stands"),
-    [(("x", "z"), 0, True), (("a", "c"), 1, True), (("k", "m"), 1, False), (("a", "b"), 0, True)],
+    [(("x", "z"), 0, True), (("a", "c"), 0, True), (("k", "m"), 1, False), (("a", "b"), 0, True), (("b2",), 1, False)],
 )
-def test_only_files_whose_range_meets_the_keys_are_opened(theirs, read, stands, footers):
+def test_only_files_that_may_have_one_of_the_keys_are_opened(theirs, read, stands, footers):
     table = make()
     context = lowlevel.begin_write(table)
     work = lowlevel.assign(context, rows("b2", "k"))
@@ -164,3 +227,46 @@ def test_a_single_writer_leaves_no_note_and_an_adopted_file_tells_its_keys():
     state = table.access.load()
     noted = noted_ranges(table.access.commit_metadata(state, state.timeline.commits[-1]))
     assert noted == {first.stat.file_name: ("a", "c")}
+
+
+def stands_beside(mine, theirs, told):
+    """Return whether a write stands beside rivals that tell of their keys, or do not."""
+    table = make()
+    context = lowlevel.begin_write(table)
+    statuses = [lowlevel.write_files(context, a, b) for a, b in lowlevel.assign(context, rows(*mine))]
+    other = Table(TableAccess(table.access.store, OPTIONS))
+    with pytest.MonkeyPatch.context() as patch:
+        if not told:
+            patch.setattr(conversation, "note_keys", lambda statuses: {})
+        for verb, keys in theirs:
+            getattr(other, verb)(rows(*keys))
+    try:
+        lowlevel.commit(context, statuses)
+    except CommitConflict as conflict:
+        lowlevel.abort(context)
+        return other.access.load().timeline.commits.index(
+            next(i for i in other.access.load().timeline.commits if i.time == conflict.rival)
+        )
+    return None
+
+
+SOME = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=3, unique=True)
+
+
+@given(SOME, st.lists(st.tuples(st.sampled_from(["insert", "upsert", "bulk_insert"]), SOME), min_size=1, max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_a_write_stands_with_notes_where_it_stands_without(mine, theirs):
+    assert stands_beside(mine, theirs, told=True) == stands_beside(mine, theirs, told=False)
+
+
+def test_hashes_that_a_caller_tells_are_not_believed():
+    table = make()
+    table.insert(rows("k"), commit_metadata={HASH_NOTE: "{}"})
+    alone = make(**{"hoodie.write.concurrency.mode": "single_writer"})
+    told = alone.insert(rows("k"), commit_metadata={HASH_NOTE: "{}", "mine": "x"})
+    state = alone.access.load()
+    said = alone.access.commit_metadata(state, state.timeline.commits[-1]).extra_metadata
+    assert (HASH_NOTE in said, said["mine"], told.num_inserts) == (False, "x", 1)
+    state = table.access.load()
+    noted = noted_hashes(table.access.commit_metadata(state, state.timeline.commits[-1]))
+    assert list(noted.values()) == [hash_keys(pa.chunked_array([["k"]]))]

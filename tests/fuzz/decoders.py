@@ -39,7 +39,7 @@ from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table_config import parse_table_config
 from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
-from lakefmt.timeline.commit import decode_commit
+from lakefmt.timeline.commit import CommitMetadata, decode_commit
 from lakefmt.timeline.history import HistoryStore
 from lakefmt.timeline.history_logs import LogArchive
 from lakefmt.timeline.history_plan import decode_manifest, parse_manifest_name
@@ -51,7 +51,8 @@ from lakefmt.timeline.restore_plan import RestorePlan, parse_restore_record, res
 from lakefmt.timeline.rollback import choose_logs, scan_logs
 from lakefmt.timeline.savepoint import parse_savepoint, savepoint_record
 from lakefmt.timeline.view import timeline_from_names
-from lakefmt.values import InstantTime
+from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.write.key_notes import HASH_NOTE, KEY_NOTE, KeySpan, noted_hashes, noted_ranges, sharing_hashes
 from tests.fuzz.seeds import (
     TIMELINE,
     avro_schema_of,
@@ -197,6 +198,16 @@ def decode_bloom_text(data: bytes, type_code: str | None) -> None:
 def decode_bloom_bytes(data: bytes, type_code: str | None) -> None:
     """Damage what the text says, not the text: Base64 hides nothing from a flip, but most flips are no Base64."""
     decode_bloom_text(base64.b64encode(data), type_code)
+
+
+def decode_key_notes(data: bytes) -> None:
+    """Read the bytes as what a commit tells of the keys of a file with two rows."""
+    stat = WriteStat(FileId("f-0"), PartitionPath(""), "f", num_writes=2)
+    told = {KEY_NOTE: text_of(data), HASH_NOTE: text_of(data)}
+    commit = CommitMetadata(WriteOperation.INSERT, (stat,), extra_metadata=told)
+    for ends in noted_ranges(commit).values():
+        KeySpan(b"a", b"b").misses(ends)
+    sharing_hashes([_KEYS], list(noted_hashes(commit).values()))
 
 
 def in_lines(parse: Callable[[list[str]], object]) -> Decode:
@@ -376,6 +387,14 @@ DECODERS: tuple[Decoder, ...] = (
     *_bodies(),
     Decoder("stats of a commit", ("timeline.bodies.decode_commit_rows",), decode_commit_rows, _COMMITS),
     Decoder("commit", ("timeline.commit.decode_commit",), lambda data: decode_commit(data, "f"), _COMMITS),
+    Decoder(
+        "what a commit tells of its keys",
+        ("write.key_notes.noted_hashes", "write.key_notes.noted_ranges"),
+        decode_key_notes,
+        {"ranges": b'{"f":["a","c"]}', "hashes": b'{"f":"MUFGc15faJI="}'},
+        (),
+        refuses=False,
+    ),
     *_blooms(),
     Decoder(
         "name of a base file",

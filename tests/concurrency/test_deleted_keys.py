@@ -1,0 +1,77 @@
+"""A key that a log has deleted is absent for one writer, and may be brought back by another in the same log: never twice."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+import lakefmt.write.session as session
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from tests.concurrency.turns import MANY
+
+NUMBERS = itertools.count()
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
+
+
+def rows(city: str, n: int, *keys: str) -> pa.Table:
+    return pa.table({"id": [*keys], "city": [city] * len(keys), "n": [n] * len(keys)}, schema=SCHEMA)
+
+
+def insert_new(table: Table) -> object:
+    return table.insert(rows("sf", 3, "a"), drop_duplicates=True)
+
+
+def delete(table: Table) -> object:
+    return table.delete(["a", "c"])
+
+
+def partial(table: Table) -> object:
+    return table.upsert(rows("sf", 3, "a").select(["id", "city"]), partial=True)
+
+
+def move(table: Table) -> object:
+    options = {"hoodie.index.type": "GLOBAL_BLOOM", "hoodie.bloom.index.update.partition.path": True}
+    return table.upsert(rows("la", 3, "a"), options=options)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize(
+    ("write", "left"),
+    [
+        (insert_new, [("a", 2), ("c", 1)]),
+        (delete, []),
+        (partial, [("a", 2), ("c", 1)]),
+        (move, [("a", 3), ("c", 1)]),
+    ],
+)
+def test_a_write_that_takes_a_key_for_absent_minds_who_brings_it_back(version, write, left, monkeypatch):
+    store = MemoryStore(f"deleted-{next(NUMBERS)}")
+    first = lakefmt.create_table(
+        store.url,
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        table_type="mor",
+        table_version=version,
+        options=MANY,
+    )
+    first.insert(pa.concat_tables([rows("sf", 1, "a", "b"), rows("la", 1, "c")]))
+    first.delete(["a"])
+    rivals = [Table(TableAccess(store, MANY))]
+    real = session.commit_write
+
+    def after_a_rival(*given):
+        while rivals:
+            rivals.pop().upsert(rows("sf", 2, "a"))
+        return real(*given)
+
+    monkeypatch.setattr(session, "commit_write", after_a_rival)
+    write(Table(TableAccess(store, MANY)))
+    found = first.read()
+    kept = sorted(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
+    assert kept == sorted([*left, ("b", 1)])
