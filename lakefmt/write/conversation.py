@@ -287,11 +287,17 @@ def _strays(services: TableServices, context: WriteContext, metadata: CommitMeta
 
 
 def _check_pending(timeline: Timeline, time: InstantTime) -> None:
-    """Raise unless the instant is inflight: its inflight file is on the timeline that was just listed."""
+    """Raise unless the instant is inflight: its files are on the timeline that was just listed."""
     for pending in timeline.pending:
-        if pending.time == time and any(file.state is State.INFLIGHT for file in timeline.files_of(pending)):
+        started = any(file.state is State.INFLIGHT for file in timeline.files_of(pending))
+        if pending.time == time and started and _was_requested(timeline, pending):
             return
     raise InstantNotPending(f"instant {time} is no longer pending: another writer rolled it back")
+
+
+def _was_requested(timeline: Timeline, pending: Instant) -> bool:
+    """Return whether the requested file is there: without it, what is inflight was rolled back before its request came."""
+    return any(file.state is State.REQUESTED for file in timeline.files_of(pending))
 
 
 def _complete(
@@ -334,6 +340,8 @@ def abort_write(services: TableServices, context: WriteContext, heartbeat: Heart
         timeline_store = services.timeline(config)
         timeline = timeline_store.load()
         pending = [i for i in timeline.pending if i.time == context.instant and i.action.value == context.action]
+        # A rollback may have come before a slow request of ours: then an inflight file is there again, its markers may not be.
+        undone = any(not _was_requested(timeline, instant) for instant in pending)
         files = list_marked(access.store, context.instant)
         for instant in pending:
             if files is None:
@@ -342,9 +350,10 @@ def abort_write(services: TableServices, context: WriteContext, heartbeat: Heart
                 continue
             plan = plan_rollback_of(access.store, instant, timeline.layout, files)
             run_rollback(access.store, timeline_store, plan, services.times_after(config, timeline))
-        if not pending:
+        if undone or not pending:
             # Undone by somebody who took us for dead: markers went with it, maybe between a marker of ours and its file.
-            remove_marked_files(access, TableState(config, timeline), context.instant, unmarked=True)
+            state = TableState(config, timeline_store.load() if undone else timeline)
+            remove_marked_files(access, state, context.instant, unmarked=True)
     remove_markers(access.store, context.instant)
     if heartbeat is not None:
         heartbeat.stop()
