@@ -19,7 +19,7 @@ TITLES = {
     "services": (
         "upsert of 100 rows, clean and archive on, cost of each commit",
         "commits before it",
-        "ms of processor (mean of 100)",
+        "ms of processor (median of means of ten)",
     ),
     "upsert-size": ("upsert of 10,000 late rows", "rows in the table", "s"),
     "memory-batch": ("resident memory, rise during an upsert", "rows in the batch", "MB"),

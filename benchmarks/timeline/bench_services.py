@@ -6,7 +6,8 @@ Usage::
 
 Commits upsert 100 rows into one file group of a local table, without syncing, with clean (two commits kept) and archive
 (20 to 30) after each as they are due; their cost is theirs and their services', in processor milliseconds, beside that of
-a young table. ``--points`` keeps the means of every hundred commits, for ``benchmarks.draw``.
+a young table. ``--points`` keeps a point for every hundred commits, for ``benchmarks.draw``: of means of ten, between two of
+which one archive step comes, the median.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ FOLLOWED = {
     "hoodie.archive.automatic": "true",
 }
 BLOCK = 100
+#: Commits from one archive step to the next.
+ROUND = 10
 OLD, YOUNG = "lakefmt, one table", "a young table beside it"
 
 
@@ -86,7 +89,7 @@ def look_for_services(root: Path, repeat: int) -> None:
 
 
 def run_commits(root: Path, commits: int) -> dict[str, list[tuple[int, float]]]:
-    """Upsert 100 rows so many times; return and print means of each hundred.
+    """Upsert 100 rows so many times; return and print a figure for each hundred.
 
     After every fifth commit a young table gets one, which is made anew each hundred: what slows the machine slows both.
     """
@@ -102,7 +105,7 @@ def run_commits(root: Path, commits: int) -> dict[str, list[tuple[int, float]]]:
             if number % 5 == 4:
                 works[YOUNG].append(_timed(young, rows))
         for name, spent in works.items():
-            lines[name].append((at + BLOCK, round(sum(spent) / len(spent), 3)))
+            lines[name].append((at + BLOCK, round(usual(spent), 3)))
         shutil.rmtree(root / f"young-{at}")
     ratios = [old / new for (_, old), (_, new) in zip(lines[OLD], lines[YOUNG], strict=True)]
     fifth = max(1, len(ratios) // 5)
@@ -113,6 +116,11 @@ def run_commits(root: Path, commits: int) -> dict[str, list[tuple[int, float]]]:
     files = sum(1 for _ in (root / "old").glob("*.parquet"))
     print(f"active at the end: {len(table.timeline)} instants, {files} data files")
     return lines
+
+
+def usual(spent: list[float]) -> float:
+    """Return the median of means of ten: an archive step counts, what the machine did beside it does not."""
+    return median(sum(spent[at : at + ROUND]) / ROUND for at in range(0, len(spent), ROUND))
 
 
 def _timed(table: lakefmt.Table, rows: pa.Table) -> float:
