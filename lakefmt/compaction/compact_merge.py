@@ -23,6 +23,7 @@ from lakefmt.filegroups.merge_values import to_mask
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.unstored import Unstored, unstored_of
+from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.names import base_file_name
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, reconcile, with_meta_columns, without_meta_columns
 from lakefmt.table_config import cdc_mode, merge_rule
@@ -75,13 +76,14 @@ class SliceMerge:
         path = join_path(operation.partition, name)
         unstored = self._unstored()
         reader = BaseFileReader(self.access.store, unstored)
-        base, logs, rows = self._merged(reader, piece)
+        base, old_filter, logs, rows = self._merged(reader, piece)
         counts = count_changes(base, logs, rows)
         told = self._log_changes(operation, token, base, rows)
         announce(self.access.store, self.time, path, "CREATE" if piece.base is None else "MERGE")
         bloom, keyed = None, unstored is None or not unstored.makes_keys
         if piece.base is not None and keyed:
-            bloom = grown_filter(reader.bloom_filter(piece.base), rows.num_rows, _new_keys(base, logs, counts[0]))
+            new_keys = _new_keys(base, logs, counts[0])
+            bloom = grown_filter(old_filter, base.num_rows, rows.num_rows, new_keys, self.settings)
         rows = named_rows(rows, name)
         if unstored is not None:
             rows = unstored.stored(rows, operation.partition, avro_to_arrow(self.schema_text))
@@ -115,14 +117,17 @@ class SliceMerge:
         )
         return {path: size}
 
-    def _merged(self, reader: BaseFileReader, piece: FileSlice) -> tuple[pa.Table, LogRows, pa.Table]:
-        """Return the base file's rows, the logs' rows, and what they make together."""
+    def _merged(
+        self, reader: BaseFileReader, piece: FileSlice
+    ) -> tuple[pa.Table, BloomFilter | None, LogRows, pa.Table]:
+        """Return the base file's rows and its key filter, the logs' rows, and what they make together."""
         schema, rule, unstored = avro_to_arrow(self.schema_text), merge_rule(self.state.config), self._unstored()
         if unstored is not None:
             schema = with_meta_columns(unstored.schema)
-        base = schema.empty_table()
+        base, bloom = schema.empty_table(), None
         if piece.base is not None:
-            base = reconcile(reader.rows(piece.base, schema.names), schema)
+            stored, bloom = reader.rows_and_filter(piece.base, schema.names, use_threads=True)
+            base = reconcile(stored, schema)
         timeline = self.state.timeline
         logs = read_log_rows(
             self.access.store,
@@ -135,11 +140,11 @@ class SliceMerge:
             positions=True,
             unstored=unstored,
         )
-        return base, logs, merge_logs(base, logs, rule)
+        return base, bloom, logs, merge_logs(base, logs, rule)
 
     def _verify(self, piece: FileSlice, written: BaseFile) -> None:
         reader = BaseFileReader(self.access.store, self._unstored())
-        _, _, before = self._merged(reader, piece)
+        *_, before = self._merged(reader, piece)
         after = reader.rows(written)
         if not same_rows(before, reconcile(after, before.schema), ignoring=FILE_NAME):
             raise InternalError(

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from lakefmt.config import Settings
-from lakefmt.errors import StateError, StorageError
-from lakefmt.formats.bloom import BloomFilter
+from lakefmt.errors import InvalidInputError, StateError, StorageError
+from lakefmt.formats.bloom import DYNAMIC, BloomFilter
 from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key_range
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.values import FILE_NAME, RECORD_KEY
@@ -25,6 +25,8 @@ ROW_GROUP_BYTES = 32 << 20
 _MIN_FILTER_KEYS = 1000
 #: A filter has room for one key in so many more.
 _ROOM = 8
+#: A filter with more room than so many times that of a fresh one is not kept: every look-up would read its bits.
+_MOST_ROOM = 2
 _CONSTANT_ROWS = 8192
 
 
@@ -113,23 +115,53 @@ def new_filter(settings: Settings, num_keys: int) -> BloomFilter:
     Unless its size is set it has room for an eighth more: the next upserts then add their few new keys to it, and do not
     hash all the others again. That takes an eighth more bits, one byte per key, and as often fewer false answers.
     """
-    planned = settings.integer("hoodie.index.bloom.num_entries") or max(_MIN_FILTER_KEYS, num_keys + num_keys // _ROOM)
+    planned = settings.integer("hoodie.index.bloom.num_entries") or _planned(num_keys)
     most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
     return BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
 
 
-def grown_filter(old: BloomFilter | None, num_keys: int, new_keys: pa.Array | pa.ChunkedArray) -> BloomFilter | None:
+def grown_filter(
+    old: BloomFilter | None,
+    old_rows: int,
+    num_keys: int,
+    new_keys: pa.Array | pa.ChunkedArray,
+    settings: Settings,
+) -> BloomFilter | None:
     """Return the filter that a file had with keys added, None when a fresh one is better.
 
-    The old bits stay (a filter may only err towards "present"); past its planned size a fresh one is built.
+    While no key goes, it is byte for byte what all keys would make in a filter of that size. Bits of keys that went stay
+    (a filter may only err towards "present") and count as keys, so that they do not fill it unseen.
 
     Args:
         old: it is changed: do not hand in one that others hold.
+        old_rows: how many rows the old file has: a filter that counts fewer keys cannot be that file's.
         num_keys: how many keys the new file has.
         new_keys: those that the old file does not have.
+        settings: a filter of another size or strength than they ask for is not kept.
     """
-    if old is None or old.type_code != "DYNAMIC_V0" or num_keys > old.capacity:
+    if old is None or old.type_code != DYNAMIC or old.num_keys is None or old.num_keys < old_rows:
+        return None
+    if old.num_keys + len(new_keys) > old.capacity or not _is_wanted_size(old, num_keys, settings):
         return None
     if len(new_keys):
         old.add(new_keys)
     return old
+
+
+def _is_wanted_size(old: BloomFilter, num_keys: int, settings: Settings) -> bool:
+    """Tell whether a decoded filter is as large as the settings say, or, where they leave it open, not far larger."""
+    planned, per_row = settings.integer("hoodie.index.bloom.num_entries"), old.capacity // old.rows
+    if planned:
+        if per_row != planned:
+            return False
+    elif old.rows > 1 or per_row > _MOST_ROOM * _planned(num_keys):
+        return False
+    try:
+        fresh = BloomFilter.sized(per_row, settings.number("hoodie.index.bloom.fpp"))
+    except InvalidInputError:  # above 2^31 bits
+        return False
+    return (old.k, old.m) == (fresh.k, fresh.m)
+
+
+def _planned(num_keys: int) -> int:
+    return max(_MIN_FILTER_KEYS, num_keys + num_keys // _ROOM)

@@ -234,6 +234,7 @@ class FileInProgress:
         base = reconcile(stored, kept)
         merged = self._merge(base, rows)
         told = log_changes(self._store, self._context, self._assignment, base, merged)
+        old_rows = base.num_rows
         del stored, base  # what is merged has values of its own
         self._counts = {
             "inserts": merged.inserted,
@@ -246,7 +247,7 @@ class FileInProgress:
         if self._has_keys:
             keys = merged.table.column(RECORD_KEY)
             self._keys.add(keys)
-            self._bloom = grown_filter(old_filter, len(keys), merged.inserted_keys)
+            self._bloom = grown_filter(old_filter, old_rows, len(keys), merged.inserted_keys, self._settings)
         name = repeated(self._assignment.file_name, merged.table.num_rows)
         at = self._schema.get_field_index(FILE_NAME)
         self._store_rows(merged.table.add_column(at, self._schema.field(at), name))

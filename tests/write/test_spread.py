@@ -1,4 +1,4 @@
-"""A window's rows by partition: each row once, in its order, whatever the chunks; and filters with room for the next."""
+"""A window's rows by partition: each row once, in its order, whatever the chunks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt.config import resolve_settings
-from lakefmt.filegroups.base_writer import grown_filter, new_filter
-from lakefmt.formats.bloom import DYNAMIC, decode_bloom_filter
 from lakefmt.values import RECORD_KEY
 from lakefmt.write import bulk
 from lakefmt.write.hands import Hands
@@ -52,16 +49,3 @@ def test_a_window_is_copied_a_part_at_a_time() -> None:
         sizes = [sum(table.num_rows for _, table in group) for group in bulk._Spread(batch, hands).groups()]
     assert len(sizes) == 8
     assert max(sizes) <= 80
-
-
-def test_the_next_upserts_add_to_the_filter_that_is_there() -> None:
-    old = pa.array([f"key-{number}" for number in range(8_000)])
-    made = new_filter(resolve_settings({}), len(old))
-    made.add(old)
-    new = pa.array([f"new-{number}" for number in range(1_000)])
-    grown = grown_filter(decode_bloom_filter(made.encode(), DYNAMIC), 9_000, new)
-    assert grown is not None
-    made.add(new)
-    assert grown == made
-    assert grown_filter(decode_bloom_filter(made.encode(), DYNAMIC), 9_001, new) is None
-    assert new_filter(resolve_settings({"hoodie.index.bloom.num_entries": 60_000}), 8_000).capacity == 120_000
