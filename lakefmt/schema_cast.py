@@ -47,11 +47,10 @@ def conform(table: pa.Table, schema: pa.Schema, *, allow_null_list_elements: boo
         >>> conform(pa.table({"id": pa.array([1], pa.int8())}), schema).schema == schema
         True
     """
-    unknown = [name for name in table.column_names if name not in schema.names]
+    names = schema.names
+    unknown = [name for name in table.column_names if name not in names]
     if unknown:
-        raise SchemaMismatch(
-            f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}"
-        )
+        raise SchemaMismatch(f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(names)}")
     _check_bytes(table)
     walk = _Walk(_cast_exactly, SchemaMismatch, drops=False)
     columns = walk.columns(table, schema)
@@ -125,14 +124,15 @@ class _Walk:
     drops: bool
 
     def columns(self, table: pa.Table, schema: pa.Schema) -> list[pa.ChunkedArray]:
-        if len(set(table.column_names)) != len(table.column_names):
-            raise self.error(f"column names appear more than once: {', '.join(table.column_names)}")
-        return [self.column(table, field) for field in schema]
+        names = table.column_names
+        have = dict(zip(names, table.columns, strict=True))
+        if len(have) != len(names):
+            raise self.error(f"column names appear more than once: {', '.join(names)}")
+        return [self.column(have.get(field.name), table.num_rows, field) for field in schema]
 
-    def column(self, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-        if field.name not in table.column_names:
-            return pa.chunked_array([self.missing(field, field.name, table.num_rows)], field.type)
-        column = table.column(field.name)
+    def column(self, column: pa.ChunkedArray | None, num_rows: int, field: pa.Field) -> pa.ChunkedArray:
+        if column is None:
+            return pa.chunked_array([self.missing(field, field.name, num_rows)], field.type)
         if _same(column.type, field.type):
             return column
         chunks, row = [], 0

@@ -104,7 +104,8 @@ class CompactionVerbs(TableHandle):
 
     def _services_after(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """Run or wake the services that follow a commit; return what failed of them, and of those before."""
-        settings = resolve_settings({**self.access.options, **options}, None, self.access.load_config().properties)
+        # The commit has just read the properties: they are not asked for once more.
+        settings = resolve_settings({**self.access.options, **options}, None, self.access.seen().config.properties)
         if not settings.flag(BACKGROUND):
             return run_services(self.access, options)
         services = self.services()

@@ -43,6 +43,8 @@ JOIN_BYTES = 1 << 28
 MAX_KEY_BYTES = 1 << 20
 
 _M = np.uint32(0x5BD1E995)
+#: The same as arrays: of a hundred keys numpy takes as long to look at a number as to multiply with it.
+_FACTOR, _BY_13, _BY_15 = (np.array(number, np.uint32) for number in (_M, 13, 15))
 
 
 def key_arrays(keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
@@ -167,18 +169,19 @@ class HashChain:
     def advance(self) -> U32:
         """Replace the hash of every key by its successor and return it (valid until the next call)."""
         state, scratch, block = self._hash, self._scratch, self.block
-        np.bitwise_xor(state, block.lengths, out=state)
+        multiply, xor, factor = np.multiply, np.bitwise_xor, _FACTOR
+        xor(state, block.lengths, state)
         for head, word in self._steps:
-            np.multiply(head, _M, out=head)
-            np.bitwise_xor(head, word, out=head)
+            multiply(head, factor, head)
+            xor(head, word, head)
         if block.tail is not None:
-            np.bitwise_xor(state, block.tail, out=state)
-            np.multiply(state, block.factor, out=state)
-        np.right_shift(state, 13, out=scratch)
-        np.bitwise_xor(state, scratch, out=state)
-        np.multiply(state, _M, out=state)
-        np.right_shift(state, 15, out=scratch)
-        np.bitwise_xor(state, scratch, out=state)
+            xor(state, block.tail, state)
+            multiply(state, block.factor, state)
+        np.right_shift(state, _BY_13, scratch)
+        xor(state, scratch, state)
+        multiply(state, factor, state)
+        np.right_shift(state, _BY_15, scratch)
+        xor(state, scratch, state)
         return state
 
     def positions(self, m: int) -> U32:

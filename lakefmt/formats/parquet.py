@@ -103,7 +103,8 @@ class BaseFileWriter:
             StorageError: the file could not take them.
         """
         try:
-            writer = self._open(self._schema.empty_table())
+            # An empty table of many columns takes longer to make than to add the footers.
+            writer = self._writer or self._open(self._schema.empty_table())
             writer.add_key_value_metadata(dict(footers))
             writer.close()
             self._writer = None  # it would keep the footers, and a key filter is megabytes, as long as this is kept
@@ -131,7 +132,7 @@ def _worth_a_dictionary(rows: pa.Table) -> list[str]:
         return plain
     sample = rows.slice(0, _SAMPLE_ROWS)
     most = _DISTINCT_SHARE * sample.num_rows
-    return [name for name in plain if pc.count_distinct(sample.column(name), mode="all").as_py() <= most]
+    return [name for name in plain if len(sample.column(name).unique()) <= most]
 
 
 @dataclass(frozen=True, slots=True)

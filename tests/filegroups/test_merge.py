@@ -42,6 +42,7 @@ def _table(batch: list[tuple[str, int | None, int]]) -> pa.Table:
             RECORD_KEY: pa.array([k for k, _, _ in batch], pa.string()),
             "o": pa.array([o for _, o, _ in batch], pa.int64()),
             "v": pa.array([v for _, _, v in batch], pa.int64()),
+            "text": pa.array([f"é{v}" * (v % 3) if v % 4 else None for _, _, v in batch], pa.string()),
             "nested": pa.array([[v, v] for _, _, v in batch], pa.list_(pa.int64())),
         }
     )
@@ -56,7 +57,9 @@ def test_merging_equals_a_dictionary(
 ) -> None:
     incoming = list({key: (key, order, value) for key, order, value in batch}.values())
     deletes = np.array([key in removed for key, _, _ in incoming], dtype=bool)
-    merged = merge_into_base(_table(stored), Incoming(_table(incoming), deletes), ["o"], mode)
+    half = len(stored) // 2
+    base = pa.concat_tables([_table(stored[:half]), _table(stored[half:])])  # a stored file comes in chunks
+    merged = merge_into_base(base, Incoming(_table(incoming), deletes), ["o"], mode)
     expected = []
     new = {row[0]: row for row in incoming}
     updated = deleted = late = 0
