@@ -166,7 +166,6 @@ class BloomFilter:
 
         Nothing is added when an error is raised.
 
-
         Raises:
             InvalidKey: a null, a type that is neither text nor bytes, or a key above 1 MiB.
             InvalidInputError: the row's counter would pass 2^31 - 1.
@@ -434,17 +433,15 @@ def _any_row(hits: Flags) -> Flags:
 
 
 def _zeroed(size: int) -> U8:
-    return np.zeros(size, np.uint8) if size < _OWN_PAGES else np.frombuffer(_own_pages(size), np.uint8)
-
-
-def _own_pages(size: int) -> mmap.mmap:
-    """Return memory of zeros; in large pages where the system has them: bits are set anywhere in it."""
+    """Return zeros; many of them in large pages, where the system has those: bits are set anywhere in them."""
+    if size < _OWN_PAGES:
+        return np.zeros(size, np.uint8)
     if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return mmap.mmap(-1, size)
+        return np.frombuffer(mmap.mmap(-1, size), np.uint8)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared ones come small
     with suppress(OSError):  # a system may be built without them
         pages.madvise(mmap.MADV_HUGEPAGE)
-    return pages
+    return np.frombuffer(pages, np.uint8)
 
 
 def _set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int) -> None:

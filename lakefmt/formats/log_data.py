@@ -166,8 +166,8 @@ def encode_records(table: pa.Table | pa.RecordBatch, schema: str) -> EncodedRows
     Example:
         >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'
         >>> rows = encode_records(pa.table({"id": [1, 2]}), schema)
-        >>> encode_record_block(rows.slice(1, 1), BlockHeader("20240101000000000", schema))[-26:-12].hex(" ", -4)
-        '0003 00000001 00000001 04000000'
+        >>> encode_record_block(rows.slice(1, 1), BlockHeader("20240101000000000", schema))[-25:-12].hex(" ", -4)
+        '00000003 00000001 00000001 04'
     """
     data, offsets = encode_rows(table, schema, framed=True)
     return EncodedRows(schema, memoryview(data), offsets)
