@@ -17,6 +17,7 @@ from lakefmt.compaction.compact_plan import CompactionTrigger
 from lakefmt.compaction.compact_run import compaction_rules
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import TableServices, open_services
+from lakefmt.formats.names import parse_log_file
 from lakefmt.table_config import TableConfig, check_readable, check_writable
 from lakefmt.timeline.archive_plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
 from lakefmt.timeline.history_log_plan import LogRecord
@@ -151,6 +152,7 @@ def _plan(services: TableServices, state: TableState, *, force: bool) -> Archive
     access = services.access
     edges = ArchiveEdges(
         access.retained_from(state),
+        _straddling(access, state, rules),
         _still_hiding(access, state, rules),
         bool(state.config.metadata_partitions),
         _metadata_compacted(access, state.config),
@@ -165,6 +167,23 @@ def _metadata_compacted(access: TableAccess, config: TableConfig) -> InstantTime
     directory = f"{_METADATA_TABLE}/.hoodie/timeline" if config.version.layout > 1 else f"{_METADATA_TABLE}/.hoodie"
     timeline = TimelineStore(access.store, directory, config.version.layout, durable=False).load()
     return max((i.time for i in timeline.completed if i.action is Action.COMMIT), default=None)
+
+
+def _straddling(access: TableAccess, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
+    """Return the deltacommits, among those that may be archived, that a compaction was requested beside, while their logs are there."""
+    if state.timeline.layout == 1 or state.config.table_type is not TableType.MERGE_ON_READ:
+        return []  # in version 6 a log's name says what it lies on
+    requested = [
+        i.time for i in state.timeline if i.action in (Action.COMMIT, Action.COMPACTION, Action.REPLACE_COMMIT)
+    ]
+    found = []
+    for instant in state.timeline.commits[: -rules.min_commits]:
+        beside = any(instant.time < time <= instant.order_time for time in requested)
+        if instant.action is Action.DELTA_COMMIT and beside:
+            paths = [s.path for s in access.commit_metadata(state, instant).stats if parse_log_file(s.file_name)]
+            if any(access.store.info(path) is not None for path in paths):
+                found.append(instant.time)
+    return found
 
 
 def _still_hiding(access: TableAccess, state: TableState, rules: ArchiveRules) -> list[InstantTime]:

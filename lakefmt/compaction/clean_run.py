@@ -268,7 +268,7 @@ def _job(services: TableServices, config: TableConfig, pending: Instant) -> Clea
 def _without_reachable(access: TableAccess, state: TableState, job: CleanJob) -> CleanJob:
     """Take off what the newest snapshot consists of and what savepoints keep: both may be younger than the plan."""
     bases, logs = access.listing(state.config).files(list(job.files))
-    slices = build_slices(bases, logs, state.timeline, access.replaced(state))
+    slices = build_slices(bases, logs, access.slicing(state, bases, logs), access.replaced(state))
     kept = {path for piece in slices for path in piece.paths} | _saved(access, state)
     if cdc_mode(state.config.properties) is not None:
         current = {(base.partition, base.file_id, base.instant) for base in bases if base.path in kept}
@@ -292,7 +292,8 @@ def _plan(services: TableServices, state: TableState) -> CleanPlan:
         return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
     partitions = _changed_partitions(services, state, rules, earliest)
     bases, logs = access.listing(state.config).files(partitions)
-    plan = plan_clean(timeline, all_slices(bases, logs, timeline), access.replaced(state), rules, needs, earliest)
+    slices = all_slices(bases, logs, access.slicing(state, bases, logs))
+    plan = plan_clean(timeline, slices, access.replaced(state), rules, needs, earliest)
     if cdc_mode(state.config.properties) is None:
         return plan
     return with_change_files(plan, list_change_files(access.store, plan.files))

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
-from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.unstored import unstored_of, with_partition_columns
-from lakefmt.filegroups.view import build_slices
+from lakefmt.filegroups.view import build_slices, lacks_completions
 from lakefmt.keys import KeySpec, key_spec_from_properties
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.storage.api import ObjectStore
@@ -246,7 +246,21 @@ class TableAccess:
     def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
         """Return the latest committed file slices, of all partitions or of those named."""
         bases, logs = self.listing(state.config).files(partitions)
-        return build_slices(bases, logs, state.timeline, self.replaced(state))
+        return build_slices(bases, logs, self.slicing(state, bases, logs), self.replaced(state))
+
+    def slicing(self, state: TableState, bases: Iterable[BaseFile], logs: Iterable[LogFile]) -> Timeline:
+        """Return the timeline by which files make slices: with the history where only that tells a log's place.
+
+        Args:
+            state: what is looked at.
+            bases: base files of whole file groups.
+            logs: logs of the same.
+
+        Raises:
+            CorruptFile: the history is asked, and is damaged.
+        """
+        asked = lacks_completions(bases, logs, state.timeline)
+        return self.with_history(state).timeline if asked else state.timeline
 
     def load_notes(self) -> dict[str, object]:
         """Return what lakefmt keeps about the table beside Hudi's properties; empty when it never wrote any.

@@ -13,7 +13,7 @@ from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
-__all__ = ["all_slices", "build_slices", "parse_files"]
+__all__ = ["all_slices", "build_slices", "lacks_completions", "parse_files"]
 
 Replaced = Mapping[tuple[str, str], InstantTime]
 
@@ -102,6 +102,27 @@ def _place_by_completion(log: LogFile, bases: Mapping[InstantTime, BaseFile], ti
         return None
     done = timeline.completion_of(log.instant)
     return max((i for i in bases if i <= done), default=InstantTime(""))
+
+
+def lacks_completions(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Timeline) -> bool:
+    """Return whether the archive has to tell where a log belongs.
+
+    A write may complete after a compaction was requested that it began before: its log lies on top of that one's base file.
+    Once its commit is archived the active timeline does not tell (Hudi's readers look into the history then, too).
+
+    Args:
+        bases: base files of whole file groups.
+        logs: logs of the same.
+        timeline: what is looked at.
+    """
+    doubtful = [log for log in logs if not timeline.tells_completion_of(log.instant)]
+    if not doubtful:
+        return False
+    newest: dict[tuple[PartitionPath, FileId], InstantTime] = {}
+    for base in bases:
+        group = (base.partition, base.file_id)
+        newest[group] = max(base.instant, newest.get(group, base.instant))
+    return any(log.instant < newest.get((log.partition, log.file_id), InstantTime("")) for log in doubtful)
 
 
 def build_slices(

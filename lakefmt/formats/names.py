@@ -16,6 +16,7 @@ __all__ = [
     "LogFileName",
     "MarkerType",
     "base_file_name",
+    "has_bucket_number",
     "marker_name",
     "parse_base_file",
     "parse_log_file",
@@ -28,6 +29,7 @@ PARTITION_METADATA = ".hoodie_partition_metadata"
 
 _BASE = re.compile(r"([A-Za-z0-9-]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.(parquet|orc|hfile|lance|vortex)", re.ASCII)
 _LOG = re.compile(r"\.([A-Za-z0-9-]+)_(\d{14}|\d{17})\.log\.(\d{1,9})(?:_(\d+-\d+-\d+))?(\.cdc)?", re.ASCII)
+_BUCKET = re.compile(r"000\d{5}-", re.ASCII)
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
 
 MarkerType = str
@@ -73,6 +75,16 @@ def parse_base_file(name: str) -> BaseFileName | None:
     """
     found = split_base_file(name)
     return None if found is None else BaseFileName(*found)
+
+
+def has_bucket_number(file_id: str) -> bool:
+    """Return whether a file id begins as those of a bucket index do: with the bucket's number (spec 4.1).
+
+    Example:
+        >>> has_bucket_number("00000012-1a2b-4c3d-8e9f-012345678901-0"), has_bucket_number("0a000012-1a2b-0")
+        (True, False)
+    """
+    return _BUCKET.match(file_id) is not None
 
 
 def split_base_file(name: str) -> tuple[FileId, str, InstantTime, str] | None:

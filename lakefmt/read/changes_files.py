@@ -66,7 +66,10 @@ class FileHistory:
                         known.bases.append(removed)
                     else:
                         known.logs.append(removed)
-        return cls(state.timeline, groups)
+        timeline = state.timeline
+        if not all(timeline.tells_completion_of(log.instant) for known in groups.values() for log in known.logs):
+            timeline = access.with_history(state).timeline  # what a commit saw depends on it
+        return cls(timeline, groups)
 
     def base(self, source: ChangeSource, instant: str) -> FileSlice:
         """Return the slice that is the base file of a group at an instant.

@@ -88,6 +88,7 @@ class TableFacts:
         temporaries: temporary files whose process has ended.
         logs: log files in the same directories as `bases`.
         log_looks: by path; of the logs of the newest slices and of those that no commit names, in a full check of all.
+        slicing: `before` with the history, where that has to tell which slice a log is of.
         archived_owners: archived commits that name logs which no active one names, where that was asked.
         footers: by path; of every latest file, and of the newest readable one behind a file that is gone.
         keys: by path; empty unless key columns were read.
@@ -118,6 +119,7 @@ class TableFacts:
     duplicates: tuple[DuplicateKeys, ...] = ()
     wants_filters: bool = True
     partitions: frozenset[PartitionPath] | None = None
+    slicing: Timeline | None = None
 
     @cached_property
     def present(self) -> frozenset[str]:
@@ -216,7 +218,9 @@ class TableFacts:
         bases = (*self.bases, *(self.expected[path] for path in self.missing))
         logs = (*self.logs, *self.missing_logs.values())
         return frozenset(
-            log.path for piece in build_slices(bases, logs, self.before, self.replaced) for log in piece.logs
+            log.path
+            for piece in build_slices(bases, logs, self.slicing or self.before, self.replaced)
+            for log in piece.logs
         )
 
     def is_wanted(self, partition: PartitionPath) -> bool:

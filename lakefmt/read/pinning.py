@@ -61,7 +61,7 @@ def pinned_slices(
         _check_reach(state.timeline, bases)
     replaced = access.replaced(state)
     _check_present(access, state, partitions, end, groups, (bases, logs), replaced)
-    return build_slices(bases, logs, state.timeline, replaced)
+    return build_slices(bases, logs, access.slicing(state, bases, logs), replaced)
 
 
 def _check_reach(timeline: Timeline, present: Iterable[BaseFile]) -> None:
@@ -93,7 +93,8 @@ def _check_present(
         if wanted is not None:
             bases = [f for f in bases if f.partition in wanted]
             logs = [f for f in logs if f.partition in wanted]
-        lost = lost_files(present, (bases, logs), state.timeline, replaced)
+        timeline = access.slicing(state, [*present[0], *bases], [*present[1], *logs])
+        lost = lost_files(present, (bases, logs), timeline, replaced)
         if lost:
             raise SnapshotExpired(
                 f"{lost[0]} is gone: the clean {clean.time} removed it, and "

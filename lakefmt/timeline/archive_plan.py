@@ -53,12 +53,15 @@ class ArchiveEdges:
 
     Attributes:
         retained_from: the earliest commit whose state the last clean keeps; it and what is newer stays.
+        straddling: deltacommits that completed after something was requested that began behind them, and whose logs are
+            there: where these lie depends on when they completed, and not every reader asks the history.
         hiding: replacecommits whose replaced file groups still have files: only they keep those rows hidden.
         has_metadata_table: the table has one; what it was not compacted with stays.
         metadata_compacted: the newest compaction of the metadata table; None when there was none yet.
     """
 
     retained_from: InstantTime | None = None
+    straddling: Collection[InstantTime] = ()
     hiding: Collection[InstantTime] = ()
     has_metadata_table: bool = False
     metadata_compacted: InstantTime | None = None
@@ -145,6 +148,10 @@ def _barrier(timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges) -> tu
     saved = [i.time for i in timeline.completed if i.action is Action.SAVEPOINT]
     found += [(time, f"the savepoint of {time}") for time in saved]
     found += [(time, f"the replacecommit {time}, whose replaced files are not cleaned yet") for time in edges.hiding]
+    found += [
+        (time, f"the deltacommit {time}, whose logs lie on what was requested before it completed")
+        for time in edges.straddling
+    ]
     if edges.retained_from is not None:
         found.append((edges.retained_from, f"{edges.retained_from}, from which on the last clean keeps every state"))
     return min(found, default=(None, ""), key=lambda pair: pair[0] or "")

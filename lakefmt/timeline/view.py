@@ -229,9 +229,13 @@ class Timeline:
         return archived and self._is_within(time)
 
     def completion_of(self, time: InstantTime) -> InstantTime:
-        """Return when commit `time` became visible; archived ones count with their requested time."""
+        """Return when commit `time` became visible; without the history archived ones count with their requested time."""
         found = self._commit_by_time.get(time)
         return time if found is None else found.order_time
+
+    def tells_completion_of(self, time: InstantTime) -> bool:
+        """Return whether it is known when commit `time` became visible; of archived ones the history tells."""
+        return self.layout == 1 or bool(self.archived) or time in self._commit_by_time or not self.is_committed(time)
 
     def find(self, time: str) -> Instant:
         """Return the commit (else any instant) with requested or completion time `time`.

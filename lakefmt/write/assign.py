@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.formats.names import base_file_name
+from lakefmt.formats.names import base_file_name, has_bucket_number
 from lakefmt.index.api import Located
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.values import FileAssignment, LogTarget
@@ -103,7 +103,10 @@ def new_file(
     partition: PartitionPath, instant: InstantTime, sequence: int, new_uuid: Callable[[], str], *, rows: int | None
 ) -> FileAssignment:
     """Return the assignment of a new file group."""
-    file_id = FileId(f"{new_uuid()}-0")
+    uuid = new_uuid()
+    if has_bucket_number(uuid):  # one in some ten thousand: it would be taken for a bucket's
+        uuid = "f" + uuid[1:]
+    file_id = FileId(f"{uuid}-0")
     name = base_file_name(file_id, f"{sequence}-0-0", instant)
     return FileAssignment(partition, file_id, name, None, False, rows, sequence, new_partition=True)
 

@@ -6,7 +6,6 @@ the base file still has it; both is settled here, for those slices and rows wher
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,6 +24,7 @@ from lakefmt.filegroups.merge_values import Mask, to_mask
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.unstored import unstored_of
+from lakefmt.formats.names import has_bucket_number
 from lakefmt.index import Index, IndexKeys, Located, key_files
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.table_config import merge_rule
@@ -48,8 +48,6 @@ __all__ = [
 Rows = npt.NDArray[np.int64]
 
 _THREADS = 4
-#: File ids of tables with the bucket index begin with the bucket's number (spec 4.1); a random one hardly ever does so.
-_BUCKET = re.compile(r"000\d{5}-")
 
 
 def log_placing(access: TableAccess, state: TableState, *, positions: bool = False) -> Logs | None:
@@ -81,7 +79,9 @@ def refuse_buckets(slices: Sequence[FileSlice], assigned: Iterable[Assigned]) ->
     Raises:
         UnsupportedFeature: they would.
     """
-    buckets = {piece.partition for piece in slices if _BUCKET.match(piece.file_id)}
+    # A random id may look like a bucket's: in a partition of buckets all do.
+    others = {piece.partition for piece in slices if not has_bucket_number(piece.file_id)}
+    buckets = {piece.partition for piece in slices} - others
     opened = {a.assignment.partition for a in assigned if a.assignment.new_partition} & buckets
     if opened:
         raise UnsupportedFeature(

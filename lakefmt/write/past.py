@@ -55,7 +55,7 @@ def check_whole(
         missing = [ObjectInfo(path, 0) for path in gone if path not in present]
         past_bases, past_logs = parse_files(partition, missing)
         bases, logs = [*bases, *past_bases], [*logs, *past_logs]
-    slices = build_slices(bases, logs, then.timeline, access.replaced(then))
+    slices = build_slices(bases, logs, access.slicing(then, bases, logs), access.replaced(then))
     lost = [path for piece in slices for path in piece.paths if path in doubtful]
     if lost:
         clean = doubtful[lost[0]]

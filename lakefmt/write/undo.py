@@ -126,7 +126,8 @@ def _check_past_is_there(access: TableAccess, state: TableState, target: Instant
     groups |= {(partition, one) for partition, ids in commit.replaced_file_ids.items() for one in ids}
     if groups:
         bases, logs = access.listing(state.config).files(sorted({partition for partition, _ in groups}))
-        present = {(s.partition, s.file_id) for s in build_slices(bases, logs, left.timeline, {})}
+        slices = build_slices(bases, logs, access.slicing(left, bases, logs), {})
+        present = {(piece.partition, piece.file_id) for piece in slices}
         lost = sorted(groups - present)
         if lost:
             raise StateError(

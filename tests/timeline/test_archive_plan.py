@@ -77,7 +77,7 @@ def test_a_prefix_leaves_of_which_each_commit_may(kinds, least, more, retained, 
     view, rules = timeline(kinds), ArchiveRules(least, least + more, deltas)
     edges = ArchiveEdges(
         None if retained is None else at(retained),
-        [at(n) for n in hiding],
+        hiding=[at(n) for n in hiding],
         has_metadata_table=compacted is not None and compacted % 3 > 0,
         metadata_compacted=None if compacted is None or compacted % 3 == 1 else at(compacted),
     )
@@ -145,6 +145,7 @@ def test_without_barriers_the_count_decides():
         (["commit", "commit", "savepoint", "commit", "commit"], {}, "savepoint"),
         (["commit"] * 5, {"retained_from": "20260101000000001"}, "clean keeps"),
         (["commit"] * 5, {"hiding": ["20260101000000001"]}, "replaced files"),
+        (["commit"] * 5, {"straddling": ["20260101000000001"]}, "whose logs lie on"),
         (["commit"] * 5, {"has_metadata_table": True}, "metadata table"),
         (["commit"] * 5, {"has_metadata_table": True, "metadata_compacted": at(1)}, "metadata table"),
     ],
