@@ -21,6 +21,7 @@ from lakefmt.formats.log_blocks import BlockKind, HeaderKey
 from lakefmt.formats.log_data import BlockHeader, encode_data_block
 from lakefmt.formats.log_deletes import decode_delete_content
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.formats.names import has_bucket_number
 from lakefmt.schema import arrow_to_avro, with_meta_columns
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table_config import check_writable
@@ -32,7 +33,7 @@ from lakefmt.timeline.markers import announce, list_marked
 from lakefmt.timeline.rollback import find_logs_of_instant
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.values_merge import MergeRule, Order
-from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows, log_file
+from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows, log_file, new_file
 from lakefmt.write.log_keys import LOG_NOTE, groups_given_keys, may_hold_own_keys
 from lakefmt.write.log_works import split_deletes
 from tests.judges.compare import assert_same_multiset
@@ -419,10 +420,24 @@ def test_new_groups_beside_those_of_a_bucket_index_are_refused() -> None:
     store = table.access.store
     old = done.files[0]
     new_id = "00000003" + old.file_id[8:]
+    # A random id may look like a bucket's: beside others it is none.
     store.put(old.path.replace(old.file_id, new_id), store.read(old.path))
+    opening: dict[str, object] = {"hoodie.parquet.small.file.limit": 0}
+    grown = table.upsert(rows(("new", "sf", 1, 1)), options=opening)
+    table.rollback(str(grown.instant))
+    store.delete([old.path])
     table.upsert(rows(("a", "sf", 2, 2)))  # known keys go to its logs
     with pytest.raises(UnsupportedFeature, match="bucket"):
-        table.upsert(rows(("new", "sf", 1, 1)), options={"hoodie.parquet.small.file.limit": 0})
+        table.upsert(rows(("new", "sf", 1, 1)), options=opening)
+
+
+def test_no_id_is_drawn_that_looks_like_a_buckets() -> None:
+    drawn = iter(["00012345-1a2b-4c3d-8e9f-012345678901", "0001234a-1a2b-4c3d-8e9f-012345678901"])
+    made = [
+        new_file(PartitionPath("sf"), InstantTime("20260101000000000"), n, lambda: next(drawn), rows=1) for n in (0, 1)
+    ]
+    assert [one.file_id[:8] for one in made] == ["f0012345", "0001234a"]
+    assert not any(has_bucket_number(one.file_id) for one in made)
 
 
 # --- rollback -----------------------------------------------------------------------------------------------------
