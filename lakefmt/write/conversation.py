@@ -112,7 +112,7 @@ def begin_write(
     rules = concurrency_of(services)
     with services.lock.hold() as lease:
         config = open_for_writing(services)
-        timeline = undo_dead_writes(services, config, rules)
+        timeline = undo_dead_writes(services, config, rules, lease)
         state = TableState(config, timeline)
         schema = evolve(access.schema(state))
         action = _action(request, config)
@@ -335,7 +335,7 @@ def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteS
 def abort_write(services: TableServices, context: WriteContext, heartbeat: Heartbeat | None) -> None:
     """Undo a write that began: its files go, its instant leaves the timeline; twice is fine."""
     access = services.access
-    with services.lock.hold():
+    with services.lock.hold() as lease:
         config = access.load_config()
         timeline_store = services.timeline(config)
         timeline = timeline_store.load()
@@ -349,6 +349,7 @@ def abort_write(services: TableServices, context: WriteContext, heartbeat: Heart
                 timeline_store.remove_pending(instant.time, instant.action)
                 continue
             plan = plan_rollback_of(access.store, instant, timeline.layout, files)
+            lease.check()
             run_rollback(access.store, timeline_store, plan, services.times_after(config, timeline))
         if undone or not pending:
             # Undone by somebody who took us for dead: markers went with it, maybe between a marker of ours and its file.

@@ -21,6 +21,7 @@ from lakefmt.table_config import TableConfig
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.lock_api import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.rollback import finish_rollback, list_data_files, plan_rollback_of, run_rollback
 from lakefmt.timeline.view import Timeline
@@ -37,22 +38,27 @@ ALONE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, e
 _PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION})
 
 
-def undo_dead_writes(services: TableServices, config: TableConfig, rules: Concurrency = ALONE) -> Timeline:
+def undo_dead_writes(
+    services: TableServices, config: TableConfig, rules: Concurrency = ALONE, lease: Lease | None = None
+) -> Timeline:
     """Roll back the pending instants of dead writers and sweep what completed ones left; call under the lock.
 
     Args:
         services: the table.
         config: its properties.
         rules: how the caller behaves beside other writers.
+        lease: proved to be held before each instant is undone: who slept too long may look at a timeline on which the
+            instant is pending, and it is completed by now.
 
     Raises:
+        LeaseLost: the lock is somebody else's by now.
         WriterActive: a pending instant's writer may be alive, and the caller wants to be alone, or a restore is at work.
         UnsupportedFeature: a service is pending beside which lakefmt cannot write alone.
     """
     store, timeline_store = services.access.store, services.timeline(config)
     timeline = timeline_store.load()
     next_time = services.times_after(config, timeline)
-    changed = finish_dead_restores(services, config, timeline)
+    changed = finish_dead_restores(services, config, timeline, lease)
     timeline = timeline_store.load() if changed else timeline
     state = TableState(config, timeline)
     at_work: set[InstantTime | None] = set()  # what others are rolling back
@@ -71,10 +77,12 @@ def undo_dead_writes(services: TableServices, config: TableConfig, rules: Concur
         if rules.failed_writes is FailedWrites.NEVER or at_work & {pending.time, None}:
             continue
         changed = True
-        if pending.action is Action.ROLLBACK:
+        plan = None if pending.action is Action.ROLLBACK else plan_rollback_of(store, pending, timeline.layout)
+        if lease is not None:
+            lease.check()
+        if plan is None:
             finish_rollback(store, timeline_store, timeline, pending, next_time)
         else:
-            plan = plan_rollback_of(store, pending, timeline.layout)
             run_rollback(store, timeline_store, plan, next_time)
     if changed:
         timeline = timeline_store.load()

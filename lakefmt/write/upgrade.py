@@ -101,7 +101,7 @@ def upgrade_table(
         recover_properties(access.store, durable=services.durable)
         plan = _look(services, target, archive)
         if plan.source is not target:
-            plan = _prepare(services, plan, archive)
+            plan = _prepare(services, plan, archive, lease)
         _carry_out(services, plan, archive, lease)
     return plan if first is None else replace(plan, pending=first.pending, logs=first.logs)
 
@@ -114,9 +114,9 @@ def _compacted(
     waiting = any(instant.action is Action.COMPACTION for instant in plan.pending)
     if plan.source is target or not compact or not (plan.logs or waiting):
         return None
-    with services.lock.hold():
+    with services.lock.hold() as lease:
         # What is rolled back may leave a log, and beside a pending write of version 6 nothing is compacted.
-        undo_dead_writes(services, open_for_writing(services))
+        undo_dead_writes(services, open_for_writing(services), lease=lease)
     run_compaction(services.access, _EVERYTHING)
     return plan
 
@@ -191,11 +191,11 @@ def _clustering_times(services: TableServices, config: TableConfig, files: Seque
     return frozenset(times)
 
 
-def _prepare(services: TableServices, plan: UpgradePlan, archive: LogArchive) -> UpgradePlan:
+def _prepare(services: TableServices, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> UpgradePlan:
     """Drop the metadata table, roll back what died; return the plan for what is there then."""
     if plan.drops_metadata_table:
         drop_metadata_table(services)
-    undo_dead_writes(services, services.access.load_config())
+    undo_dead_writes(services, services.access.load_config(), lease=lease)
     final = _look(services, plan.target, archive)
     if final.pending:
         raise StateError(

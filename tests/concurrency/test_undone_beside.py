@@ -12,14 +12,18 @@ import lakefmt.write.session as session
 from lakefmt import lowlevel
 from lakefmt.errors import InstantNotPending, LeaseLost, StorageError
 from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.services import open_services
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.pacing import SystemPacing
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans
+from lakefmt.timeline.instant import Action
 from lakefmt.timeline.lock_turn import turn_at
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.values import WriteOperation
+from lakefmt.write.conversation import concurrency_of
 from lakefmt.write.request import WriteRequest
+from lakefmt.write.settling import undo_dead_writes
 from tests.concurrency.turns import MANY
 
 NUMBERS = itertools.count()
@@ -103,3 +107,34 @@ def test_an_inflight_file_that_came_after_its_rollback_is_no_pending_write() -> 
     lowlevel.abort(context)
     assert table.access.load().timeline.pending == ()
     check_no_orphans(table)
+
+
+@pytest.mark.parametrize("good", [0, 1, 2])
+def test_whoever_undoes_others_proves_the_lock_before_each(good: int) -> None:
+    """Who slept may see a write as pending that has completed by now, and would delete its files (seed 7145)."""
+
+    class Slipping:
+        checks = 0
+
+        def check(self) -> None:
+            self.checks += 1
+            if self.checks > good:
+                raise LeaseLost("it is somebody else's")
+
+    table = make()
+    for _ in range(2):
+        begin(table, Patient())._live.heartbeat.abandon()
+    first, second = [instant.time for instant in table.access.load().timeline.pending]
+    options = {**MANY, "hoodie.client.heartbeat.tolerable.misses": 0}
+    services = open_services(TableAccess(MemoryStore(table.access.store.url.removeprefix("memory://")), options))
+    config, lease = services.access.load_config(), Slipping()
+    rules = concurrency_of(services)
+    if good < 2:
+        with pytest.raises(LeaseLost):
+            undo_dead_writes(services, config, rules, lease)
+    else:
+        undo_dead_writes(services, config, rules, lease)
+    left = {instant.time for instant in services.timeline(config).load().pending}
+    assert left == {0: {first, second}, 1: {second}, 2: set()}[good]
+    undone = [i for i in services.timeline(config).load().completed if i.action is Action.ROLLBACK]
+    assert len(undone) == good
