@@ -98,6 +98,8 @@ def ensure(folder: Path, extras: str, constraints: Path | None) -> None:
     wanted = digest(folder, python, extras, constraints)
     if stamp.exists() and stamp.read_text("utf-8").strip() == wanted:
         return
+    if folder.is_symlink():
+        raise SetupError(f"{folder.name} is a link, and what it points to would be emptied: remove the link")
     print(f"making {folder.name} with {python}: lakefmt[{extras}], a minute or two the first time", flush=True)
     begin = time.monotonic()
     stamp.unlink(missing_ok=True)

@@ -167,3 +167,15 @@ def test_an_environment_is_made_anew_when_what_it_is_made_from_changes(tmp_path,
     assert venv.digest(tmp_path / "v", sys.executable, "dev", pins) == first
     pins.write_text("x==2", "utf-8")
     assert venv.digest(tmp_path / "v", sys.executable, "dev", pins) != first
+
+
+def test_an_environment_behind_a_link_is_not_emptied(tmp_path, monkeypatch):
+    venv = load(ROOT / "tools" / "venv.py")
+    (tmp_path / "pyproject.toml").write_text("a", "utf-8")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept").touch()
+    (tmp_path / "v").symlink_to(tmp_path / "other")
+    monkeypatch.setattr(venv, "ROOT", tmp_path)
+    with pytest.raises(venv.SetupError, match="is a link"):
+        venv.ensure(tmp_path / "v", "dev", None)
+    assert (tmp_path / "other" / "kept").exists()
