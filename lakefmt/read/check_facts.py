@@ -217,11 +217,8 @@ class TableFacts:
         """The paths of the logs, there or missing, that the newest slices consist of."""
         bases = (*self.bases, *(self.expected[path] for path in self.missing))
         logs = (*self.logs, *self.missing_logs.values())
-        return frozenset(
-            log.path
-            for piece in build_slices(bases, logs, self.slicing or self.before, self.replaced)
-            for log in piece.logs
-        )
+        timeline = self.before if self.slicing is None else self.slicing
+        return frozenset(log.path for piece in build_slices(bases, logs, timeline, self.replaced) for log in piece.logs)
 
     def is_wanted(self, partition: PartitionPath) -> bool:
         """Return whether a partition was asked about."""

@@ -21,7 +21,7 @@ from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.damage import LOST_KEY
 from lakefmt.filegroups.listing import partition_levels
 from lakefmt.filegroups.model import BaseFile, LogFile
-from lakefmt.filegroups.view import lacks_completions, parse_files
+from lakefmt.filegroups.view import parse_files
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import choose_index, key_files
 from lakefmt.keys import key_spec_from_properties
@@ -112,8 +112,7 @@ def gather_facts(
     )
     now = TableState(config, after)
     facts = replace(facts, removed=_removed(access, now, facts), planned=_planned(access, now))
-    if lacks_completions(facts.bases, facts.logs, before):
-        facts = replace(facts, slicing=access.with_history(TableState(config, before)).timeline)
+    facts = replace(facts, slicing=access.slicing(TableState(config, before), facts.bases, facts.logs))
     facts = _with_signs_of_life(access, facts, objects)
     return _with_contents(access, now, facts, level)
 
