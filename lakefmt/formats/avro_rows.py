@@ -16,14 +16,17 @@ import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch
 from lakefmt.formats.avro_rows_decode import Damage, Source, read_columns
-from lakefmt.formats.avro_rows_encode import Piece, measure_record, place, total_sizes
+from lakefmt.formats.avro_rows_encode import length_piece, measure_record
+from lakefmt.formats.avro_rows_pieces import Piece, place_records, total_sizes
 from lakefmt.formats.avro_rows_plan import Node, nullable_type, plan_rows
-from lakefmt.formats.avro_rows_words import I64, Out, voids
+from lakefmt.formats.avro_rows_words import I64, Out
 from lakefmt.schema_types import struct_fields
 
 __all__ = ["decode_rows", "encode_rows"]
 
-#: Rows that are encoded or decoded together: their columns fit into the caches.
+#: Rows that are encoded together: their records fit into the caches.
+ENCODED_ROWS = 1 << 13
+#: Rows that are decoded together: their columns fit into the caches.
 BLOCK_ROWS = 1 << 15
 #: Bytes of records that are decoded together; a block has one record at least.
 BLOCK_BYTES = 1 << 24
@@ -64,16 +67,16 @@ def encode_rows(table: pa.Table | pa.RecordBatch, schema: str, *, framed: bool =
     rows = _conformed(table, root)
     out, used, done = Out(0), 0, 0
     sizes = [np.zeros(1, np.int64)]
-    for batch in _batches(rows, BLOCK_ROWS):
+    for batch in _batches(rows, ENCODED_ROWS):
         pieces = measure_record(root, batch.columns)
         sizes.append(_record_sizes(pieces, batch.num_rows))
         ends = used + np.cumsum(sizes[-1] + 4 * framed)
         done += batch.num_rows
         out.reserve(int(ends[-1]), used, rows.num_rows / done)
         begins = ends - sizes[-1]
-        place(pieces, out, begins, 0)
         if framed:
-            out.put_items(begins - 4, voids(sizes[-1].astype(">u4"), 4))
+            pieces, begins = [length_piece(sizes[-1]), *pieces], begins - 4
+        place_records(pieces, out, begins)
         used = int(ends[-1])
     offsets = np.cumsum(np.concatenate(sizes))
     return pa.py_buffer(out.data[:used]), offsets + 4 * np.arange(len(offsets)) if framed else offsets

@@ -34,7 +34,7 @@ I64 = npt.NDArray[np.int64]
 Void = npt.NDArray[np.void]
 
 #: Bytes that may be read or written behind the last value.
-PADDING = 32
+PADDING = 64
 
 _ONE = np.uint64(1)
 _SEVEN = np.uint64(7)
@@ -48,7 +48,7 @@ _STEPS = (
     (2, 0x00003FFF00003FFF, 0x0FFFC0000FFFC000),
     (1, 0x007F007F007F007F, 0x3F803F803F803F80),
 )
-_SPREAD = tuple((np.uint64(shift), np.uint64(low), np.uint64(high)) for shift, low, high in _STEPS)
+_SPREAD = tuple((shift, np.uint64(shift), np.uint64(low), np.uint64(high)) for shift, low, high in _STEPS)
 _GATHER = tuple((np.uint64(shift), np.uint64(low), np.uint64(high << shift)) for shift, low, high in reversed(_STEPS))
 #: By the number of bytes: the bits that say "more follows", and the bits of the value's own bytes.
 _CONTINUE = np.array([0, *(sum(0x80 << 8 * at for at in range(size - 1)) for size in range(1, 9)), 0], np.uint64)
@@ -86,13 +86,19 @@ def number_sizes(numbers: U64) -> tuple[int, int, I64 | int]:
     return least, most, sizes
 
 
-def number_words(numbers: U64, sizes: I64 | int) -> U64:
-    """Return the first eight bytes of every number; those of nine and ten have them all set to go on."""
+def number_words(numbers: U64, sizes: I64 | int, most: int = 10) -> U64:
+    """Return the first eight bytes of every number; those of nine and ten have them all set to go on.
+
+    `most` is what the largest of them takes at most.
+    """
     words = numbers
-    if not (isinstance(sizes, int) and sizes == 1):
-        for shift, low, high in _SPREAD:
-            words = (words & low) | ((words & high) << shift)
-    return words | _CONTINUE.take(np.minimum(sizes, 9))
+    for bytes_each, shift, low, high in _SPREAD:
+        if most > bytes_each:
+            upper = words & high
+            upper <<= shift
+            words = words & low
+            words |= upper
+    return words | _CONTINUE.take(sizes if most <= 9 else np.minimum(sizes, 9))
 
 
 def split_numbers(data: U8, words: U64, at: I64, *, values: bool) -> tuple[U64 | None, I64, bool]:

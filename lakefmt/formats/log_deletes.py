@@ -24,7 +24,8 @@ from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
 from lakefmt.formats.avro_reading import read_long
 from lakefmt.formats.avro_rows import encode_rows
 from lakefmt.formats.avro_rows_decode import Damage, Source, read_values, spread
-from lakefmt.formats.avro_rows_encode import Piece, encode_pieces, even_bytes, measure_record, span_piece
+from lakefmt.formats.avro_rows_encode import encode_pieces, even_bytes, measure_record, span_piece
+from lakefmt.formats.avro_rows_pieces import Piece
 from lakefmt.formats.avro_rows_plan import Node, plan_rows
 from lakefmt.formats.avro_rows_words import I64, U8
 from lakefmt.formats.avro_writing import encode_long

@@ -29,6 +29,7 @@ from lakefmt.index.api import (
 )
 from lakefmt.index.filters import SharedHashes, StoredFilter, stored_filter
 from lakefmt.index.ranges import KeyRanges
+from lakefmt.index.sieve import likely_rows
 
 __all__ = ["Candidate", "LookUp", "locate_everywhere", "look_up", "partition_rows"]
 
@@ -145,6 +146,9 @@ class _Task:
         self._how = how
         self._wanted = wanted
         self._reader = reader
+        # Asked once: Python looks at every attribute of a protocol, and there are many files.
+        self._placing = reader if isinstance(reader, PlacingKeyReader) else None
+        self._selective = reader if isinstance(reader, SelectiveKeyReader) else None
         self._ranges = KeyRanges(wanted.keys, (c.rows for c in candidates)) if how.ranges and candidates else None
         # One file alone asks each key once: there is nothing to share.
         self._hashes = SharedHashes(wanted.keys, None if len(candidates) > 1 else 0)
@@ -186,14 +190,14 @@ class _Task:
     def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
         """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
         mine = self._wanted.keys.take(pa.array(rows))
-        if isinstance(self._reader, PlacingKeyReader):
-            placed = self._reader.placed_keys(file, mine)
+        if self._placing is not None:
+            placed = self._placing.placed_keys(file, mine)
             if placed is None:
                 return None
             flags, positions = _places(mine, *placed)
             return rows[flags], positions[flags]
-        if isinstance(self._reader, SelectiveKeyReader):
-            stored = self._reader.keys_among(file, mine)
+        if self._selective is not None:
+            stored = self._selective.keys_among(file, mine)
         else:
             stored = self._reader.keys(file)
         return None if stored is None else (rows[_present(mine, stored)], None)
@@ -202,6 +206,9 @@ class _Task:
 def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Return which of my keys are stored; the smaller side is hashed."""
     if len(mine) < len(stored):
+        likely = likely_rows(mine, stored)
+        if likely is not None:
+            stored = stored.take(pa.array(likely))
         stored = stored.filter(pc.is_in(stored, value_set=mine))
     flags: npt.NDArray[np.bool_] = pc.is_in(mine, value_set=stored).to_numpy(zero_copy_only=False)
     return flags
@@ -209,6 +216,9 @@ def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bo
 
 def _places(mine: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> tuple[npt.NDArray[np.bool_], Rows]:
     """Return which of my keys are stored, and the row of each; -1 where several rows have the key."""
+    likely = likely_rows(mine, stored)
+    if likely is not None:
+        stored, numbers = stored.take(pa.array(likely)), numbers[likely]
     known = pc.is_in(stored, value_set=mine)
     found, places = stored.filter(known).combine_chunks(), numbers[np.asarray(known)]
     at = pc.index_in(mine, value_set=found)

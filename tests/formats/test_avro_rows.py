@@ -228,6 +228,7 @@ def test_blocks_slices_and_chunks_change_nothing(record, seed, data):
     expected = by_fastavro(rows, schema)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(avro_rows, "BLOCK_ROWS", data.draw(st.integers(1, 31)))
+        patch.setattr(avro_rows, "ENCODED_ROWS", data.draw(st.integers(1, 31)))
         patch.setattr(avro_rows, "_LEAST_CHUNK", 1)
         patch.setattr(avro_rows, "BLOCK_BYTES", data.draw(st.sampled_from([1, 1000, 1 << 24])))
         assert split(*encode_rows(table, schema)) == expected
@@ -257,6 +258,20 @@ def test_framed_records_are_preceded_by_their_lengths(record, seed):
     data, offsets = encode_rows(to_table(rows, schema), schema, framed=True)
     expected = [len(one).to_bytes(4, "big") + one for one in by_fastavro(rows, schema)]
     assert split(data, offsets) == expected
+
+
+@given(records(), st.integers(0, 2**32), st.sampled_from([3, 20, 70]), st.integers(1, 31))
+def test_what_is_stored_beyond_short_values_is_written_over(record, seed, size, rows_of_block):
+    """Records begin with a value of one size, as those of tables do: then values are stored as wide as the longest."""
+    avro, draw = record
+    head = {"name": "head", "type": {"type": "fixed", "size": size}}
+    avro = {"type": "record", "fields": [head, *avro["fields"]]}
+    schema, rng = schema_text(avro), random.Random(seed)
+    rows = [{"head": rng.randbytes(size), **draw(rng)} for _ in range(31)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(avro_rows, "ENCODED_ROWS", rows_of_block)
+        data, offsets = encode_rows(to_table(rows, schema), schema, framed=True)
+    assert split(data, offsets) == [len(one).to_bytes(4, "big") + one for one in by_fastavro(rows, schema)]
 
 
 # ------------------------------------------------------------------------------------------------------ lists by hand

@@ -105,6 +105,26 @@ def test_no_keys_have_no_range() -> None:
     assert key_range(pa.chunked_array([], pa.string())) == (None, None)
 
 
+@given(
+    st.sampled_from(["ab", "0123456789abcdef", "日本語東京キ値\uffee\uffff", "éüñçøåβλ\u07ff", "\U0001f600\U0010ffff"]),
+    st.integers(0, 99),
+    st.integers(2, 13),
+)
+def test_of_many_keys_of_one_length_the_range_is_that_of_all(letters: str, seed: int, length: int) -> None:
+    rng = np.random.default_rng(seed)
+    heads = "".join(rng.choice(list(letters), length - 1))  # they differ in their last letters only, or everywhere
+    texts = [(heads if seed % 2 else "") + "".join(tail) for tail in rng.choice(list(letters), (1_200, length))]
+    texts[7] = texts[0]
+    java = sorted(texts, key=lambda text: text.encode("utf-16-be"))
+    keys = pa.concat_arrays([pa.array(["x"]), pa.array(texts, pa.string())])[1:]
+    assert key_range(pa.chunked_array([keys])) == (java[0], java[-1])
+    bare = pa.Array.from_buffers(
+        pa.string(), len(texts), [pa.array([True, *[False] * 1_199]).buffers()[1], *pa.array(texts).buffers()[1:]]
+    )
+    assert bare.null_count == 1_199
+    assert key_range(pa.chunked_array([bare])) == (texts[0], texts[0])
+
+
 def test_unknown_indexes_are_refused() -> None:
     with pytest.raises(UnknownSetting, match="bloom, simple"):
         open_index("btree")
