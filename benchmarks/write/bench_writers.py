@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import statistics
 import threading
 from collections.abc import Callable
@@ -61,18 +60,22 @@ class Counting(Process):
 
 
 class Waiting:
-    """Lets a request take its time; those of the threads of one writer take theirs together."""
+    """Lets a request take its time; those of the threads of one pool take theirs beside each other, pools one by one."""
 
     def __init__(self, clock: GreenTime) -> None:
         self._clock = clock
-        self._beside = 0.0
+        self._guard = threading.Lock()
+        self._beside: dict[str, float] = {}
 
     def __call__(self, seconds: float) -> None:
         if self._clock.is_turn:
-            self._beside, seconds = 0.0, seconds + self._beside
-            self._clock.sleep(seconds)
-        else:
-            self._beside = seconds
+            with self._guard:
+                beside, self._beside = self._beside, {}
+            self._clock.sleep(seconds + sum(beside.values()))
+            return
+        pool = threading.current_thread().name.rpartition("_")[0]  # Arrow's own threads have none: they are one
+        with self._guard:
+            self._beside[pool] = max(seconds, self._beside.get(pool, 0.0))
 
 
 def counted(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,4 +140,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # threads in which Arrow reads from a store in Python may outlive the interpreter, which aborts then

@@ -90,12 +90,17 @@ class TableAccess:
             self._config = parse_table_config(properties)
         return self._config
 
+    @property
+    def known_config(self) -> TableConfig:
+        """The properties as this handle read them last; others may have changed them meanwhile."""
+        return self._config or self.load_config()
+
     def seen(self) -> TableState:
         """Return the table as this handle saw it last: its own last commit is in it, later ones of others are not.
 
         Nothing is read when there was a look before. It tells whether a closer look is worth it, and decides nothing.
         """
-        config = self._config or self.load_config()
+        config = self.known_config
         views = [s.seen for (place, _), s in self._timeline_stores.items() if place == config.timeline_directory]
         known = [view for view in views if view is not None]
         return TableState(config, max(known, key=lambda view: view.highest_time or "")) if known else self.load()

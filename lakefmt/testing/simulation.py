@@ -421,11 +421,16 @@ class _Writer:
             history.say(time.now, tried.process, f"{tried.name} {'done' if tried.acknowledged else repr(tried.error)}")
 
     def _verb(self, name: str) -> Verb:
-        dice = self._dice
+        dice, shape = self._dice, self._world.scene.shape
         own = int.from_bytes(name.encode()[-6:], "big") % 1_000_000
 
+        # A delete in a log keeps an event time, against which late rows lose until a compaction forgets it; the model knows
+        # nothing of that: either rows are late, or rows are deleted.
+        keeps_times = shape.table_type == "mor" and shape.ordering is not None
+        is_late = not keeps_times or self._world.scene.seed % 2 == 0
+
         def row(key: str, city: str | None = None) -> Mapping[str, object]:
-            return {"id": key, "city": city or _HOMES[key], "ts": dice.randint(1, 9), "v": own}
+            return {"id": key, "city": city or _HOMES[key], "ts": dice.randint(1, 9) if is_late else 5, "v": own}
 
         def some() -> list[str]:
             return dice.sample(_KEYS, dice.choice((1, 1, 2, 3)))
@@ -441,9 +446,7 @@ class _Writer:
             lambda: Verb("update", where=("id", dice.choice(_FIXED)), values={"v": own}),
             lambda: Verb("insert_overwrite", rows=(row(f"{name}.over", "bern"),)),
         ]
-        shape = self._world.scene.shape
-        # A delete in a log keeps an event time, against which late rows lose; the model knows nothing of that.
-        deletes = 0 if shape.table_type == "mor" and shape.ordering else 3
+        deletes = 0 if keeps_times and is_late else 3
         return dice.choices(choices, weights=(5, 4, 2, 2, 2, 1, deletes, 3, 1))[0]()
 
 

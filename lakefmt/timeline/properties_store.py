@@ -6,7 +6,7 @@ An update runs under the table lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import cast
@@ -115,10 +115,20 @@ def update_properties(
     return written
 
 
-def recover_properties(store: ObjectStore, *, durable: bool) -> dict[str, str]:
-    """Finish or undo an update that died: afterwards the original is whole and there is no backup."""
-    looks: list[Callable[[], object]] = [lambda: _load_whole(store), lambda: store.info(BACKUP)]
-    loaded, backup = side_by_side(store, looks)
+def looks_at_properties(store: ObjectStore) -> list[Callable[[], object]]:
+    """Return the looks whose findings :func:`recover_properties` takes; to be taken beside others, under the lock."""
+    return [lambda: _load_whole(store), lambda: store.info(BACKUP)]
+
+
+def recover_properties(store: ObjectStore, found: Sequence[object] = (), *, durable: bool) -> dict[str, str]:
+    """Finish or undo an update that died: afterwards the original is whole and there is no backup.
+
+    Args:
+        store: the table's.
+        found: what :func:`looks_at_properties` found just now; looked at here when it is empty.
+        durable: what is written reaches the disk.
+    """
+    loaded, backup = found or side_by_side(store, looks_at_properties(store))
     properties, whole = cast("tuple[dict[str, str], str]", loaded)
     if backup is not None:
         if whole == BACKUP:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
@@ -33,7 +35,7 @@ from lakefmt.timeline.heartbeat import Heartbeat, make_stamp
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.lock import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
-from lakefmt.timeline.properties_store import recover_properties
+from lakefmt.timeline.properties_store import looks_at_properties, recover_properties
 from lakefmt.timeline.rollback import plan_rollback_of, run_rollback
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType
@@ -43,7 +45,7 @@ from lakefmt.write.key_notes import HASH_NOTE, KEY_NOTE, note_keys
 from lakefmt.write.log_keys import LOG_NOTE, note_log_keys
 from lakefmt.write.request import WriteRequest
 from lakefmt.write.rivals import WRITER, Footprint, settle_with_rivals
-from lakefmt.write.settling import remove_marked_files, undo_dead_writes
+from lakefmt.write.settling import look_under_the_lock, remove_marked_files, undo_dead_writes
 from lakefmt.write.values import WriteContext, WriteStatus
 
 __all__ = [
@@ -110,19 +112,25 @@ def begin_write(
     """
     services = open_services(access, request.options)
     rules = concurrency_of(services)
-    with services.lock.hold() as lease:
-        config = open_for_writing(services)
-        timeline = undo_dead_writes(services, config, rules, lease)
-        state = TableState(config, timeline)
-        schema = evolve(access.schema(state))
-        action = _action(request, config)
-        heartbeat, instant = claim_instant(services, config, timeline, action, _requested_body(action))
-        try:
+    later: list[Callable[[], object]] = []
+    with ExitStack() as held:
+        with services.lock.hold() as lease:
+            look = look_under_the_lock(services, access.known_config, looks_at_properties(access.store))
+            config = open_for_writing(services, look.properties)
+            timeline = undo_dead_writes(services, config, rules, lease, look, later)
+            state = TableState(config, timeline)
+            schema = evolve(access.schema(state))
+            action = _action(request, config)
+            heartbeat, instant = claim_instant(services, config, timeline, action, _requested_body(action))
+            held.callback(
+                heartbeat.abandon
+            )  # when it fails from here on, it is dead: the next writer undoes what there is
             lease.check()
-            services.timeline(config).start(instant, action)
-        except BaseException:
-            heartbeat.abandon()  # dead from here on: the next writer undoes what there is
-            raise
+        # Requested, it is on the timeline: nobody has to wait for the rest.
+        services.timeline(config).start(instant, action)
+        for sweep in later:
+            sweep()
+        held.pop_all()
     return LiveWrite(_context(services, request, config, schema, instant), heartbeat, state, rules)
 
 
@@ -170,15 +178,19 @@ def _context(
     )
 
 
-def open_for_writing(services: TableServices) -> TableConfig:
+def open_for_writing(services: TableServices, found: Sequence[object] = ()) -> TableConfig:
     """Return the properties of a table that may be written; drops its metadata table when the call asked for that.
+
+    Args:
+        services: the table.
+        found: what the looks at the properties found under this very lock.
 
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
         UnsupportedFeature: the table has a feature that lakefmt does not write.
     """
     store = services.access.store
-    config = parse_table_config(recover_properties(store, durable=services.durable))
+    config = parse_table_config(recover_properties(store, found, durable=services.durable))
     if services.settings.values["hoodie.metadata.enable"] is True:
         raise UnsupportedFeature("hoodie.metadata.enable=true: lakefmt does not keep a metadata table yet")
     if config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False:
@@ -237,19 +249,29 @@ def commit_write(
     # What others wait for is only what needs the lock: the attempts that lost are this write's own.
     strays = _strays(services, context, metadata)
     with services.lock.hold() as lease:
-        looks: list[Callable[[], object]] = [services.access.load_config, services.timeline(context.config).load]
-        config, timeline = cast("tuple[TableConfig, Timeline]", side_by_side(services.access.store, looks))
+        config, timeline, _ = _looked_again(services, context)
         check_writable(config)
-        if config.timeline_directory != context.config.timeline_directory:
-            timeline = services.timeline(config).load()
         _check_pending(timeline, context.instant)
         begun, now = live.based_on or live.state, TableState(config, timeline)
         metadata = settle_with_rivals(services, context, begun, metadata, footprint or Footprint(), now)
-        services.access.store.delete(strays)
+        if strays:
+            services.access.store.delete(strays)
         completed = _complete(services, config, timeline, context, metadata, lease)
     remove_markers(services.access.store, context.instant)
     live.heartbeat.stop()
     return _result(context, completed, stats)
+
+
+def _looked_again(
+    services: TableServices, context: WriteContext, beside: Callable[[], list[str] | None] = lambda: None
+) -> tuple[TableConfig, Timeline, list[str] | None]:
+    """Return the properties and the timeline as they are now, and what is looked up beside them."""
+    looks: list[Callable[[], object]] = [services.access.load_config, services.timeline(context.config).load, beside]
+    found = side_by_side(services.access.store, looks)
+    config, timeline, more = cast("tuple[TableConfig, Timeline, list[str] | None]", found)
+    if config.timeline_directory != context.config.timeline_directory:
+        timeline = services.timeline(config).load()
+    return config, timeline, more
 
 
 def _notes(live: LiveWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
@@ -336,13 +358,12 @@ def abort_write(services: TableServices, context: WriteContext, heartbeat: Heart
     """Undo a write that began: its files go, its instant leaves the timeline; twice is fine."""
     access = services.access
     with services.lock.hold() as lease:
-        config = access.load_config()
+        marked = partial(list_marked, access.store, context.instant)
+        config, timeline, files = _looked_again(services, context, marked)
         timeline_store = services.timeline(config)
-        timeline = timeline_store.load()
         pending = [i for i in timeline.pending if i.time == context.instant and i.action.value == context.action]
         # A rollback may have come before a slow request of ours: then an inflight file is there again, its markers may not be.
         undone = any(not _was_requested(timeline, instant) for instant in pending)
-        files = list_marked(access.store, context.instant)
         for instant in pending:
             if files is None:
                 # No marker, so no file: the instant can leave without a rollback of its own.

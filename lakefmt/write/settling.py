@@ -7,10 +7,12 @@ its markers and its claim.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from lakefmt.errors import UnsupportedFeature, WriterActive
+from lakefmt.errors import LakefmtError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.plans import is_clustering
 from lakefmt.filegroups.services import TableServices
@@ -30,7 +32,7 @@ from lakefmt.write.concurrency import Concurrency, FailedWrites
 from lakefmt.write.restore_run import finish_dead_restores
 from lakefmt.write.rivals import undone_by
 
-__all__ = ["ALONE", "remove_marked_files", "undo_dead_writes"]
+__all__ = ["ALONE", "Look", "look_under_the_lock", "remove_marked_files", "undo_dead_writes"]
 
 #: How services behave that need the table to themselves (upgrades, repairs).
 ALONE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
@@ -38,8 +40,48 @@ ALONE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, e
 _PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION})
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is seen of a table at once, under its lock.
+
+    Attributes:
+        directory: where the timeline was listed.
+        timeline: the timeline.
+        claims: the heartbeats' names.
+        markers: the directories of markers.
+        properties: what the looks at the properties found; empty: they were not asked.
+    """
+
+    directory: str
+    timeline: Timeline
+    claims: list[str]
+    markers: list[str]
+    properties: Sequence[object] = ()
+
+
+def look_under_the_lock(
+    services: TableServices, config: TableConfig, first: Sequence[Callable[[], object]] = ()
+) -> Look:
+    """Return what all is to be seen before a write, in the time of one look; call under the lock.
+
+    Args:
+        services: the table.
+        config: its properties as they were; they say where its timeline is.
+        first: the looks at the properties as they are.
+    """
+    looks: list[Callable[[], object]] = [*first, services.timeline(config).load, *_traces(services.access.store)]
+    found = side_by_side(services.access.store, looks)
+    timeline, claims, markers = cast("tuple[Timeline, list[str], list[str]]", found[len(first) :])
+    return Look(config.timeline_directory, timeline, claims, markers, found[: len(first)])
+
+
 def undo_dead_writes(
-    services: TableServices, config: TableConfig, rules: Concurrency = ALONE, lease: Lease | None = None
+    services: TableServices,
+    config: TableConfig,
+    rules: Concurrency = ALONE,
+    lease: Lease | None = None,
+    look: Look | None = None,
+    later: list[Callable[[], object]] | None = None,
 ) -> Timeline:
     """Roll back the pending instants of dead writers and sweep what completed ones left; call under the lock.
 
@@ -49,6 +91,8 @@ def undo_dead_writes(
         rules: how the caller behaves beside other writers.
         lease: proved to be held before each instant is undone: who slept too long may look at a timeline on which the
             instant is pending, and it is completed by now.
+        look: what was seen under this very lock.
+        later: takes what needs no lock: sweeping after writes that are complete; done here when there is no such list.
 
     Raises:
         LeaseLost: the lock is somebody else's by now.
@@ -56,17 +100,20 @@ def undo_dead_writes(
         UnsupportedFeature: a service is pending beside which lakefmt cannot write alone.
     """
     store, timeline_store = services.access.store, services.timeline(config)
-    timeline = timeline_store.load()
-    next_time = services.times_after(config, timeline)
-    changed = finish_dead_restores(services, config, timeline, lease)
-    timeline = timeline_store.load() if changed else timeline
+    if look is None or look.directory != config.timeline_directory:
+        look = look_under_the_lock(services, config)
+    next_time = services.times_after(config, look.timeline)
+    changed = finish_dead_restores(services, config, look.timeline, lease)
+    look = look_under_the_lock(services, config) if changed else look
+    timeline = look.timeline
     state = TableState(config, timeline)
     at_work: set[InstantTime | None] = set()  # what others are rolling back
     waiting = sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK)
     asked = [pending for pending in waiting if not _may_wait(services, state, pending, rules)]
     looks: list[Callable[[], object]] = [partial(services.life_of, config, timeline, pending) for pending in asked]
-    *lives, claims, markers = side_by_side(store, [*looks, *_traces(store)])
-    for pending, life in zip(asked, cast("list[Liveness]", lives), strict=True):
+    looks.append(partial(_read_ahead, services.access, state))
+    found = side_by_side(store, looks)
+    for pending, life in zip(asked, cast("list[Liveness]", found[:-1]), strict=True):
         if life.alive and not (rules.beside and pending.action is not Action.RESTORE):
             raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
         if life.alive:
@@ -84,13 +131,23 @@ def undo_dead_writes(
             finish_rollback(store, timeline_store, timeline, pending, next_time)
         else:
             run_rollback(store, timeline_store, plan, next_time)
-    if changed:
-        timeline = timeline_store.load()
-        claims, markers = side_by_side(store, _traces(store))
-    found = cast("list[list[str]]", [claims, markers])
-    if _sweep(services, TableState(config, timeline), rules, *found) or changed:
+    look = look_under_the_lock(services, config) if changed else look
+    if _sweep(services, TableState(config, look.timeline), rules, look.claims, look.markers) or changed:
         remove_abandoned(store)
-    return timeline
+    behind = _behind_completed(store, look)
+    if later is None:
+        for sweep in behind:
+            sweep()
+    else:
+        later += behind
+    return look.timeline
+
+
+def _read_ahead(access: TableAccess, state: TableState) -> None:
+    """Read the newest commit beside other looks: the schema is asked of it next, and others wait meanwhile."""
+    if state.timeline.commits and not access.store.capabilities.at_hand:
+        with suppress(LakefmtError):  # who needs it will be told
+            access.commit_metadata(state, state.timeline.commits[-1])
 
 
 def _may_wait(services: TableServices, state: TableState, pending: Instant, rules: Concurrency) -> bool:
@@ -123,28 +180,40 @@ def _traces(store: ObjectStore) -> list[Callable[[], list[str]]]:
 def _sweep(
     services: TableServices, state: TableState, rules: Concurrency, claims: Sequence[str], markers: Sequence[str]
 ) -> bool:
-    """Remove claims and markers whose instant is completed, or died before it was requested; tell whether any was."""
+    """Remove claims and markers whose instant died before it was requested, or was undone; tell whether any was."""
     store = services.access.store
-    pending = {i.time for i in state.timeline.pending}
+    known = {i.time for i in state.timeline}
     found = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
     for name in claims:
-        time = InstantTime(name.rpartition("/")[2])
-        if time not in pending and (not rules.beside or _is_over(services, state, time)):
+        time = _time_of(name)
+        if time not in known and (not rules.beside or _is_over(services, state, time)):
             found = True
             store.delete([name])
     for directory in markers:
-        time = InstantTime(directory.rpartition("/")[2])
-        if time.isdigit() and time not in pending:
+        time = _time_of(directory)
+        if time.isdigit() and time not in known:
             found = True
             remove_marked_files(services.access, state, time)
             remove_markers(store, time)
     return found
 
 
+def _behind_completed(store: ObjectStore, look: Look) -> list[Callable[[], object]]:
+    """Return what sweeps after completed instants: their writers died before they did, or are about to."""
+    completed = {i.time for i in look.timeline.completed} - {i.time for i in look.timeline.pending}
+    claims = [name for name in look.claims if _time_of(name) in completed]
+    times = [time for time in map(_time_of, look.markers) if time in completed]
+    sweeps: list[Callable[[], object]] = [partial(store.delete, claims)] if claims else []
+    sweeps += [partial(remove_markers, store, time) for time in times]
+    return [*sweeps, partial(remove_abandoned, store)] if sweeps else []
+
+
+def _time_of(path: str) -> InstantTime:
+    return InstantTime(path.rpartition("/")[2])
+
+
 def _is_over(services: TableServices, state: TableState, time: InstantTime) -> bool:
-    """Return whether nobody needs the claim on an instant that is not pending: it completed, or its author died."""
-    if any(i.time == time for i in state.timeline.completed):
-        return True
+    """Return whether nobody needs the claim on an instant that is not on the timeline: its author died."""
     # Other engines make the claim first and the requested file after it, not always under the lock.
     claimed = Instant(time, Action.COMMIT, State.REQUESTED)
     return not services.life_of(state.config, state.timeline, claimed).alive

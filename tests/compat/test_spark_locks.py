@@ -5,7 +5,9 @@ Hudi's own provider classes are asked in the judge's JVM, which also plays ZooKe
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,15 @@ def test_a_spark_writer_and_we_share_hudis_lock_file(tmp_path: Path, spark_judge
         table.upsert(plain_rows(10, ts=4), options=told)
     (tmp_path / "t/.hoodie/lock").unlink()
     table.upsert(plain_rows(10, ts=4), options=told)
+    with ours(provider, {}, tmp_path / "t").hold():
+        left = (tmp_path / "t/.hoodie/lock").read_bytes()
+    (tmp_path / "t/.hoodie/lock").write_bytes(left)  # as we leave it when we die
+    asked = {**QUICK, "hoodie.base.path": str(tmp_path / "t"), "hoodie.write.lock.filesystem.expire": "1"}
+    theirs = {"provider": provider, "settings": asked, "name": "theirs", "wait_ms": 1000}
+    assert not spark_judge.request("lock", **theirs)["held"]
+    os.utime(tmp_path / "t/.hoodie/lock", (time.time() - 61, time.time() - 61))
+    assert spark_judge.request("lock", **theirs)["held"], "it has expired"
+    spark_judge.request("unlock", name="theirs")
     spark_judge.assert_same_rows(tmp_path / "t", plain_rows(10, ts=4), what="after we got the lock")
 
 

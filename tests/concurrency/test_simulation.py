@@ -25,8 +25,8 @@ THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 SEEDS = range(10_000 if THOROUGH else 100)
 PARTS = 100 if THOROUGH else 4
 
-#: Seeds that find a fault when its cure is taken out. A seed's steps move with every effect that writers make: when they
-#: have moved, look for another seed.
+#: Seeds that found a fault when its cure was taken out. A seed's steps move with every effect that writers make: these have
+#: moved since (the inflight file comes after the lock now), so look for other seeds before relying on them.
 FOUND = {
     11: "a marker whose request was lost: the file was written without one, and a rollback did not find it",
     268: "a writer taken for dead put a file whose marker the rollback had removed: nobody removed it again",

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.errors import WriterActive
+from lakefmt.errors import LockUnavailable, WriterActive
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.model import ModelTable
 from tests.judges.compare import assert_same_multiset
@@ -41,6 +41,12 @@ IMPATIENT = {**QUICK, "hoodie.client.heartbeat.tolerable.misses": 0}
 POLICIES: dict[str, dict[str, str]] = {
     "eager": {"hoodie.clean.failed.writes.policy": "EAGER"},
     "lazy": {"hoodie.clean.failed.writes.policy": "LAZY", "hoodie.clean.automatic": "true"},
+    "beside others": {
+        "hoodie.clean.failed.writes.policy": "LAZY",
+        "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+        "hoodie.write.lock.filesystem.expire": "1",
+    },
 }
 CITIES = 3
 
@@ -252,6 +258,7 @@ STAGES: dict[str, Callable[[Path], bool]] = {
     "all written": lambda root: _new_files(root) >= CITIES,
 }
 KILLED_AT = list(STAGES)[-1]
+MOMENTS = {**STAGES, "locked": lambda root: (root / ".hoodie/lock").exists()}
 
 
 def _has(folder: Path, ending: str) -> bool:
@@ -264,9 +271,9 @@ def _new_files(root: Path) -> int:
 
 
 @contextmanager
-def writing(judge: SparkJudge, scene: Scene, batch: Path) -> Iterator[Future[dict[str, Any]]]:
+def writing(judge: SparkJudge, scene: Scene, batch: Path, policy: str = "eager") -> Iterator[Future[dict[str, Any]]]:
     """Spark upserts in the background."""
-    request = spark_upserts(scene, batch, "eager")
+    request = spark_upserts(scene, batch, policy)
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(lambda: judge.request(**request))
 
@@ -274,10 +281,10 @@ def writing(judge: SparkJudge, scene: Scene, batch: Path) -> Iterator[Future[dic
 def stopped_at(stage: str, scene: Scene, going: Future[dict[str, Any]], judge: SparkJudge) -> bool:
     """Watch the table until the stage is there and stop the JVM; False, and let it go on, when it was faster."""
     deadline = time.monotonic() + 100
-    while not STAGES[stage](scene.root) and not going.done() and time.monotonic() < deadline:
+    while not MOMENTS[stage](scene.root) and not going.done() and time.monotonic() < deadline:
         pass
     os.killpg(_group(judge), signal.SIGSTOP)
-    if not going.done() and STAGES[stage](scene.root) and len(completed_instants(scene.root)) == 1:
+    if not going.done() and MOMENTS[stage](scene.root) and len(completed_instants(scene.root)) == 1:
         return True
     os.killpg(_group(judge), signal.SIGCONT)
     return False
@@ -299,11 +306,11 @@ def test_lakefmt_goes_on_after_a_jvm_that_was_killed(tmp_path: Path, spark_judge
     _spark_agrees(spark_judge, scenes, tmp_path)
 
 
-def caught(stage: str, folder: Path, batch: Path, judge: SparkJudge) -> Scene:
+def caught(stage: str, folder: Path, batch: Path, judge: SparkJudge, policy: str = "eager") -> Scene:
     """Return a table as a JVM has left it that died at a stage of an upsert; at the last stage it does die."""
     for attempt in range(5):
         scene = Scene(folder / f"{stage} {attempt}" / "t")
-        with writing(judge, scene, batch) as going:
+        with writing(judge, scene, batch, policy) as going:
             if not stopped_at(stage, scene, going, judge):
                 going.result(100)
                 continue
@@ -330,3 +337,26 @@ def _lakefmt_goes_on(stage: str, scene: Scene) -> None:
     assert not data_files(scene.root, pending.time), stage
     check_invariants(scene.opened())
     check_no_orphans(scene.opened())
+
+
+def test_a_lock_that_a_jvm_left_is_taken_over_once_it_has_expired(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    batch = tmp_path / "batch.parquet"
+    pq.write_table(rows(0, 90, ts=2), batch)
+    scene = caught("locked", tmp_path, batch, spark_judge, "beside others")
+    lock = scene.root / ".hoodie/lock"
+    beside = {key: value.lower() if value.isupper() else value for key, value in POLICIES["beside others"].items()}
+    told = {**IMPATIENT, **beside, "hoodie.write.lock.filesystem.expire": 1, "hoodie.write.lock.wait_time_ms": 50}
+    os.utime(lock)
+    for expire in (0, 1):
+        with pytest.raises(LockUnavailable, match="lock"):
+            lakefmt.open_table(str(scene.root), options={**told, "hoodie.write.lock.filesystem.expire": expire}).upsert(
+                rows(0, 1, ts=3)
+            )
+    os.utime(lock, (time.time() - 61, time.time() - 61))
+    lakefmt.open_table(str(scene.root), options=told).upsert(scene.told(rows(40, 70, ts=3)))
+    assert not lock.exists()
+    assert_same_multiset(scene.opened().read(), scene.expected(), what="after the lock was taken over")
+    assert not scene.opened().timeline.timeline.pending
+    check_invariants(scene.opened())
+    check_no_orphans(scene.opened())
+    _spark_agrees(spark_judge, [("taken over", scene)], tmp_path)

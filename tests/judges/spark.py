@@ -235,7 +235,8 @@ class SparkJudge:
         self._environment = environment or spark_environment()
         self._memory, self._takes_turns = memory, takes_turns
         self._worker: _Worker | None = None
-        self._held = contextlib.ExitStack()
+        self._process_holds = contextlib.ExitStack()
+        self._turn = contextlib.ExitStack()
         self._numbers = 0
 
     def __enter__(self) -> SparkJudge:
@@ -258,10 +259,10 @@ class SparkJudge:
         lacking = self._environment.missing(self.bundle)
         if lacking:
             raise JudgeSilent(lacking)
-        if self._takes_turns:
+        if self._takes_turns and SparkJudge._running is not self:
             self._take_turn()
         self._scratch = Path(tempfile.mkdtemp(prefix="lakefmt-judge-"))
-        self._held.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+        self._process_holds.callback(shutil.rmtree, self._scratch, ignore_errors=True)
         log = ROOT / ".cache" / "judges" / f"spark-{self.bundle}.log"
         self._worker = _Worker(self._environment, self.bundle, self._memory, self._scratch, log)
         self._answer(START_SECONDS)
@@ -270,19 +271,26 @@ class SparkJudge:
     def _take_turn(self) -> None:
         if SparkJudge._running:
             SparkJudge._running.close()
-        self._held.enter_context(_machine_turn())
+        self._turn.enter_context(_machine_turn())
         SparkJudge._running = self
 
     def close(self) -> None:
         """End the process; the next request starts a new one."""
+        try:
+            self._end()
+        finally:
+            if SparkJudge._running is self:
+                SparkJudge._running = None
+            self._turn.close()
+
+    def _end(self) -> None:
+        """End the process and keep the turn."""
         worker, self._worker = self._worker, None
-        if SparkJudge._running is self:
-            SparkJudge._running = None
         try:
             if worker:
                 worker.quit()
         finally:
-            self._held.close()
+            self._process_holds.close()
 
     def request(self, op: str, seconds: float | None = None, **arguments: Any) -> Answer:
         """The worker's answer to one request.
@@ -308,7 +316,7 @@ class SparkJudge:
         try:
             return self._worker.receive(seconds)
         except JudgeSilent:
-            self.close()
+            self._end()  # who begins it anew need not wait for its turn again
             raise
 
     def batch(self, requests: Sequence[Mapping[str, Any]], seconds: float | None = None) -> list[Answer]:
