@@ -27,6 +27,7 @@ from lakefmt.formats.parquet import check_row_counts
 from lakefmt.keys import KeySpec, partition_guarantee
 from lakefmt.read.filters import Filter, parse_filter
 from lakefmt.schema import cast_rows, reconcile, with_meta_columns
+from lakefmt.storage.lent import lent
 from lakefmt.table_config import TableConfig
 from lakefmt.values import META_COLUMNS, PartitionPath
 
@@ -149,6 +150,8 @@ def _groups(
     import pyarrow.dataset as ds
 
     filesystem, prefix = access.store.arrow_filesystem()
+    if isinstance(filesystem, pafs.PyFileSystem):
+        lent(filesystem.handler)
     layout = ds.ParquetFileFormat(default_fragment_scan_options=_scan_options())
     plain, special = [], []
     nested = _nested_fields(query)

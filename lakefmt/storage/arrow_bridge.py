@@ -12,6 +12,7 @@ import pyarrow.fs as pafs
 from lakefmt.errors import UnsupportedError
 from lakefmt.storage.addresses import is_addressable, is_temporary
 from lakefmt.storage.api import ObjectInfo, ObjectStore
+from lakefmt.storage.lent import lent
 
 __all__ = ["ArrowHandler", "arrow_view"]
 
@@ -41,10 +42,7 @@ class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is 
 
     def __init__(self, store: ObjectStore, opener: Opener | None = None) -> None:
         self._store = store
-        self._opener = opener if opener is not None else self._open_whole
-
-    def _open_whole(self, name: str) -> pa.NativeFile:
-        return pa.BufferReader(self._store.read(name))
+        self._opener = opener
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ArrowHandler) and other._store is self._store
@@ -109,7 +107,9 @@ class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is 
         return self._open(path)
 
     def _open(self, path: str) -> pa.NativeFile:
-        return self._opener(path)
+        if self._opener is not None:
+            return self._opener(path)
+        return pa.BufferReader(lent(memoryview(self._store.read(path))))
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise UnsupportedError("this view is for reading only: write through the store")

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import BinaryIO, Final, NamedTuple, NoReturn
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError
@@ -139,7 +138,7 @@ class MemoryStore:
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
         """Return an Arrow file system over the stored bytes (nothing is copied) and an empty prefix."""
-        return arrow_view(self, lambda name: pa.BufferReader(self.read(name))), ""
+        return arrow_view(self), ""
 
     # ------------------------------------------------------------------------------------------------------ writing
 

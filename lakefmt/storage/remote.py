@@ -35,6 +35,7 @@ from lakefmt.storage.answers import describe, is_transient
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.fsspec_objects import FsspecObjects
+from lakefmt.storage.lent import lent
 from lakefmt.storage.payload import Payload
 from lakefmt.storage.redaction import Redactor, printable_url
 from lakefmt.storage.s3 import S3Objects
@@ -382,8 +383,8 @@ class _UncachedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is 
     """Arrow's own handler, but every range is fetched as asked: reading ahead fits neither footers nor columns."""
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        return pa.PythonFile(self.fs.open(path, mode="rb", cache_type="none"), mode="r")
+        return pa.PythonFile(lent(self.fs.open(path, mode="rb", cache_type="none")), mode="r")
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         # From the first byte to the last: here reading ahead is right, and the buffer lives as long as the stream.
-        return pa.PythonFile(self.fs.open(path, mode="rb"), mode="r")
+        return pa.PythonFile(lent(self.fs.open(path, mode="rb")), mode="r")

@@ -22,6 +22,7 @@ from lakefmt.errors import StorageError
 from lakefmt.storage.addresses import object_names
 from lakefmt.storage.api import Capabilities, ObjectStore, Sink
 from lakefmt.storage.arrow_bridge import arrow_view
+from lakefmt.storage.lent import lent
 from lakefmt.testing.wrapping import Effect, SimulatedCrash, Step, WrapperStore
 
 __all__ = [
@@ -150,7 +151,7 @@ def _watched_opener(inner: ObjectStore, seen: Callable[[str, int, int], None]) -
 
     def open_watched(name: str) -> pa.NativeFile:
         file = fs.open_input_file(prefix + name)
-        return pa.PythonFile(_WatchedFile(file, lambda at, size: seen(name, at, size)), mode="r")
+        return pa.PythonFile(lent(_WatchedFile(file, lambda at, size: seen(name, at, size))), mode="r")
 
     return open_watched
 
