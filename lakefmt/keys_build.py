@@ -21,6 +21,8 @@ __all__ = ["build_auto_keys", "build_partition_paths", "build_record_keys"]
 
 _NULL_PART: Final = "__null__"
 _EMPTY_PART: Final = "__empty__"
+#: Of fewer numbers the calls cost more than the digits.
+_MANY_NUMBERS: Final = 1000
 
 
 # ------------------------------------------------------------------------------------------------------ record keys
@@ -111,8 +113,33 @@ def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.A
         >>> build_auto_keys("20260101000000000", 3, 7, 1)[0]
         <pyarrow.StringScalar: '20260101000000000_3_7'>
     """
-    rows = pa.array(np.arange(start, start + n, dtype=np.int64)).cast(pa.string())
-    return pc.binary_join_element_wise(f"{instant}_{partition_id}_", rows, "")
+    prefix = f"{instant}_{partition_id}_"
+    if n < _MANY_NUMBERS:
+        rows = pa.array(np.arange(start, start + n, dtype=np.int64)).cast(pa.string())
+        return pc.binary_join_element_wise(prefix, rows, "")
+    parts = []
+    for width in range(len(str(start)), len(str(start + n - 1)) + 1):
+        low, high = (10 ** (width - 1) if width > 1 else 0), 10**width
+        parts.append(_numbered(prefix.encode(), max(start, low), min(start + n, high), width))
+    return pa.concat_arrays(parts)
+
+
+def _numbered(prefix: bytes, low: int, high: int, width: int) -> pa.Array:
+    """Return a text, the prefix and `width` digits, for each number from `low` to below `high`.
+
+    Texts of one length are a table of bytes: a quarter of the time of joining text with text.
+    """
+    row = len(prefix) + width
+    made = np.frombuffer(bytearray(prefix + bytes(width)) * (high - low), np.uint8).reshape(high - low, row)
+    numbers = np.arange(low, high, dtype=np.uint32 if high < 1 << 32 else np.uint64)
+    for place in range(1, width + 1):
+        tens = np.floor_divide(numbers, 10)
+        made[:, -place] = np.subtract(numbers, np.multiply(tens, 10)) + ord("0")
+        numbers = tens
+    offsets = np.arange(high - low + 1, dtype=np.int64) * row
+    kind, number = (pa.string(), np.int32) if offsets[-1] < 1 << 31 else (pa.large_string(), np.int64)
+    buffers = [None, pa.py_buffer(offsets.astype(number)), pa.py_buffer(made)]
+    return pa.Array.from_buffers(kind, high - low, buffers).cast(pa.string())
 
 
 # -------------------------------------------------------------------------------------------------- partition paths

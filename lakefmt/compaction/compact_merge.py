@@ -126,8 +126,8 @@ class SliceMerge:
             schema = with_meta_columns(unstored.schema)
         base, bloom = schema.empty_table(), None
         if piece.base is not None:
-            stored, bloom = reader.rows_and_filter(piece.base, schema.names, use_threads=True)
-            base = reconcile(stored, schema)
+            stored, footer = reader.rows_and_footer(piece.base, schema.names, use_threads=True)
+            base, bloom = reconcile(stored, schema), footer.bloom_filter()
         timeline = self.state.timeline
         logs = read_log_rows(
             self.access.store,

@@ -27,6 +27,7 @@ from lakefmt.filegroups.merge_values import (
     refuse_nulls,
     to_mask,
 )
+from lakefmt.formats.coded import appended, replaced_codes
 from lakefmt.schema import cast_rows
 from lakefmt.values import META_COLUMNS, RECORD_KEY, MergeMode
 from lakefmt.values_merge import MergeRule, Partial
@@ -183,7 +184,7 @@ def merge_into_base(
         keep[removed] = False
         table = table.filter(pa.array(keep))
     if len(fresh):
-        table = pa.concat_tables([table, cast_rows(inserts.select(table.column_names), table.schema)])
+        table = _with_new(table, inserts.select(table.column_names))
     return Merged(
         table=table,
         inserted=len(fresh),
@@ -195,6 +196,11 @@ def merge_into_base(
         replaced=replaced,
         removed=removed,
     )
+
+
+def _with_new(table: pa.Table, inserts: pa.Table) -> pa.Table:
+    plain = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
+    return appended(table, cast_rows(inserts, pa.schema(plain, metadata=table.schema.metadata)))
 
 
 def _winners(base: pa.Table, incoming: Incoming, stored: Rows, match: Rows, rule: MergeRule) -> Mask:
@@ -269,12 +275,14 @@ def _replace_rows(
     if not len(rows):
         return base
     columns = []
-    places = _Places(rows, base.num_rows)
+    places, keys = _Places(rows, base.num_rows), base.column(RECORD_KEY)
     for field in base.schema:
         column = base.column(field.name)
         stays = kept.get(field.name)
         if field.name == RECORD_KEY or (names is not None and field.name not in names):
             columns.append(column)  # rows meet by their key: it is the same
+        elif _is_same(column, keys) and replacements.column(field.name).equals(replacements.column(RECORD_KEY)):
+            columns.append(column)  # it holds the keys, too
         elif stays is None or not stays.any():
             columns.append(_replaced(column, places, replacements.column(field.name)))
         elif stays.all():
@@ -283,6 +291,18 @@ def _replace_rows(
             some = replacements.column(field.name).filter(pa.array(~stays))
             columns.append(_replaced(column, _Places(rows[~stays], base.num_rows), some))
     return pa.table(columns, schema=base.schema)
+
+
+def _is_same(column: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Return whether two columns are the same memory, as a reader leaves them that found them the same in the file."""
+    pairs = zip(column.chunks, other.chunks, strict=False)
+    return (column.type, column.num_chunks) == (other.type, other.num_chunks) and all(
+        (one.offset, len(one)) == (two.offset, len(two)) and _places_of(one) == _places_of(two) for one, two in pairs
+    )
+
+
+def _places_of(array: pa.Array) -> list[int | None]:
+    return [None if buffer is None else buffer.address for buffer in array.buffers()]
 
 
 @dataclass(frozen=True)
@@ -308,6 +328,8 @@ class _Places:
 
 def _replaced(column: pa.ChunkedArray, places: _Places, values: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     new = values.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        return replaced_codes(column, new, lambda old, some: _replaced(old, places, some))
     if pa.types.is_nested(column.type):
         # replace_with_mask knows no nested types: gather from both instead.
         return pa.chunked_array([*column.chunks, new], column.type).take(places.order)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from threading import Lock
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, StorageError
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.unstored import Unstored
 from lakefmt.formats.bloom import BloomFilter
+from lakefmt.formats.coded import coded_names
 from lakefmt.formats.parquet import BaseFileFooter, check_row_counts, decode_footer
+from lakefmt.formats.twins import Span, possible_twin
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import RECORD_KEY
 
@@ -48,6 +51,11 @@ def reading(path: str) -> Iterator[None]:
         raise StorageError(f"{path} cannot be read: {error}", transient=True) from error
 
 
+def _bytes_at(source: pa.NativeFile, span: Span) -> pa.Buffer:
+    source.seek(span.offset)
+    return source.read_buffer(span.size)
+
+
 class BaseFileReader:
     """Reads the base files of one table.
 
@@ -71,14 +79,22 @@ class BaseFileReader:
         return reader
 
     @contextmanager
-    def _open(self, file: BaseFile) -> Iterator[pq.ParquetFile]:
+    def _open(self, file: BaseFile, coded: Collection[str] = ()) -> Iterator[pq.ParquetFile]:
         with (
             reading(file.path),
             self._filesystem.open_input_file(self._prefix + file.path) as source,
             pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True) as parquet,
         ):
-            check_row_counts(parquet.metadata)
-            yield parquet
+            metadata = parquet.metadata
+            check_row_counts(metadata)
+            names = coded_names(metadata, coded) if coded else []
+            if not names:
+                yield parquet
+                return
+            with pq.ParquetFile(
+                source, metadata=metadata, read_dictionary=names, pre_buffer=False, page_checksum_verification=True
+            ) as coding:
+                yield coding
 
     def footer(self, file: BaseFile) -> BaseFileFooter:
         """Return a file's footer."""
@@ -121,10 +137,10 @@ class BaseFileReader:
         with self._open(file) as parquet:
             return self._read(parquet, file, columns, use_threads=True)
 
-    def rows_and_filter(
-        self, file: BaseFile, columns: Sequence[str], *, use_threads: bool
-    ) -> tuple[pa.Table, BloomFilter | None]:
-        """Return a file's rows, those of the named columns that it has, and its key filter, which may be changed.
+    def rows_and_footer(
+        self, file: BaseFile, columns: Sequence[str], *, use_threads: bool, coded: Collection[str] = ()
+    ) -> tuple[pa.Table, BaseFileFooter]:
+        """Return a file's rows, those of the named columns that it has, and its footer.
 
         The file is opened once: to read a footer with a filter takes as long as to decode two of its columns.
 
@@ -132,10 +148,33 @@ class BaseFileReader:
             file: the file.
             columns: names.
             use_threads: decode columns side by side.
+            coded: columns of text that may come as dictionaries, if that is how the file stores them.
         """
-        with self._open(file) as parquet:
-            found = self._read(parquet, file, columns, use_threads=use_threads)
-            return found, decode_footer(parquet.metadata).bloom_filter()
+        with self._open(file, coded) as parquet:
+            twin = self._twin(file, parquet.metadata) if RECORD_KEY in columns else None
+            found = self._read(parquet, file, [name for name in columns if name != twin], use_threads=use_threads)
+            if twin in columns:
+                field = parquet.schema_arrow.field(twin)
+                found = found.append_column(field, found.column(RECORD_KEY))
+            return found, decode_footer(parquet.metadata)
+
+    def _twin(self, file: BaseFile, metadata: pq.FileMetaData) -> str | None:
+        """Return the column whose bytes in the file are those of the record keys, None when there is none.
+
+        Asked of local files only: elsewhere to read bytes twice takes longer than to decode them.
+        """
+        if self._unstored is not None or not isinstance(self._filesystem, pafs.LocalFileSystem):
+            return None
+        found = possible_twin(metadata, RECORD_KEY)
+        if found is None:
+            return None
+        name, pairs = found
+        with self._filesystem.open_input_file(self._prefix + file.path) as source:
+            size = source.size()
+            if not all(span.is_within(size) for pair in pairs for span in pair):
+                return None
+            same = all(_bytes_at(source, mine).equals(_bytes_at(source, theirs)) for mine, theirs in pairs)
+        return name if same else None
 
     def _read(
         self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None, *, use_threads: bool

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import base64
 import math
-import mmap
 import struct
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
-from lakefmt.formats.murmur import HashChain, key_arrays, key_blocks
+from lakefmt.formats.bloom_bits import join_bits, set_bits, set_flags, set_placed, zeroed
+from lakefmt.formats.murmur import HashChain, hash_positions, key_arrays, key_blocks
 
-__all__ = ["DYNAMIC", "SIMPLE", "BloomFilter", "decode_bloom_filter"]
+__all__ = ["DYNAMIC", "SIMPLE", "BloomFilter", "add_together", "decode_bloom_filter"]
 
 #: The type codes of ``hoodie_bloom_filter_type_code`` (an absent footer means SIMPLE).
 SIMPLE = "SIMPLE"
 DYNAMIC = "DYNAMIC_V0"
 
 U8 = npt.NDArray[np.uint8]
+U32 = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
@@ -42,13 +42,6 @@ _MAX_HASHES = 2048
 #: Bits are collected as one byte each while keys are added (numpy sets bytes six times faster than bits): up to
 #: this many bits, and when so many are set that clearing and packing the bytes costs less than it gains.
 _MAX_UNPACKED = 1 << 26
-_WORTH_UNPACKING = 128
-#: From so many bytes on they are pages of their own, which the system has back at once. Freed as memory of the heap they
-#: would teach the C library to keep as much for ever (it raises the size from which on it gives memory back).
-_OWN_PAGES = 1 << 23
-_PACKED_TOGETHER = 1 << 16
-#: Up to so many bit positions of a block are worked out together.
-_FEW_POSITIONS = 1 << 14
 #: Keys are dropped from a look-up when at most this share of them is left; copying the rest has a price.
 _KEEP_SHARE = 0.75
 #: Rows of bits times keys that are tested by one call.
@@ -150,6 +143,10 @@ class BloomFilter:
         """
         return max(self.rows, -(-self._max_entries // self._per_row)) * self._per_row
 
+    def has_room(self, count: int) -> bool:
+        """Tell whether so many keys more fit into the row of bits that is being filled."""
+        return self._in_row + count <= self._per_row
+
     def __eq__(self, other: object) -> bool:
         """Filters are equal when their bytes are."""
         if not isinstance(other, BloomFilter):
@@ -190,9 +187,9 @@ class BloomFilter:
             rows = np.zeros(total, np.int64)
             self._in_row += total if self._in_row >= 0 else 0
         if self._flags is None:
-            _set_bits(self._bits, chunks, rows, self.k, self.m, most_unpacked)
+            set_bits(self._bits, chunks, rows, self.k, self.m, most_unpacked)
         else:
-            _set_flags(self._flags, chunks, rows * (8 * self._bits.shape[1]), self.k, self.m)
+            set_flags(self._flags, chunks, rows * (8 * self._bits.shape[1]), self.k, self.m)
 
     def add_pieces(self, pieces: Iterable[pa.Array | pa.ChunkedArray], memory_bytes: int) -> None:
         """Add the keys of all `pieces`, one after the other (spec 6.3).
@@ -214,7 +211,7 @@ class BloomFilter:
         """
         most_unpacked = min(_MAX_UNPACKED, memory_bytes)
         if 8 * self._bits.size <= most_unpacked:
-            self._flags = _zeroed(8 * self._bits.size)
+            self._flags = zeroed(8 * self._bits.size)
         try:
             for keys in pieces:
                 self._add(keys, most_unpacked)
@@ -222,9 +219,14 @@ class BloomFilter:
         finally:
             self._pack()
 
+    def _add_placed(self, positions: U32) -> None:
+        """Add keys that fit into the last row, by their bit positions."""
+        set_placed(self._bits[-1:], positions.reshape(-1).astype(np.intp))
+        self._in_row += len(positions)
+
     def _pack(self) -> None:
         if self._flags is not None:
-            _join(self._bits, self._flags)
+            join_bits(self._bits, self._flags)
             self._flags = None
 
     def _grow(self, rows: int) -> None:
@@ -322,6 +324,32 @@ class BloomFilter:
         if self.type_code == SIMPLE:
             return self._row_head()
         return self._row_head() + _COUNTERS.pack(self._per_row, self._in_row, self.rows)
+
+
+def add_together(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> None:
+    """Add keys to small filters, to each its own, as :meth:`BloomFilter.add` would; they are hashed together (spec 6.3).
+
+    Of few keys the calls take longer than the hashes: thirty filters of forty keys each cost as much as one of 1,200.
+
+    Raises:
+        InvalidKey: as :meth:`BloomFilter.add`; nothing is added then.
+
+    Example:
+        >>> two = [BloomFilter.sized(1000, 1e-9), BloomFilter.sized(1000, 1e-9)]
+        >>> add_together(two, [pa.array(["a"]), pa.array(["b", "c"])])
+        >>> [bloom.num_keys for bloom in two]
+        [1, 2]
+    """
+    counts = [len(mine) for mine in keys]
+    alike = {(bloom.type_code, bloom.k, bloom.m, bloom.rows) for bloom in filters}
+    fits = all(bloom.type_code == DYNAMIC and bloom.has_room(n) for bloom, n in zip(filters, counts, strict=True))
+    if len(alike) != 1 or not fits:
+        for bloom, mine in zip(filters, keys, strict=True):
+            bloom.add(mine)
+        return
+    positions = hash_positions(pa.chunked_array(keys), filters[0].k, filters[0].m)
+    for bloom, mine in zip(filters, np.split(positions, np.cumsum(counts)[:-1]), strict=True):
+        bloom._add_placed(mine)
 
 
 def decode_bloom_filter(text: str | bytes, type_code: str | None = None) -> BloomFilter:
@@ -430,70 +458,3 @@ def _any_row(hits: Flags) -> Flags:
         return hits.reshape(-1)
     found: Flags = np.logical_or.reduce(hits)
     return found
-
-
-def _zeroed(size: int) -> U8:
-    """Return zeros; many of them in large pages, where the system has those: bits are set anywhere in them."""
-    if size < _OWN_PAGES:
-        return np.zeros(size, np.uint8)
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.frombuffer(mmap.mmap(-1, size), np.uint8)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared ones come small
-    with suppress(OSError):  # a system may be built without them
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, np.uint8)
-
-
-def _set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int) -> None:
-    for index in _flat_positions(chunks, base, k, m):
-        flags[index] = 1
-
-
-def _join(bits: U8, flags: U8) -> None:
-    """Set the bits of `flags`, some at a time."""
-    flat = bits.reshape(-1)
-    for start in range(0, len(flat), _PACKED_TOGETHER):
-        part = flat[start : start + _PACKED_TOGETHER]
-        part |= np.packbits(flags[8 * start : 8 * (start + len(part))], bitorder="little")
-
-
-def _set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int, most_unpacked: int) -> None:
-    """Set the bits of all keys, each in its row of `bits`."""
-    if not len(rows):
-        return
-    first, last = int(rows.min()), int(rows.max())
-    part = bits[first : last + 1]
-    base = (rows - first) * (8 * part.shape[1])
-    if 8 * part.size <= min(most_unpacked, _WORTH_UNPACKING * k * len(rows)):
-        flags = _zeroed(8 * part.size)
-        _set_flags(flags, chunks, base, k, m)
-        _join(part, flags)
-    else:
-        flat = part.reshape(-1)
-        for index in _flat_positions(chunks, base, k, m):
-            mask, at = np.left_shift(np.uint8(1), index.astype(np.uint8) & np.uint8(7)), index >> 3
-            while at.size:
-                flat[at] = flat.take(at) | mask
-                # Of several bits of one byte the last one stays: the others are set again.
-                lost = np.flatnonzero(~flat.take(at) & mask)
-                mask, at = mask[lost], at[lost]
-
-
-def _flat_positions(chunks: list[pa.Array], base: I64, k: int, m: int) -> Iterator[I64]:
-    """Yield all bit positions, some thousand at a time, each counted from its key's `base`."""
-    shift = base.any()
-    start = 0
-    for chunk in chunks:
-        for block in key_blocks(chunk):
-            chain = HashChain(block)
-            begin = base[start : start + len(chunk)][block.rows] if shift else None
-            if k * block.size <= _FEW_POSITIONS:
-                # Of few keys the calls cost more than the numbers: all positions at once.
-                few = chain.all_positions(k, m).astype(np.intp)
-                yield (few if begin is None else few + begin).reshape(-1)
-                continue
-            for _ in range(k):
-                chain.advance()
-                index = chain.positions(m).astype(np.intp)
-                yield index if begin is None else np.add(index, begin, out=index)
-        start += len(chunk)

@@ -14,20 +14,21 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakefmt.errors import CorruptFile, InternalError, StorageError
-from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES, grown_filter, new_filter, repeated
+from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES, grown_filter, new_filter
 from lakefmt.filegroups.merge import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.merge_values import has_order
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.unstored import unstored_of
 from lakefmt.formats.bloom import BloomFilter
+from lakefmt.formats.coded import appended, coded_schema, same_text, without_unused
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
-from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers
+from lakefmt.formats.parquet import BaseFileWriter, KeySummary, java_order_key, key_footers, key_range
 from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.leftovers import remove_abandoned
-from lakefmt.table_config import merge_rule
+from lakefmt.table_config import cdc_mode, merge_rule
 from lakefmt.timeline.markers import announce
 from lakefmt.timeline.store import settle_put
 from lakefmt.values import (
@@ -51,6 +52,8 @@ __all__ = ["FileInProgress", "write_assigned", "write_assigned_log"]
 #: A filter takes its bits eight times over while it is made. Of so many keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000
+#: Of fewer rows a column of one text is as quick without a dictionary.
+_MANY_ROWS = 1000
 #: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
 _KEY_PARTS, _FLAG_PARTS = 16, 2
 #: Footer entry by which a second attempt learns what the first one counted.
@@ -64,6 +67,7 @@ def write_assigned(
     batches: Iterable[pa.Table],
     *,
     alone: bool = False,
+    bloom: BloomFilter | None = None,
 ) -> WriteStatus:
     """Write the assigned file from routed rows (each with its record key column), or adopt the one that is there.
 
@@ -74,6 +78,7 @@ def write_assigned(
         batches: its rows.
         alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
             files share the threads: each one's memory is then used again for the next.
+        bloom: of a new file, the filter of all its keys, where it has been made.
 
     Raises:
         InternalError: more or fewer rows came than were assigned.
@@ -89,7 +94,7 @@ def write_assigned(
         return found
     prepare(store, context, assignment)
     with ExitStack() as stack:
-        file = FileInProgress(store, context, assignment, stack)
+        file = FileInProgress(store, context, assignment, stack, bloom)
         if assignment.base is None:
             for batch in batches:
                 file.append(batch)
@@ -148,7 +153,14 @@ def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment)
 class FileInProgress:
     """A base file that is being written; nothing of it is visible before :meth:`finish`."""
 
-    def __init__(self, store: ObjectStore, context: WriteContext, assignment: FileAssignment, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        context: WriteContext,
+        assignment: FileAssignment,
+        stack: ExitStack,
+        bloom: BloomFilter | None = None,
+    ) -> None:
         self._store = store
         self._context = context
         self._assignment = assignment
@@ -168,7 +180,9 @@ class FileInProgress:
         stack.callback(self._keys.close)
         self._rows_in = 0
         self._counts = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0)
-        self._bloom: BloomFilter | None = None
+        self._bloom = bloom
+        #: Meta columns of one text come as dictionaries; the first rows say so for all.
+        self._coded: bool | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -206,7 +220,9 @@ class FileInProgress:
             self._counts["ignored"] += int(deletes.sum())
             rows = rows.filter(pa.array(~deletes))
         self._counts["inserts"] += rows.num_rows
-        complete = self._meta.complete(rows, self._schema)
+        if self._coded is None:
+            self._coded = self._unstored is None and rows.num_rows >= _MANY_ROWS
+        complete = self._meta.complete(rows, self._schema, coded=self._coded)
         if self._has_keys:
             self._keys.add(complete.column(RECORD_KEY), copy=True)
         self._store_rows(complete)
@@ -230,8 +246,10 @@ class FileInProgress:
         self._rows_in += rows.num_rows
         # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
         kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
-        stored, old_filter = reader.rows_and_filter(base_file, kept.names, use_threads=use_threads)
-        base = reconcile(stored, kept)
+        stored, footer = reader.rows_and_footer(
+            base_file, kept.names, use_threads=use_threads, coded=self._may_be_coded(kept)
+        )
+        base = reconcile(stored, coded_schema(kept, stored.schema))
         merged = self._merge(base, rows)
         told = log_changes(self._store, self._context, self._assignment, base, merged)
         old_rows = base.num_rows
@@ -246,11 +264,22 @@ class FileInProgress:
         }
         if self._has_keys:
             keys = merged.table.column(RECORD_KEY)
-            self._keys.add(keys)
+            ends = None if merged.deleted else _ends(footer.min_key, footer.max_key)
+            self._keys.add(keys, ends=_wider(ends, merged.inserted_keys) if old_rows else None)
+            old_filter = footer.bloom_filter()
             self._bloom = grown_filter(old_filter, old_rows, len(keys), merged.inserted_keys, self._settings)
-        name = repeated(self._assignment.file_name, merged.table.num_rows)
+        name = same_text(self._assignment.file_name, merged.table.num_rows)
         at = self._schema.get_field_index(FILE_NAME)
-        self._store_rows(merged.table.add_column(at, self._schema.field(at), name))
+        self._store_rows(without_unused(merged.table).add_column(at, FILE_NAME, name))
+
+    def _may_be_coded(self, schema: pa.Schema) -> set[str]:
+        """Return the columns of text whose values nobody asks for while rows are merged and stored."""
+        rule = merge_rule(self._context.config)
+        if rule.is_own or self._unstored is not None or cdc_mode(self._context.properties) is not None:
+            return set()
+        asked = {RECORD_KEY, *(name.split(".", 1)[0] for name in rule.stored.fields)}
+        texts = (f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
+        return {name for name in texts if name not in asked}
 
     def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
         rule = merge_rule(self._context.config)
@@ -258,7 +287,7 @@ class FileInProgress:
         complete = self._meta.complete(rows, self._schema)
         if not self._assignment.match_keys:
             kept = complete.filter(pa.array(~deletes)) if deletes.any() else complete
-            joined = pa.concat_tables([base, kept.select(base.column_names)])
+            joined = appended(base, kept.select(base.column_names))
             ignored = int(deletes.sum())
             return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
         if self._context.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
@@ -293,7 +322,8 @@ class FileInProgress:
     def _filter(self) -> BloomFilter | None:
         if not self._has_keys or not self._settings.flag("hoodie.parquet.bloom.filter.enabled"):
             return None
-        if self._bloom is not None:
+        # Rows that mark themselves deleted are left out: then the filter that was made is of too many keys.
+        if self._bloom is not None and (self._assignment.base is not None or self._bloom.num_keys == len(self._keys)):
             return self._bloom
         if len(self._keys) > _MANY_KEYS:
             pa.default_memory_pool().release_unused()
@@ -315,6 +345,17 @@ class FileInProgress:
             raise InternalError(
                 f"{self._assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
             )
+
+
+def _wider(ends: tuple[str, str] | None, new: pa.ChunkedArray) -> tuple[str, str] | None:
+    """Return the range of stored keys and new ones; None where that of the stored ones is not known for certain."""
+    if ends is None or not (ends[0] + ends[1]).isascii():  # some writers compare beyond ASCII by bytes
+        return None
+    low, high = key_range(new)
+    if low is None or high is None:
+        return ends
+    ordered = sorted([*ends, low, high], key=java_order_key)
+    return ordered[0], ordered[-1]
 
 
 def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:

@@ -48,6 +48,7 @@ from lakefmt.write.log_state import (
 )
 from lakefmt.write.log_works import log_works
 from lakefmt.write.moves import elsewhere, split_moves
+from lakefmt.write.new_filters import filters_of_small
 from lakefmt.write.routed import POSITION
 from lakefmt.write.values import MOVED_AWAY, WriteContext, WriteStatus
 
@@ -253,20 +254,23 @@ def write_all(
     store: ObjectStore, context: WriteContext, batch: KeyedBatch, assigned: Sequence[Assigned]
 ) -> list[WriteStatus]:
     """Write every assigned file; threads run where Arrow lets them."""
+    blooms = filters_of_small(context, batch.keys, assigned)
 
-    def write(one: Assigned) -> WriteStatus:
-        return write_assigned(store, context, one.assignment, [route(batch, one)], alone=len(assigned) == 1)
+    def write(number: int) -> WriteStatus:
+        one, bloom = assigned[number], blooms.get(number)
+        rows = route(batch, one)
+        return write_assigned(store, context, one.assignment, [rows], alone=len(assigned) == 1, bloom=bloom)
 
     if len(assigned) < 2:
-        return [write(one) for one in assigned]
+        return [write(number) for number in range(len(assigned))]
     pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
     with Hands(min(threads_of(context), len(assigned))) as hands:
         bundles = bundle_logs(assigned, batch.table)
         bundled = {number for bundle in bundles for number in bundle}
-        for number, one in enumerate(assigned):
+        for number in range(len(assigned)):
             if number not in bundled:
-                works[number] = hands.give(write, one)
+                works[number] = hands.give(write, number)
         for bundle in bundles:
             some = [assigned[number] for number in bundle]
             counts = [len(one.rows) for one in some]

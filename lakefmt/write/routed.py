@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from lakefmt.filegroups.base_writer import repeated
 from lakefmt.filegroups.merge import Mask
 from lakefmt.filegroups.merge_values import marked_deletes, to_mask
+from lakefmt.formats.coded import coded_as, same_text
 from lakefmt.keys import build_auto_keys
 from lakefmt.table_config import merge_rule
 from lakefmt.values import (
@@ -54,18 +55,25 @@ class MetaColumns:
         self._assignment = assignment
         self._next = 0
 
-    def complete(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Return the rows with every column of the file; columns that a delete does not carry are null."""
+    def complete(self, rows: pa.Table, schema: pa.Schema, *, coded: bool = False) -> pa.Table:
+        """Return the rows with every column of the file; columns that a delete does not carry are null.
+
+        Args:
+            rows: the rows.
+            schema: every column.
+            coded: meta columns of one text come as dictionaries.
+        """
         count, first, one = rows.num_rows, self._next, self._assignment
         self._next += count
+        same = same_text if coded else repeated
         return _completed(
             rows,
             schema,
-            self._instant,
+            lambda: same(self._instant, count),
             # Sequence numbers and generated keys have one form (spec 4.5, 4.6).
             lambda: build_auto_keys(self._instant, one.sequence, first, count),
-            lambda: repeated(str(one.partition), count),
-            lambda: repeated(one.shown_file, count),
+            lambda: same(str(one.partition), count),
+            lambda: same(one.shown_file, count),
         )
 
 
@@ -90,20 +98,21 @@ def with_meta_of(
         return pa.concat_arrays([build_auto_keys(instant, one.sequence, 0, count) for one, count in pairs])
 
     partitions, files = [str(one.partition) for one in assignments], [one.shown_file for one in assignments]
-    return _completed(rows, schema, instant, numbered, lambda: told(partitions), lambda: told(files))
+    times = repeated(instant, rows.num_rows)
+    return _completed(rows, schema, lambda: times, numbered, lambda: told(partitions), lambda: told(files))
 
 
 def _completed(
     rows: pa.Table,
     schema: pa.Schema,
-    instant: str,
+    times: Callable[[], _Column],
     numbers: Callable[[], pa.Array],
     partitions: Callable[[], _Column],
     files: Callable[[], _Column],
 ) -> pa.Table:
     count, present = rows.num_rows, frozenset(rows.column_names)
     made: Mapping[str, Callable[[], _Column]] = {
-        COMMIT_TIME: lambda: repeated(instant, count),
+        COMMIT_TIME: times,
         COMMIT_SEQNO: numbers,
         RECORD_KEY: lambda: rows.column(RECORD_KEY) if RECORD_KEY in present else numbers(),
         PARTITION_PATH: partitions,
@@ -117,4 +126,4 @@ def _completed(
             columns.append(rows.column(field.name))
         else:
             columns.append(pa.nulls(count, field.type))
-    return pa.table(columns, schema=schema)
+    return pa.table(columns, schema=coded_as(schema, columns))

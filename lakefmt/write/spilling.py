@@ -81,14 +81,15 @@ class FileKeys:
         """Bytes of the keys in memory."""
         return sum(chunk.nbytes for chunk in self._held)
 
-    def add(self, keys: pa.ChunkedArray, *, copy: bool = False) -> None:
+    def add(self, keys: pa.ChunkedArray, *, copy: bool = False, ends: tuple[str, str] | None = None) -> None:
         """Take more keys.
 
         Args:
             keys: the keys, in file order.
             copy: keep a copy, because the keys are part of something larger that would stay with them.
+            ends: the smallest and the largest of them, where that is known.
         """
-        low, high = key_range(keys)
+        low, high = ends or key_range(keys)
         if low is None or high is None:
             return
         # Concatenating copies just the arrays' own rows, and makes one of many.

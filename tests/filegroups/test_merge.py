@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.filegroups.merge import Incoming, choose_survivors, incoming_wins, merge_into_base
+from lakefmt.formats.coded import without_unused
 from lakefmt.values import RECORD_KEY, MergeMode
 
 keys = st.sampled_from("abcdef")
@@ -48,17 +49,20 @@ def _table(batch: list[tuple[str, int | None, int]]) -> pa.Table:
     )
 
 
-@given(rows, rows, modes, st.sets(keys))
+@given(rows, rows, modes, st.sets(keys), st.booleans())
 def test_merging_equals_a_dictionary(
     stored: list[tuple[str, int | None, int]],
     batch: list[tuple[str, int | None, int]],
     mode: MergeMode,
     removed: set[str],
+    coded: bool,
 ) -> None:
     incoming = list({key: (key, order, value) for key, order, value in batch}.values())
     deletes = np.array([key in removed for key, _, _ in incoming], dtype=bool)
     half = len(stored) // 2
     base = pa.concat_tables([_table(stored[:half]), _table(stored[half:])])  # a stored file comes in chunks
+    if coded:  # its texts come as they are stored, each chunk by a list of its own
+        base = base.set_column(3, "text", base.column("text").cast(pa.dictionary(pa.int32(), pa.string())))
     merged = merge_into_base(base, Incoming(_table(incoming), deletes), ["o"], mode)
     expected = []
     new = {row[0]: row for row in incoming}
@@ -82,6 +86,12 @@ def test_merging_equals_a_dictionary(
     counted = (merged.updated, merged.deleted, merged.late, merged.inserted, merged.ignored_deletes)
     assert counted == (updated, deleted, late, len(fresh), ignored)
     assert merged.inserted_keys.to_pylist() == [row[0] for row in fresh]
+    tidy = without_unused(merged.table)
+    assert tidy.to_pylist() == merged.table.to_pylist()
+    if coded:
+        texts = [text for text in tidy.column("text").to_pylist() if text is not None]
+        held = [text for chunk in tidy.column("text").chunks for text in chunk.dictionary.to_pylist()]
+        assert set(held) == set(texts)
 
 
 def test_several_ordering_fields_are_compared_in_order() -> None:

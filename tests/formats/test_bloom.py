@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, InvalidKey, UnsupportedFeature
 from lakefmt.formats import bloom as bloom_module
+from lakefmt.formats import bloom_bits
 from lakefmt.formats.bloom import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
 
 DATA = Path(__file__).parent.parent / "data" / "formats"
@@ -159,7 +160,7 @@ def test_pieces_are_the_same_as_one_call(limit, cuts, memory, worth, own_pages):
     whole.add(before)
     pieces.add(before)
     whole.add(keys)
-    with mock.patch.multiple(bloom_module, _WORTH_UNPACKING=worth, _OWN_PAGES=own_pages, _PACKED_TOGETHER=3):
+    with mock.patch.multiple(bloom_bits, _WORTH_UNPACKING=worth, _OWN_PAGES=own_pages, _PACKED_TOGETHER=3):
         pieces.add_pieces((keys[a:b] for a, b in itertools.pairwise(bounds)), memory)
     assert pieces == whole
     assert pieces.num_keys == whole.num_keys
@@ -176,7 +177,7 @@ def test_a_piece_that_is_refused_leaves_those_before_it():
 @pytest.mark.parametrize(("memory", "unpacked"), [(1 << 30, True), (2 << 10, True), (1 << 10, False), (0, False)])
 def test_bits_are_unpacked_within_the_memory_only(memory, unpacked):
     asked = []
-    with mock.patch.object(bloom_module, "_zeroed", lambda size: asked.append(size) or np.zeros(size, np.uint8)):
+    with mock.patch.object(bloom_module, "zeroed", lambda size: asked.append(size) or np.zeros(size, np.uint8)):
         BloomFilter.sized(100, 1e-4).add_pieces([pa.array(["a"]), pa.array(["b"])], memory)
     assert asked == ([1920] if unpacked else [])
 
@@ -186,7 +187,7 @@ def test_bits_are_the_same_whether_collected_in_bytes_or_set_in_place(n, limit, 
     packed, unpacked = BloomFilter.sized(n, 0.01, limit), BloomFilter.sized(n, 0.01, limit)
     with mock.patch.object(bloom_module, "_MAX_UNPACKED", 0):
         packed.add(binary(keys))
-    with mock.patch.object(bloom_module, "_WORTH_UNPACKING", 1 << 40):
+    with mock.patch.object(bloom_bits, "_WORTH_UNPACKING", 1 << 40):
         unpacked.add(binary(keys))
     assert packed == unpacked
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidKey, UnsupportedFeature
@@ -168,6 +168,19 @@ def test_generated_keys_count_on():
         f"20260101000000000_3_{row}" for row in (7, 8, 9)
     ]
     assert build_auto_keys("20260101000000000", 0, 0, 0).to_pylist() == []
+
+
+@given(
+    st.sampled_from([0, 1, 7, 10, 98, 995, 9_999, 2**32 - 1_500, 10**12 - 3]), st.integers(0, 3), st.integers(0, 12_000)
+)
+@example(0, 0, 1_000)
+@example(0, 0, 10_001)
+def test_generated_keys_are_their_rows_numbers(start: int, more: int, n: int) -> None:
+    first = start + more
+    found = build_auto_keys("20260101000000000", 12, first, n)
+    found.validate(full=True)
+    assert found.type == pa.string()
+    assert found.to_pylist() == [f"20260101000000000_12_{row}" for row in range(first, first + n)]
 
 
 SAFE = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=",:"), min_size=1, max_size=5)
