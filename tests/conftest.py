@@ -39,6 +39,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f"{item.nodeid} is marked {marker} and uses none of {sorted(fixtures)}")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say at once why a test failed: a run that is stopped at its limit never comes to its closing lines."""
+    if report.failed and os.environ.get("PYTEST_XDIST_WORKER") is None:
+        print(f"\n--- {report.nodeid} ({report.when}, {report.duration:.0f} s)\n{report.longreprtext[-4000:]}")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the blocks of the documentation that were not run, with their reasons."""
     for report in terminalreporter.stats.get("passed", []):

@@ -40,7 +40,7 @@ WORKER = Path(__file__).with_name("spark_worker.py")
 SUMMARY = ROOT / ".cache" / "spark_env.json"
 #: Below the time limit of a test, so that the judge's own error is the one that is seen.
 #: Another session's JVM is waited for, not for ever: two at once are slow, not wrong.
-START_SECONDS, REQUEST_SECONDS, TURN_SECONDS = 120.0, 120.0, 45.0
+START_SECONDS, REQUEST_SECONDS, TURN_SECONDS = 180.0, 180.0, 45.0
 
 __all__ = [
     "META_COLUMNS",
