@@ -17,6 +17,7 @@ import pyarrow.types as pt
 
 from lakefmt.errors import InvalidKey
 from lakefmt.schema_types import storage_type
+from lakefmt.values_texts import text_offsets
 
 __all__ = ["distinct_values", "java_text", "plain_array"]
 
@@ -179,8 +180,8 @@ def _check_years(numbers: pa.Array, first: int, last: int, name: str) -> None:
 def _hex_text(array: pa.Array) -> pa.Array:
     if not len(array):
         return pa.array([], pa.string())
-    _, offsets, data = array.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    data = array.buffers()[2]
+    bounds = text_offsets(array)
     raw = memoryview(data)[bounds[0] : bounds[-1]] if data is not None else b""
     doubled = (bounds.astype(np.int64) - bounds[0]) * 2
     if doubled[-1] > np.iinfo(np.int32).max:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import UnsupportedFeature
+from lakefmt.values_texts import text_offsets
 
 __all__ = ["cell_texts", "csv_head", "csv_lines", "json_lines", "json_texts", "text_bytes"]
 
@@ -42,7 +43,7 @@ def text_bytes(texts: pa.Array) -> memoryview:
     data = flat.buffers()[2]
     if data is None or not len(flat):
         return memoryview(b"")
-    ends = np.frombuffer(flat.buffers()[1], np.int64)[flat.offset : flat.offset + len(flat) + 1]
+    ends = text_offsets(flat)
     return memoryview(data)[int(ends[0]) : int(ends[-1])]
 
 
@@ -171,7 +172,7 @@ def _masked(texts: pa.Array, like: pa.Array) -> pa.Array:
 def _base64(array: pa.Array) -> pa.Array:
     """Base64 of every value, in one go: padded to threes, values encode separately even when encoded together."""
     array = pc.fill_null(array, b"") if array.null_count else array
-    starts = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    starts = text_offsets(array)
     lengths = np.diff(starts)
     threes = -(-lengths // 3)
     ends = np.concatenate([[0], np.cumsum(threes)]) * 3

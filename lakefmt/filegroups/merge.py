@@ -27,7 +27,7 @@ from lakefmt.filegroups.merge_values import (
     refuse_nulls,
     to_mask,
 )
-from lakefmt.formats.coded import appended, replaced_codes
+from lakefmt.formats.coded import appended, replaced_codes, spelt_out
 from lakefmt.schema import cast_rows
 from lakefmt.values import META_COLUMNS, RECORD_KEY, MergeMode
 from lakefmt.values_merge import MergeRule, Partial
@@ -184,7 +184,8 @@ def merge_into_base(
         keep[removed] = False
         table = table.filter(pa.array(keep))
     if len(fresh):
-        table = _with_new(table, inserts.select(table.column_names))
+        new = cast_rows(inserts.select(table.column_names), spelt_out(table.schema))
+        table = appended(table, new)
     return Merged(
         table=table,
         inserted=len(fresh),
@@ -196,11 +197,6 @@ def merge_into_base(
         replaced=replaced,
         removed=removed,
     )
-
-
-def _with_new(table: pa.Table, inserts: pa.Table) -> pa.Table:
-    plain = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
-    return appended(table, cast_rows(inserts, pa.schema(plain, metadata=table.schema.metadata)))
 
 
 def _winners(base: pa.Table, incoming: Incoming, stored: Rows, match: Rows, rule: MergeRule) -> Mask:

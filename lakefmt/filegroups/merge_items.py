@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt.values_texts import common_length, text_offsets
+
 __all__ = ["replaced_items"]
 
 _Items = npt.NDArray[np.generic]
@@ -72,10 +74,8 @@ def _replaced_texts(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Ar
 
 def _texts(column: pa.Array) -> _Items | None:
     """Return texts as pieces of memory; None when they are empty, or not all of one length."""
-    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4) if len(column) else None
-    if offsets is None:
-        return None
-    length, data = int(offsets[1] - offsets[0]), column.buffers()[2]
-    if not length or data is None or (np.diff(offsets) != length).any():
+    offsets, data = text_offsets(column), column.buffers()[2]
+    length = common_length(offsets)
+    if not length or data is None:
         return None
     return np.frombuffer(data, f"V{length}", len(column), int(offsets[0]))

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from threading import Lock
 
 import pyarrow as pa
@@ -51,6 +52,9 @@ def reading(path: str) -> Iterator[None]:
         raise StorageError(f"{path} cannot be read: {error}", transient=True) from error
 
 
+_parquet = partial(pq.ParquetFile, pre_buffer=False, page_checksum_verification=True)
+
+
 def _bytes_at(source: pa.NativeFile, span: Span) -> pa.Buffer:
     source.seek(span.offset)
     return source.read_buffer(span.size)
@@ -83,7 +87,7 @@ class BaseFileReader:
         with (
             reading(file.path),
             self._filesystem.open_input_file(self._prefix + file.path) as source,
-            pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True) as parquet,
+            _parquet(source) as parquet,
         ):
             metadata = parquet.metadata
             check_row_counts(metadata)
@@ -91,9 +95,7 @@ class BaseFileReader:
             if not names:
                 yield parquet
                 return
-            with pq.ParquetFile(
-                source, metadata=metadata, read_dictionary=names, pre_buffer=False, page_checksum_verification=True
-            ) as coding:
+            with _parquet(source, metadata=metadata, read_dictionary=names) as coding:
                 yield coding
 
     def footer(self, file: BaseFile) -> BaseFileFooter:

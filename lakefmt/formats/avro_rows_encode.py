@@ -25,6 +25,7 @@ from lakefmt.formats.avro_rows_pieces import (
 from lakefmt.formats.avro_rows_plan import Node
 from lakefmt.formats.avro_rows_words import I64, U8, U64, Out, number_sizes, number_words, padded, voids, zigzag
 from lakefmt.formats.avro_writing import encode_long
+from lakefmt.values_texts import common_length, text_offsets
 
 __all__ = ["encode_pieces", "even_bytes", "length_piece", "measure_record", "span_piece"]
 
@@ -155,17 +156,16 @@ def _counted(numbers: U64) -> list[Piece]:
 
 
 def _text(column: pa.Array, valid: npt.NDArray[np.bool_] | None) -> list[Piece]:
-    _, offset_buffer, data = column.buffers()
+    data = column.buffers()[2]
     if data is None or not data.size:
         return [even_bytes(0)]
-    offsets = np.frombuffer(offset_buffer, np.int32, len(column) + 1, column.offset * 4)
+    offsets = text_offsets(column)
     begin, end = int(offsets[0]), int(offsets[-1])
+    length = common_length(offsets) if valid is None else None
+    if length is not None:
+        return _even_text(data.slice(begin, end - begin), length)
     lengths = np.diff(offsets)
-    if valid is None:
-        length = int(lengths[0])
-        if end - begin == len(lengths) * length and (lengths == length).all():
-            return _even_text(data.slice(begin, end - begin), length)
-    else:
+    if valid is not None:
         lengths *= valid
     begins = np.subtract(offsets[:-1], begin, dtype=np.int64)
     return _spans(padded(np.frombuffer(data, np.uint8), begin, end), begins, lengths.astype(np.int64))

@@ -14,7 +14,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-__all__ = ["appended", "coded_as", "coded_names", "coded_schema", "replaced_codes", "same_text", "without_unused"]
+from lakefmt.formats.twins import leaf_paths
+
+__all__ = [
+    "appended",
+    "coded_as",
+    "coded_names",
+    "coded_schema",
+    "replaced_codes",
+    "same_text",
+    "spelt_out",
+    "without_unused",
+]
 
 #: Of fewer rows the calls cost more than the texts.
 _MANY_ROWS = 4096
@@ -28,10 +39,9 @@ def coded_names(metadata: pq.FileMetaData, wanted: Collection[str]) -> list[str]
     if metadata.num_rows < _MANY_ROWS:
         return []
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     return [
         path
-        for at, path in enumerate(paths)
+        for at, path in enumerate(leaf_paths(metadata))
         if path in wanted and all(_is_coded(group.column(at), group.num_rows) for group in groups)
     ]
 
@@ -52,6 +62,14 @@ def coded_schema(schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
     """Return `schema` with dictionaries where `stored` has them of the same texts."""
     names = set(stored.names)
     return coded_as(schema, [stored.field(name) if name in names else None for name in schema.names])
+
+
+def spelt_out(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` with texts where it has dictionaries of them."""
+    for at, field in enumerate(schema):
+        if pt.is_dictionary(field.type):
+            schema = schema.set(at, field.with_type(field.type.value_type))
+    return schema
 
 
 def same_text(text: str, count: int) -> pa.DictionaryArray:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.errors import InvalidInputError, InvalidKey
+from lakefmt.values_texts import text_offsets
 
 __all__ = ["HashChain", "KeyBlock", "hash_positions", "key_arrays", "key_blocks", "murmur_hadoop"]
 
@@ -378,9 +379,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _offsets(keys: pa.Array) -> I64:
-    wide = pa.types.is_large_string(keys.type) or pa.types.is_large_binary(keys.type)
-    offsets = np.frombuffer(keys.buffers()[1], np.int64 if wide else np.int32)
-    return offsets[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    return text_offsets(keys).astype(np.int64)
 
 
 def _data(keys: pa.Array) -> U8:

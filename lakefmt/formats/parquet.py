@@ -9,7 +9,7 @@ Traps that this module closes:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -24,6 +24,7 @@ from lakefmt.formats.bloom import BloomFilter, decode_bloom_filter
 from lakefmt.formats.coded import coded_as
 from lakefmt.schema import check_required, fill_unseen
 from lakefmt.values import COMMIT_SEQNO, RECORD_KEY
+from lakefmt.values_texts import common_length, text_offsets
 
 __all__ = [
     "BaseFileFooter",
@@ -33,6 +34,7 @@ __all__ = [
     "decode_footer",
     "key_footers",
     "key_range",
+    "outermost",
 ]
 
 BLOOM_KEY = "org.apache.hudi.bloomfilter"
@@ -210,9 +212,9 @@ def _with_ends(texts: pa.BinaryArray) -> pa.BinaryArray:
     """
     if len(texts) < _MANY_TEXTS or texts.null_count:
         return texts
-    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
-    length = int(offsets[1] - offsets[0])
-    if length < _HEAD.itemsize or (np.diff(offsets) != length).any():
+    offsets = text_offsets(texts)
+    length = common_length(offsets)
+    if length is None or length < _HEAD.itemsize:
         return texts
     heads = np.ndarray((len(texts),), _HEAD, texts.buffers()[2], int(offsets[0]), (length,)).astype(np.uint64)
     return texts.take(pa.array(np.flatnonzero((heads == heads.min()) | (heads == heads.max()))))
@@ -228,6 +230,17 @@ def in_java_order(keys: pa.StringArray) -> pa.BinaryArray:
         return binary
     moved = pa.py_buffer(raw.tobytes().translate(_TO_UTF16_ORDER))
     return pa.Array.from_buffers(pa.binary(), len(binary), [valid, offsets, moved], binary.null_count, binary.offset)
+
+
+def outermost(keys: Iterable[str]) -> tuple[str, str]:
+    """Return the smallest and the largest of some keys in Java's string order.
+
+    Example:
+        >>> outermost(["b", "a", "c"])
+        ('a', 'c')
+    """
+    ordered = sorted(keys, key=java_order_key)
+    return ordered[0], ordered[-1]
 
 
 def java_order_key(text: str) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
-__all__ = ["Span", "possible_twin"]
+__all__ = ["Span", "leaf_paths", "possible_twin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,11 @@ class Span:
         return 0 <= self.offset <= self.offset + self.size <= file_size
 
 
+def leaf_paths(metadata: pq.FileMetaData) -> list[str]:
+    """Return the path of every column that a file stores, in its order."""
+    return [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+
+
 def possible_twin(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple[Span, Span]]] | None:
     """Return a column that may hold the same bytes as the column `name`, and where both have theirs; None: there is none.
 
@@ -33,7 +38,7 @@ def possible_twin(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple
         metadata: a file's footer.
         name: a column of text that is not nested.
     """
-    paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    paths = leaf_paths(metadata)
     if name not in paths or not metadata.num_row_groups:
         return None
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -50,14 +55,13 @@ def possible_twin(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple
 
 def _looks(chunk: pq.ColumnChunkMetaData) -> tuple[int, int, int, str, Sequence[str], int]:
     """Return what two chunks of the same bytes have in common: sizes, values, how they are encoded, where pages begin."""
-    dictionary = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
     return (
         chunk.total_compressed_size,
         chunk.total_uncompressed_size,
         chunk.num_values,
         chunk.compression,
         chunk.encodings,
-        chunk.data_page_offset - dictionary,
+        chunk.data_page_offset - _begin(chunk),
     )
 
 
@@ -68,5 +72,8 @@ def _same_kind(schema: pq.ParquetSchema, at: int, other: int) -> bool:
 
 
 def _span(chunk: pq.ColumnChunkMetaData) -> Span:
-    begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-    return Span(begin, chunk.total_compressed_size)
+    return Span(_begin(chunk), chunk.total_compressed_size)
+
+
+def _begin(chunk: pq.ColumnChunkMetaData) -> int:
+    return int(chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.formats.avro_rows_words import overlapping_words
+from lakefmt.values_texts import common_length, text_offsets
 
 __all__ = ["likely_rows"]
 
@@ -66,16 +67,14 @@ def _places(words: U64, bits: int) -> Rows:
 
 def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
     """Return the last eight bytes of each key; of a shorter one any eight, or None for all without `short`."""
-    _, offsets, data = keys.buffers()
-    ends = np.frombuffer(offsets, np.int32, len(keys) + 1, 4 * keys.offset)
-    lengths = np.diff(ends)
-    if not short and lengths.min() < _WORD:
+    data, ends = keys.buffers()[2], text_offsets(keys)
+    if not short and np.diff(ends).min() < _WORD:
         return None
     if data is None or data.size < _WORD:
         return np.zeros(len(keys), np.uint64)
     raw = np.frombuffer(data, np.uint8)
-    length = int(lengths[0])
-    if length >= _WORD and (lengths == length).all():
+    length = common_length(ends)
+    if length is not None and length >= _WORD:
         return np.ndarray((len(keys),), "<u8", raw, int(ends[1]) - _WORD, (length,))
     words: U64 = overlapping_words(raw)[np.maximum(ends[1:], _WORD) - _WORD]
     return words

@@ -23,7 +23,7 @@ from lakefmt.filegroups.unstored import unstored_of
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.coded import appended, coded_schema, same_text, without_unused
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
-from lakefmt.formats.parquet import BaseFileWriter, KeySummary, java_order_key, key_footers, key_range
+from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key_range, outermost
 from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.storage.api import ObjectStore, PutOutcome
@@ -354,8 +354,7 @@ def _wider(ends: tuple[str, str] | None, new: pa.ChunkedArray) -> tuple[str, str
     low, high = key_range(new)
     if low is None or high is None:
         return ends
-    ordered = sorted([*ends, low, high], key=java_order_key)
-    return ordered[0], ordered[-1]
+    return outermost([*ends, low, high])
 
 
 def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from lakefmt.formats.parquet import java_order_key, key_range
+from lakefmt.formats.parquet import key_range, outermost
 from lakefmt.storage.failures import os_failure
 
 __all__ = ["FileKeys", "row_memory", "spilling"]
@@ -95,8 +95,7 @@ class FileKeys:
         # Concatenating copies just the arrays' own rows, and makes one of many.
         self._held += [pa.concat_arrays(keys.chunks)] if copy else keys.chunks
         self._count += len(keys)
-        ordered = sorted([*self._bounds, low, high], key=java_order_key)
-        self._bounds = [ordered[0], ordered[-1]]
+        self._bounds = list(outermost([*self._bounds, low, high]))
 
     def spill(self) -> None:
         """Move the keys in memory to a temporary file.
