@@ -23,11 +23,12 @@ from lakefmt.storage.payload import Payload
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["FsspecObjects"]
+__all__ = ["PUT_STAMP", "FsspecObjects"]
 
 _log = logging.getLogger("lakefmt.storage")
 
-_STAMP: Final = "lakefmt-put"
+#: The user metadata that tells whose put an object is.
+PUT_STAMP: Final = "lakefmt-put"
 _REMOVALS_AT_ONCE: Final = 8
 _TIMES: Final = ("LastModified", "mtime", "last_modified", "updated", "modified")
 
@@ -134,7 +135,7 @@ class FsspecObjects:
         stamp = secrets.token_hex(16)
         arguments: dict[str, object] = {condition.argument: condition.value}
         if condition.stamped:
-            arguments["metadata"] = {_STAMP: stamp}
+            arguments["metadata"] = {PUT_STAMP: stamp}
         try:
             self._upload(self._base + name, payload, arguments)
         except FileExistsError:
@@ -156,7 +157,7 @@ class FsspecObjects:
             _log.debug("cannot look at %r: %s", name, type(error).__name__)
             return PutOutcome.UNKNOWN
         if condition.stamped:
-            return PutOutcome.DONE if (found.get("metadata") or {}).get(_STAMP) == stamp else PutOutcome.REFUSED
+            return PutOutcome.DONE if (found.get("metadata") or {}).get(PUT_STAMP) == stamp else PutOutcome.REFUSED
         # Without a stamp an object of our size may be ours: only its reader can tell.
         return PutOutcome.UNKNOWN if found.get("size") == size else PutOutcome.REFUSED
 

@@ -23,8 +23,8 @@ __all__ = ["open_store"]
 _PACKAGES: Final = {
     "s3": "lakefmt[s3]",
     "s3a": "lakefmt[s3]",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
+    "gs": "lakefmt[gcs]",
+    "gcs": "lakefmt[gcs]",
     "abfs": "adlfs",
     "az": "adlfs",
 }

@@ -16,7 +16,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -35,6 +35,7 @@ from lakefmt.storage.answers import describe, is_transient
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.fsspec_objects import FsspecObjects
+from lakefmt.storage.gcs import GcsObjects
 from lakefmt.storage.lent import lent
 from lakefmt.storage.payload import Payload
 from lakefmt.storage.redaction import Redactor, printable_url
@@ -48,6 +49,9 @@ __all__ = ["RemoteStore"]
 _log = logging.getLogger("lakefmt.storage")
 
 T = TypeVar("T")
+
+#: Services that are asked for more than every file system of fsspec can do.
+_KINDS: Final = {"s3": S3Objects, "s3a": S3Objects, "gs": GcsObjects, "gcs": GcsObjects}
 
 
 class RemoteObjects(Protocol):
@@ -107,8 +111,8 @@ class RemoteStore:
         if hasattr(fs, "dircache"):
             fs.dircache.use_listings_cache = False
         fs.invalidate_cache()
-        is_s3 = not {"s3", "s3a"}.isdisjoint(protocols)
-        self._objects: RemoteObjects = S3Objects(fs, self._root) if is_s3 else FsspecObjects(fs, self._root)
+        kind = next((_KINDS[protocol] for protocol in protocols if protocol in _KINDS), FsspecObjects)
+        self._objects: RemoteObjects = kind(fs, self._root)
         if not self._objects.conditional:
             _log.warning(
                 "%s cannot put objects only if they are absent: one writer at a time, or commits are lost", self._url
@@ -254,11 +258,11 @@ class RemoteStore:
 
     @property
     def has_versions(self) -> bool:
-        """Whether the service replaces an object only if its ETag is still the one that was seen."""
+        """Whether the service replaces an object only if its ETag, or generation, is still the one that was seen."""
         return isinstance(self._objects, VersionedObjects) and self._objects.versioned
 
     def read_version(self, name: str, max_bytes: int) -> Version | None:
-        """Return an object of at most `max_bytes` bytes with its ETag, None when there is none.
+        """Return an object of at most `max_bytes` bytes with its ETag or generation, None when there is none.
 
         Raises:
             CorruptFile: it is larger than `max_bytes`.
@@ -271,7 +275,7 @@ class RemoteStore:
         return found
 
     def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
-        """Replace an object if its ETag is still `mark`; with None: create it. UNKNOWN when the answer was lost.
+        """Replace an object if its ETag or generation is still `mark`; with None: create it. UNKNOWN when the answer was lost.
 
         Raises:
             StorageError: the store turned the request down; nothing was changed.

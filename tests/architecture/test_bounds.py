@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKED_EXTRAS = ("s3", "sql")
+CHECKED_EXTRAS = ("s3", "gcs", "sql")
 
 
 def declared(project: dict[str, object]) -> dict[str, str]:
@@ -31,6 +31,6 @@ def test_oldest_pins_are_the_declared_lower_bounds():
 
 
 def test_a_bound_that_moved_is_seen():
-    bounds = declared({"dependencies": ["a>=2.0"], "optional-dependencies": {"s3": [], "sql": []}})
+    bounds = declared({"dependencies": ["a>=2.0"], "optional-dependencies": {"s3": [], "gcs": [], "sql": []}})
     assert bounds == {"a": "2.0"}
     assert pinned('a==1.0; python_version < "3.13"\na==3.0; python_version >= "3.14"\n# a==9\n') == {"a": "1.0"}

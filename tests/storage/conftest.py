@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.judges.gcs import gcs_options, gcs_service
+
 pytest.register_assert_rewrite("lakefmt.testing.suites")
 
 #: Sees a request (and the application behind) before the service does; None lets it pass.
@@ -80,4 +82,27 @@ def s3_bucket(s3_filesystem):
     """Return the name of a new bucket."""
     bucket = f"bucket-{next(_buckets)}"
     s3_filesystem.call_s3("create_bucket", Bucket=bucket)
+    return bucket
+
+
+@pytest.fixture(scope="session")
+def gcs_endpoint() -> Iterator[str]:
+    """Return the address of a service like Google's on this machine."""
+    with gcs_service() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def gcs_filesystem(gcs_endpoint):
+    """Return gcsfs as open_store makes it."""
+    import gcsfs
+
+    return gcsfs.GCSFileSystem(**gcs_options(gcs_endpoint), skip_instance_cache=True, use_listings_cache=False)
+
+
+@pytest.fixture(scope="module")
+def gcs_bucket(gcs_filesystem):
+    """Return the name of a new bucket."""
+    bucket = f"bucket-{next(_buckets)}"
+    gcs_filesystem.call("POST", "b", json={"name": bucket}, project="made-up", json_out=True)
     return bucket

@@ -74,6 +74,13 @@ class TestS3(StoreSuite):
         return RemoteStore(s3_filesystem, f"{s3_bucket}/some/table-{next(numbers)}")
 
 
+@pytest.mark.gcs
+class TestGcs(StoreSuite):
+    @pytest.fixture
+    def store(self, gcs_filesystem, gcs_bucket):
+        return RemoteStore(gcs_filesystem, f"{gcs_bucket}/some/table-{next(numbers)}")
+
+
 class TestWrapperStore(StoreSuite):
     @pytest.fixture
     def store(self, tmp_path):

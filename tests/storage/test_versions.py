@@ -33,14 +33,19 @@ def s3(request, tmp_path):
     return RemoteStore(fs, f"{bucket}/versions-{next(numbers)}")
 
 
-STORES = [memory, local, wrapped, pytest.param(s3, marks=pytest.mark.s3)]
+def gcs(request, tmp_path):
+    fs, bucket = request.getfixturevalue("gcs_filesystem"), request.getfixturevalue("gcs_bucket")
+    return RemoteStore(fs, f"{bucket}/versions-{next(numbers)}")
+
+
+STORES = [memory, local, wrapped, pytest.param(s3, marks=pytest.mark.s3), pytest.param(gcs, marks=pytest.mark.gcs)]
 
 
 @pytest.fixture(params=STORES)
 def store(request, tmp_path):
     made = with_versions(request.param(request, tmp_path))
     if made is None:
-        pytest.skip("an older botocore knows no If-Match")
+        pytest.skip("an older botocore or gcsfs knows no condition")
     return made
 
 
