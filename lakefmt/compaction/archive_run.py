@@ -166,7 +166,7 @@ def _metadata_compacted(access: TableAccess, config: TableConfig) -> InstantTime
         return None
     directory = f"{_METADATA_TABLE}/.hoodie/timeline" if config.version.layout > 1 else f"{_METADATA_TABLE}/.hoodie"
     timeline = TimelineStore(access.store, directory, config.version.layout, durable=False).load()
-    return max((i.time for i in timeline.completed if i.action is Action.COMMIT), default=None)
+    return max((i.time for i in timeline.completed_of(Action.COMMIT)), default=None)
 
 
 def _straddling(access: TableAccess, state: TableState, rules: ArchiveRules) -> list[InstantTime]:

@@ -121,8 +121,9 @@ def _clean(access: TableAccess, options: Mapping[str, object], settings: Setting
 
 
 def _archive(access: TableAccess, options: Mapping[str, object], settings: Settings) -> list[str]:
-    few = len(access.seen().timeline.commits) <= settings.integer("hoodie.keep.max.commits")
-    if few or not settings.flag("hoodie.archive.automatic"):
+    if not settings.flag("hoodie.archive.automatic"):
+        return []
+    if len(access.seen().timeline.commits) <= settings.integer("hoodie.keep.max.commits"):
         return []
     return _attempt("archive step", lambda: run_archive(access, options, force=False))
 
@@ -136,5 +137,5 @@ def _attempt(name: str, run: Callable[[], object]) -> list[str]:
 
 
 def _commits_since_clean(timeline: Timeline) -> int:
-    last = max((i.time for i in timeline.completed if i.action is Action.CLEAN), default="")
+    last = max((i.time for i in timeline.completed_of(Action.CLEAN)), default="")
     return sum(i.time > last for i in timeline.commits)

@@ -368,7 +368,7 @@ def _changed_partitions(
 
 def _last_floor(services: TableServices, state: TableState, rules: CleanRules) -> str | None:
     """Return the floor of the last clean: "" when there was none, None when it does not help."""
-    cleans = [i for i in state.timeline.completed if i.action is Action.CLEAN]
+    cleans = state.timeline.completed_of(Action.CLEAN)
     if not cleans:
         return ""
     body = services.access.read_body(state, cleans[-1])

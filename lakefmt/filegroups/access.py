@@ -178,7 +178,7 @@ class TableAccess:
 
     def retained_from(self, state: TableState) -> InstantTime | None:
         """Return the oldest instant whose files the last clean has left alone; None when no clean says so."""
-        cleans = [i for i in state.timeline.completed if i.action is Action.CLEAN]
+        cleans = state.timeline.completed_of(Action.CLEAN)
         if not cleans:
             return None
         said = decode_body(BodyKind.CLEAN_METADATA, self.read_body(state, cleans[-1]), what=cleans[-1].file_name)

@@ -139,12 +139,12 @@ def _later_cleans(access: TableAccess, state: TableState, now: TableState, bound
 
     Those that the state has seen completed are harmless, unless it looks back behind what they retain.
     """
-    seen = {i.time for i in state.timeline.completed if i.action is Action.CLEAN}
+    seen = {i.time for i in state.timeline.completed_of(Action.CLEAN)}
     unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in seen]
     oldest = None if bound is None else access.retained_from(now)
     if bound is None or (oldest is not None and oldest <= bound):
         return unseen
-    past = [i for i in state.timeline.completed if i.action is Action.CLEAN and i.time > bound]
+    past = [i for i in state.timeline.completed_of(Action.CLEAN) if i.time > bound]
     if past or unseen:
         archived = access.with_history(state).timeline.archived
         past = [i for i in archived if i.action is Action.CLEAN and i.time > bound] + past

@@ -23,7 +23,14 @@ from typing import BinaryIO, Final, NoReturn
 import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
-from lakefmt.storage.addresses import directory_name, is_addressable, is_temporary, object_name, object_names
+from lakefmt.storage.addresses import (
+    TEMPORARY_PREFIX,
+    directory_name,
+    is_addressable,
+    is_temporary,
+    object_name,
+    object_names,
+)
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.files import (
@@ -195,7 +202,8 @@ class LocalStore:
             if error.errno in ABSENT:
                 return []
             raise self._failure(error, "list", directory) from error
-        return [name for name in names if not is_temporary(name)]
+        # One search for all of them: names of unfinished puts are rare, and a timeline has thousands of others.
+        return [name for name in names if not is_temporary(name)] if TEMPORARY_PREFIX in "/".join(names) else names
 
     def list_directories(self, prefix: str = "") -> builtins.list[str]:
         """Return the names (relative to the base) of the directories directly inside `prefix`.

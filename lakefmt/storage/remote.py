@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn, Protocol, TypeVar, runtime_checkable
 
@@ -51,7 +51,12 @@ _log = logging.getLogger("lakefmt.storage")
 T = TypeVar("T")
 
 #: Services that are asked for more than every file system of fsspec can do.
-_KINDS: Final = {"s3": S3Objects, "s3a": S3Objects, "gs": GcsObjects, "gcs": GcsObjects}
+_KINDS: Final[Mapping[str, Callable[[AbstractFileSystem, str], RemoteObjects]]] = {
+    "s3": S3Objects,
+    "s3a": S3Objects,
+    "gs": GcsObjects,
+    "gcs": GcsObjects,
+}
 
 
 class RemoteObjects(Protocol):

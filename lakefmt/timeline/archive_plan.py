@@ -116,7 +116,7 @@ def plan_archive(
 
 def _leaving(timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges, force: bool) -> tuple[list[Instant], str]:
     """Return the commits that leave, and what keeps more of them from it."""
-    commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS]
+    commits = timeline.completed_of(*COMMIT_ACTIONS)
     if len(commits) <= (rules.min_commits if force else rules.max_commits):
         return [], ""
     candidates = commits[: len(commits) - rules.min_commits]
@@ -129,9 +129,9 @@ def _companions(
     timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges, last: InstantTime | None, force: bool
 ) -> list[Instant]:
     # The newest clean stays: it says from which instant on every state can be read.
-    newest_clean = max((i.time for i in timeline.completed if i.action is Action.CLEAN), default=None)
+    newest_clean = max((i.time for i in timeline.completed_of(Action.CLEAN)), default=None)
     if timeline.layout == 1:
-        by_action = [[i for i in timeline.completed if i.action is action] for action in _COUNTED]
+        by_action = [timeline.completed_of(action) for action in _COUNTED]
         enough = rules.min_commits if force else rules.max_commits
         counted = [i for group in by_action if len(group) > enough for i in group[: len(group) - rules.min_commits]]
         edge = _metadata_edge(timeline, edges)[:1]
@@ -145,7 +145,7 @@ def _companions(
 def _barrier(timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges) -> tuple[InstantTime | None, str]:
     """Return the first instant that has to stay active, and why."""
     found = [*_waiting_edge(timeline), *_compaction_edge(timeline, rules), *_metadata_edge(timeline, edges)]
-    saved = [i.time for i in timeline.completed if i.action is Action.SAVEPOINT]
+    saved = [i.time for i in timeline.completed_of(Action.SAVEPOINT)]
     found += [(time, f"the savepoint of {time}") for time in saved]
     found += [(time, f"the replacecommit {time}, whose replaced files are not cleaned yet") for time in edges.hiding]
     found += [
@@ -169,7 +169,7 @@ def _waiting_edge(timeline: Timeline) -> list[_Edge]:
     if waiting is None:
         return []
     began = min((file.modified for file in timeline.files_of(waiting)), default=0.0)
-    commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS]
+    commits = timeline.completed_of(*COMMIT_ACTIONS)
     before = [i.time for i in commits if i.time < waiting.time][-1:]
     # Version 6 does not store when a commit completed: what is known is when its file was made.
     late = [
@@ -182,8 +182,8 @@ def _compaction_edge(timeline: Timeline, rules: ArchiveRules) -> list[_Edge]:
     """What a trigger that counts deltacommits has to see."""
     if not rules.delta_commits:
         return []
-    compacted = max((i.time for i in timeline.completed if i.action is Action.COMMIT), default=None)
-    deltas = [i.time for i in timeline.completed if i.action is Action.DELTA_COMMIT and i.time > (compacted or "")]
+    compacted = max((i.time for i in timeline.completed_of(Action.COMMIT)), default=None)
+    deltas = [i.time for i in timeline.completed_of(Action.DELTA_COMMIT) if i.time > (compacted or "")]
     kept = deltas[-rules.delta_commits :]
     if not kept:
         return []

@@ -50,7 +50,7 @@ def savepoints_of(timeline: Timeline) -> tuple[Instant, ...]:
         >>> [str(instant) for instant in savepoints_of(timeline_from_names(names, 2))]
         ['20260101000000000 savepoint completed']
     """
-    return tuple(i for i in timeline.completed if i.action is Action.SAVEPOINT)
+    return timeline.completed_of(Action.SAVEPOINT)
 
 
 def savepoint_record(

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter
 
 from lakefmt.errors import InstantNotFound
@@ -168,18 +168,46 @@ class Timeline:
     @cached_property
     def completed(self) -> tuple[Instant, ...]:
         """Completed instants of every action, by requested time."""
-        return tuple(i for i in self.instants if i.state is State.COMPLETED)
+        done = State.COMPLETED
+        return tuple([i for i in self.instants if i.state is done])
 
     @cached_property
     def pending(self) -> tuple[Instant, ...]:
         """Requested and inflight instants, by requested time."""
-        return tuple(i for i in self.instants if i.state is not State.COMPLETED)
+        done = State.COMPLETED
+        waiting = len(self.completed) < len(self.instants)
+        return tuple([i for i in self.instants if i.state is not done]) if waiting else ()
+
+    def completed_of(self, *actions: Action) -> tuple[Instant, ...]:
+        """Return the completed instants of some actions, by requested time.
+
+        Example:
+            >>> clean = Instant(InstantTime("20260101000000000"), Action.CLEAN, State.COMPLETED)
+            >>> timeline = build_timeline([clean], 1)
+            >>> timeline.completed_of(Action.CLEAN) == (clean,), timeline.completed_of(Action.COMMIT)
+            (True, ())
+        """
+        groups = [self._by_action[action] for action in actions if action in self._by_action]
+        if len(groups) < 2:
+            return groups[0] if groups else ()
+        wanted = frozenset(actions)
+        return tuple([i for i in self.completed if i.action in wanted])
+
+    @cached_property
+    def _by_action(self) -> dict[Action, tuple[Instant, ...]]:
+        found: dict[Action, list[Instant]] = {}
+        for instant in self.completed:
+            found.setdefault(instant.action, []).append(instant)
+        return {action: tuple(group) for action, group in found.items()}
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
         """Completed commits, deltacommits and replacecommits, by requested time; archived ones when they are known."""
-        known = sorted((*self.archived, *self.completed), key=lambda i: i.time) if self.archived else self.completed
-        return tuple(i for i in known if i.action in COMMIT_ACTIONS and self._is_within(i.time))
+        known = self.completed_of(*COMMIT_ACTIONS)
+        if self.archived:
+            older = (i for i in self.archived if i.action in COMMIT_ACTIONS)
+            known = tuple(sorted((*older, *known), key=attrgetter("time")))
+        return known if self.bound is None else tuple(i for i in known if i.time <= self.bound)
 
     @cached_property
     def commits_by_completion(self) -> tuple[Instant, ...]:
@@ -199,9 +227,9 @@ class Timeline:
         """The requested time of the oldest commit that is not archived, whatever the bound."""
         # A savepoint may be older than everything else that is active, and with it its commit, when an engine archived
         # beyond it: neither marks the start, or what was archived after them would be lost (spec 3.9).
-        saved = {i.time for i in self.completed if i.action is Action.SAVEPOINT}
-        commits = [i.time for i in self.completed if i.action in COMMIT_ACTIONS]
-        return min((time for time in commits if time not in saved), default=max(commits, default=None))
+        saved = {i.time for i in self.completed_of(Action.SAVEPOINT)}
+        commits = self.completed_of(*COMMIT_ACTIONS)
+        return next((i.time for i in commits if i.time not in saved), commits[-1].time if commits else None)
 
     def _is_within(self, time: str) -> bool:
         return self.bound is None or time <= self.bound
@@ -214,7 +242,8 @@ class Timeline:
     @cached_property
     def highest_time(self) -> InstantTime | None:
         """The largest requested or completion time on the timeline: every new instant is above it."""
-        return max((max(i.time, i.completion or i.time) for i in self.instants), default=None)
+        requested = [self.instants[-1].time] if self.instants else []
+        return max(chain(requested, filter(None, map(attrgetter("completion"), self.completed))), default=None)
 
     def is_committed(self, time: InstantTime) -> bool:
         """Return whether data files of instant `time` are committed.
@@ -254,8 +283,20 @@ class Timeline:
         key = (instant.time, comparable_action(instant.action))
         if not self.names:
             return self.files.get(key, (instant,))
-        parsed = (parse_instant_file(name, self.layout) for name in self.names if name.startswith(instant.time))
+        parsed = (parse_instant_file(name, self.layout) for name in self._names_of(instant.time))
         return tuple(i for i in parsed if i is not None and (i.time, comparable_action(i.action)) == key) or (instant,)
+
+    def _names_of(self, time: str) -> Iterator[str]:
+        at = self._words.find(f"/{time}")
+        while at >= 0:
+            end = self._words.index("/", at + 1)
+            yield self._words[at + 1 : end]
+            at = self._words.find(f"/{time}", end)
+
+    @cached_property
+    def _words(self) -> str:
+        """Every name between slashes, which no name holds: to search them is a tenth of looking at each."""
+        return f"/{'/'.join(self.names)}/"
 
     def as_of(self, bound: str) -> Timeline:
         """Return the timeline whose commits were requested at or before `bound`.

@@ -104,11 +104,14 @@ def settle_with_rivals(
 
 def _since(access: TableAccess, begun: TableState, now: TableState) -> tuple[list[Instant], Instant | None]:
     """Return the commits that completed since `begun`, wherever they are by now, and one that was undone."""
-    seen = {(i.time, i.action) for i in begun.timeline.completed if i.action in COMMIT_ACTIONS}
-    active = [i for i in now.timeline.completed if i.action in COMMIT_ACTIONS]
+    before, active = (state.timeline.completed_of(*COMMIT_ACTIONS) for state in (begun, now))
+    same_start = begun.timeline.first_active == now.timeline.first_active
+    if same_start and active[: len(before)] == before:  # what mostly is: nothing left, and who is new came last
+        return [*active[len(before) :]], None
+    seen = {(i.time, i.action) for i in before}
     rivals = [i for i in active if (i.time, i.action) not in seen]
     left = seen - {(i.time, i.action) for i in active}
-    if not left and begun.timeline.first_active == now.timeline.first_active:
+    if not left and same_start:
         return rivals, None
     # An archive step came by: rivals that began before us may have left, and what we saw may have.
     history = access.with_history(now).history
