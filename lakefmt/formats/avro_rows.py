@@ -24,8 +24,8 @@ from lakefmt.schema_types import struct_fields
 
 __all__ = ["decode_rows", "encode_rows"]
 
-#: Rows that are encoded together: their records fit into the caches.
-ENCODED_ROWS = 1 << 13
+#: Rows that are encoded together: few enough for the caches, so many that the calls for each column do not count.
+ENCODED_ROWS = 1 << 14
 #: Rows that are decoded together: their columns fit into the caches.
 BLOCK_ROWS = 1 << 15
 #: Bytes of records that are decoded together; a block has one record at least.
