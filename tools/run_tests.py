@@ -59,7 +59,7 @@ def stages(workers: str) -> dict[str, Stage]:
     venv, oldest = ".venv/bin/python", ".venv-oldest/bin/python"
     spread = ("-n", workers, "--dist", "loadgroup")
     rows = [
-        Stage("fast", "everything that needs no JVM", venv, (*spread, "-m", "not judge_spark"), 2100),
+        Stage("fast", "everything that needs no JVM", venv, (*spread, "-m", "not judge_spark"), 2700),
         Stage(
             "oldest",
             "what touches a dependency, without slow tests, on the oldest ones declared",
@@ -75,9 +75,9 @@ def stages(workers: str) -> dict[str, Stage]:
                 ),
                 *(f"--ignore=tests/{name}" for name in ("check", "concurrency", "undo", "judges")),
             ),
-            900,
+            1200,
         ),
-        Stage("spark", "Apache Hudi on Spark as judge", venv, ("-m", "judge_spark"), 2400, needs_spark=True),
+        Stage("spark", "Apache Hudi on Spark as judge", venv, ("-m", "judge_spark"), 3000, needs_spark=True),
     ]
     return {stage.name: stage for stage in rows}
 

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from typing import Final, cast
 
+from lakefmt.storage.addresses import TEMPORARY_PREFIX, is_temporary
 from lakefmt.storage.api import Buffer
 
 try:
@@ -28,6 +29,7 @@ __all__ = [
     "flush_path",
     "forget_file",
     "look_into",
+    "names_in",
     "remove_file",
     "remove_tree",
     "sidecar_of",
@@ -79,6 +81,18 @@ def _entries_of(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
             yield cast("Iterator[os.DirEntry[str]]", entries)
     finally:
         os.close(descriptor)
+
+
+def names_in(path: str) -> list[str]:
+    """Return the names in a directory but those of unfinished puts; none where there is no directory."""
+    try:
+        names = os.listdir(path)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return []
+        raise
+    # One search for all of them: names of unfinished puts are rare, and a timeline has thousands of others.
+    return [name for name in names if not is_temporary(name)] if TEMPORARY_PREFIX in "/".join(names) else names
 
 
 def sidecar_of(path: str) -> str:

@@ -23,14 +23,7 @@ from typing import BinaryIO, Final, NoReturn
 import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
-from lakefmt.storage.addresses import (
-    TEMPORARY_PREFIX,
-    directory_name,
-    is_addressable,
-    is_temporary,
-    object_name,
-    object_names,
-)
+from lakefmt.storage.addresses import directory_name, is_addressable, is_temporary, object_name, object_names
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.files import (
@@ -39,6 +32,7 @@ from lakefmt.storage.files import (
     flush_path,
     forget_file,
     look_into,
+    names_in,
     remove_file,
     remove_tree,
     sidecar_of,
@@ -197,13 +191,9 @@ class LocalStore:
         """
         directory = directory_name(prefix)
         try:
-            names = os.listdir(self._base + directory)
+            return names_in(self._base + directory)
         except OSError as error:
-            if error.errno in ABSENT:
-                return []
             raise self._failure(error, "list", directory) from error
-        # One search for all of them: names of unfinished puts are rare, and a timeline has thousands of others.
-        return [name for name in names if not is_temporary(name)] if TEMPORARY_PREFIX in "/".join(names) else names
 
     def list_directories(self, prefix: str = "") -> builtins.list[str]:
         """Return the names (relative to the base) of the directories directly inside `prefix`.
