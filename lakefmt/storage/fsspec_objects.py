@@ -148,18 +148,23 @@ class FsspecObjects:
         return PutOutcome.DONE
 
     def _refused_or_ours(self, condition: _Condition, name: str, stamp: str, size: int) -> PutOutcome:
-        """Tell a refusal from a repetition, by the client, of a put of ours that had arrived."""
-        try:
-            found = self._fs.info(self._base + name)
-        except FileNotFoundError:
-            return PutOutcome.REFUSED
-        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stays open
-            _log.debug("cannot look at %r: %s", name, type(error).__name__)
-            return PutOutcome.UNKNOWN
-        if condition.stamped:
-            return PutOutcome.DONE if (found.get("metadata") or {}).get(PUT_STAMP) == stamp else PutOutcome.REFUSED
+        outcome, found = self._after_refusal(name, stamp)
+        if condition.stamped or outcome is PutOutcome.UNKNOWN:
+            return outcome
         # Without a stamp an object of our size may be ours: only its reader can tell.
         return PutOutcome.UNKNOWN if found.get("size") == size else PutOutcome.REFUSED
+
+    def _after_refusal(self, name: str, stamp: str) -> tuple[PutOutcome, Mapping[str, Any]]:
+        """Tell a refusal from a repetition, by the client, of a put of ours that had arrived; return what is there, too."""
+        try:
+            found: Mapping[str, Any] = self._fs.info(self._base + name)
+        except FileNotFoundError:
+            return PutOutcome.REFUSED, {}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stays open
+            _log.debug("cannot look at %r: %s", name, type(error).__name__)
+            return PutOutcome.UNKNOWN, {}
+        is_ours = (found.get("metadata") or {}).get(PUT_STAMP) == stamp
+        return (PutOutcome.DONE if is_ours else PutOutcome.REFUSED), found
 
     def _upload(self, path: str, payload: Payload, arguments: Mapping[str, object]) -> None:
         try:

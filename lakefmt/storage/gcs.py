@@ -59,7 +59,8 @@ class GcsObjects(FsspecObjects):
             return Swap(PutOutcome.REFUSED)  # it is gone
         except Exception as error:
             if isinstance(error, FileExistsError) or status_of(error) == 412:
-                return self._refused_or_repeated(name, stamp)
+                outcome, found = self._after_refusal(name, stamp)
+                return Swap(outcome, _generation(found, name)) if outcome is PutOutcome.DONE else Swap(outcome)
             if not may_have_happened(error):
                 raise
             _log.warning("the answer to a conditional put of %r was lost (%s)", name, type(error).__name__)
@@ -86,17 +87,6 @@ class GcsObjects(FsspecObjects):
             json_out=True,
         )
         return answer
-
-    def _refused_or_repeated(self, name: str, stamp: str) -> Swap:
-        """Tell a refusal from a repetition, by the client, of a put of ours that had arrived."""
-        try:
-            found = self._about(name)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stays open
-            _log.debug("cannot look at %r: %s", name, type(error).__name__)
-            return Swap(PutOutcome.UNKNOWN)
-        if found is None or (found.get("metadata") or {}).get(PUT_STAMP) != stamp:
-            return Swap(PutOutcome.REFUSED)
-        return Swap(PutOutcome.DONE, _generation(found, name))
 
     def _about(self, name: str) -> Mapping[str, Any] | None:
         try:

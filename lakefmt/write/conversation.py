@@ -122,9 +122,8 @@ def begin_write(
             schema = evolve(access.schema(state))
             action = _action(request, config)
             heartbeat, instant = claim_instant(services, config, timeline, action, _requested_body(action))
-            held.callback(
-                heartbeat.abandon
-            )  # when it fails from here on, it is dead: the next writer undoes what there is
+            # When it fails from here on, it is dead: the next writer undoes what there is.
+            held.callback(heartbeat.abandon)
             lease.check()
         # Requested, it is on the timeline: nobody has to wait for the rest.
         services.timeline(config).start(instant, action)

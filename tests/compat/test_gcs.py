@@ -10,21 +10,17 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.errors import LockUnavailable, TableExists
+from lakefmt.errors import TableExists
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.threads import together
-from lakefmt.timeline.lock_storage import LockRecord, decode_lock_record, encode_lock_record
+from tests.compat.lock_objects import PROVIDER, assert_lock_object_is_kept
 from tests.judges.compare import assert_same_multiset
 from tests.judges.gcs import gcs_options, gcs_service
 
 pytestmark = [pytest.mark.gcs, pytest.mark.newest_only("older releases of gcsfs know no conditions")]
 
 BUCKETS = itertools.count()
-LOCKED = {
-    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider",
-    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
-}
-LOCK = ".hoodie/.locks/table_lock.json"
+LOCKED = {**PROVIDER, "hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +68,7 @@ def test_the_thread_on_google_cloud_storage(gcs: tuple[str, dict[str, Any]]) -> 
 
 def test_hudis_lock_object_on_google_cloud_storage(gcs: tuple[str, dict[str, Any]]) -> None:
     url, options = gcs
-    table = lakefmt.create_table(url, data=rows(0, 1, 1), record_key="id", ordering="ts", storage_options=options)
-    told = {**LOCKED, "hoodie.write.lock.wait_time_ms": 300}
-    store = table.access.store
-    store.put(LOCK, encode_lock_record(LockRecord("a writer on the JVM", 1 << 50, False)))
-    with pytest.raises(LockUnavailable):
-        table.upsert(rows(0, 10, 1), options=told)
-    store.put(LOCK, encode_lock_record(LockRecord("a writer on the JVM", 17, False)))  # its lease is over
-    table.upsert(rows(0, 10, 1), options=told)
-    lakefmt.open_table(url, storage_options=options).upsert(rows(5, 15, 2), options=told)
-    assert decode_lock_record(store.read(LOCK)).expired, "given back, and not removed"
-    assert table.read().num_rows == 15
+    assert_lock_object_is_kept(url, options, rows)
 
 
 def test_writers_at_once_lose_nothing(gcs: tuple[str, dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ import pytest
 import lakefmt
 from lakefmt.errors import TableExists, TableNotFound
 from lakefmt.testing.invariants import check_invariants
+from tests.compat.lock_objects import assert_lock_object_is_kept
 from tests.judges.compare import assert_same_multiset
 
 pytestmark = pytest.mark.s3
@@ -92,22 +93,5 @@ def test_secrets_never_show(s3: tuple[str, dict[str, Any]]) -> None:
 
 @pytest.mark.newest_only("the oldest botocore has no If-Match; there the lock is refused with a typed error")
 def test_hudis_lock_object_on_s3(s3: tuple[str, dict[str, Any]]) -> None:
-    from lakefmt.errors import LockUnavailable
-    from lakefmt.timeline.lock_storage import LockRecord, decode_lock_record, encode_lock_record
-
     url, options = s3
-    name = ".hoodie/.locks/table_lock.json"
-    table = lakefmt.create_table(url, data=rows(0, 1, 1), record_key="id", ordering="ts", storage_options=options)
-    told = {
-        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider",
-        "hoodie.write.lock.wait_time_ms": 300,
-    }
-    store = table.access.store
-    store.put(name, encode_lock_record(LockRecord("a writer on the JVM", 1 << 50, False)))
-    with pytest.raises(LockUnavailable):
-        table.upsert(rows(0, 10, 1), options=told)
-    store.put(name, encode_lock_record(LockRecord("a writer on the JVM", 17, False)))  # its lease is over
-    table.upsert(rows(0, 10, 1), options=told)
-    lakefmt.open_table(url, storage_options=options).upsert(rows(5, 15, 2), options=told)
-    assert decode_lock_record(store.read(name)).expired, "given back, and not removed"
-    assert table.read().num_rows == 15
+    assert_lock_object_is_kept(url, options, rows)
