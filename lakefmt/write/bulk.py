@@ -68,16 +68,20 @@ def stream_files(
     # The hands are the inner ones: when something fails, nobody writes any more before the files are given up.
     with ExitStack() as stack, Hands(threads_of(context)) as hands:
         writer: _PartitionWriter | None = None
+        windows: Iterator[tuple[pa.Table, bool]]
+        # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
         if sort == "global":
-            windows = sort_stream(tables, lambda table: _sort_key(keyed(table)), window_bytes)
+            ordered = stack.enter_context(
+                closing(sort_stream(tables, lambda table: _sort_key(keyed(table)), window_bytes))
+            )
+            windows = map(_with_more, ordered)
         else:
-            windows = gather_windows(tables, window_bytes)
-        stack.enter_context(closing(windows))  # an error holds on to this frame, and it to a sort's temporary files
-        for window in windows:
+            windows = stack.enter_context(closing(gather_windows(tables, window_bytes)))
+        for window, last in windows:
             if writer is None:
                 writer = _PartitionWriter(access, context, sizing(window), stack, hands)
             rows_in += window.num_rows
-            writer.write(keyed(window), in_order=sort == "partition")
+            writer.write(keyed(window), in_order=sort == "partition", last=last)
             # What is freed goes back to the system; what is still named would be held while the next rows gather.
             del window
             if sort == "global":
@@ -85,6 +89,11 @@ def stream_files(
         if writer is not None:
             statuses += writer.close()
     return statuses, rows_in
+
+
+def _with_more(window: pa.Table) -> tuple[pa.Table, bool]:
+    """Return a window that may not be the last one (a generator or a zip would hold on to it)."""
+    return window, False
 
 
 def _sort_key(batch: KeyedBatch) -> pa.Array:
@@ -193,12 +202,13 @@ class _PartitionWriter:
         memory = context.settings.integer("lakefmt.write.window.bytes")
         self._key_bytes = memory // _KEY_PARTS if memory >= _HOLDS_KEYS else 0
 
-    def write(self, batch: KeyedBatch, *, in_order: bool = False) -> None:
+    def write(self, batch: KeyedBatch, *, in_order: bool = False, last: bool = False) -> None:
         """Append a window's rows to their partitions' files; the last groups are still being written at the end.
 
         Args:
             batch: the rows.
             in_order: sort them by partition and key first.
+            last: no other rows come, so that the files they are for are finished.
         """
         if in_order:
             batch = batch.take(pc.sort_indices(_sort_key(batch)))
@@ -208,14 +218,14 @@ class _PartitionWriter:
             for partition, _ in group:
                 if partition not in self._open:
                     self._open[partition] = self._start(partition)
-            self._running.append([self._give(partition, rows) for partition, rows in group])
+            self._running.append([self._give(partition, rows, last=last) for partition, rows in group])
             del group
             self._settle(_GROUPS_WRITTEN - 1)
         if spread.lends_rows:
             self._settle()
 
-    def _give(self, partition: PartitionPath, rows: pa.Table) -> Future[list[WriteStatus]]:
-        work = self._hands.give(self._append, partition, rows, self._last.get(partition))
+    def _give(self, partition: PartitionPath, rows: pa.Table, *, last: bool) -> Future[list[WriteStatus]]:
+        work = self._hands.give(self._append, partition, rows, self._last.get(partition), last)
         self._last[partition] = work
         return work
 
@@ -227,7 +237,7 @@ class _PartitionWriter:
             pa.default_memory_pool().release_unused()
 
     def _append(
-        self, partition: PartitionPath, rows: pa.Table, before: Future[list[WriteStatus]] | None
+        self, partition: PartitionPath, rows: pa.Table, before: Future[list[WriteStatus]] | None, last: bool
     ) -> list[WriteStatus]:
         if before is not None:
             before.result()  # works are begun in their order, so whoever is waited for is at work
@@ -240,7 +250,9 @@ class _PartitionWriter:
             if room:
                 file.append(rows.slice(0, room))
                 rows = rows.slice(room)
-            if file.size_bytes >= self._sizing.max_bytes or rows.num_rows:
+            # Filters that are made while others write cost half of those that are made side by side at the end: NumPy's
+            # short steps then wait for each other.
+            if file.size_bytes >= self._sizing.max_bytes or rows.num_rows or last:
                 finished.append(file.finish())
                 del self._open[partition]
             elif self._held_bytes() > self._key_bytes:

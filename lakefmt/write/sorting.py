@@ -52,15 +52,17 @@ class _Cut:
     after: bool
 
 
-def gather_windows(tables: Iterable[pa.Table], window_bytes: int) -> Generator[pa.Table]:
+def gather_windows(tables: Iterable[pa.Table], window_bytes: int) -> Generator[tuple[pa.Table, bool]]:
     """Yield the rows of a stream in tables of about `window_bytes`; nothing of one is held while the next is gathered.
+
+    With each comes whether it is known to be the last one; of a full one nobody asks, for the answer might take long.
 
     Raises:
         SchemaMismatch: a later table has other columns than the first.
 
     Example:
-        >>> [t.num_rows for t in gather_windows([pa.table({"n": range(5)})] * 2, 48)]
-        [6, 4]
+        >>> [(t.num_rows, last) for t, last in gather_windows([pa.table({"n": range(5)})] * 2, 48)]
+        [(6, False), (4, True)]
     """
     waiting: list[pa.Table] = []
     held = 0
@@ -72,11 +74,11 @@ def gather_windows(tables: Iterable[pa.Table], window_bytes: int) -> Generator[p
             start += waiting[-1].num_rows
             held += max(1, waiting[-1].nbytes)
             if held >= window_bytes:
-                yield _emptied(waiting)
+                yield _emptied(waiting), False
                 held = 0
         del table
     if waiting:
-        yield _emptied(waiting)
+        yield _emptied(waiting), True
 
 
 def _emptied(waiting: list[pa.Table]) -> pa.Table:
@@ -106,7 +108,7 @@ def sort_stream(
     range_bytes = max(1, row_memory(memory_bytes) // _PARTS)
     with TemporaryDirectory(prefix="lakefmt-sort-") as directory:
         runs: list[_Run] = []
-        for window in gather_windows(tables, range_bytes):
+        for window, _ in gather_windows(tables, range_bytes):
             path = Path(directory) / f"{len(runs)}.arrow"
             runs.append(_spill(path, window, sort_key(window), max(_MIN_BATCH_BYTES, memory_bytes // _BATCH_PARTS)))
             del window
@@ -114,7 +116,8 @@ def sort_stream(
         for low, high in pairwise(_cuts(runs, range_bytes)):
             pieces = (piece for run in runs for piece in _between(run, low, high))
             if low.key is not None and low.key == high.key:
-                yield from gather_windows((piece.drop_columns([SORT_KEY]) for piece in pieces), range_bytes)
+                rows = (piece.drop_columns([SORT_KEY]) for piece in pieces)
+                yield from (window for window, _ in gather_windows(rows, range_bytes))
             elif found := list(pieces):
                 ordered = _in_order(found)
                 _release()
