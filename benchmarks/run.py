@@ -154,7 +154,7 @@ def results(
 ) -> dict[str, Any]:
     """Return everything measured as one JSON value."""
     return {
-        "machine": machine.describe(),
+        "machine": machine.describe(asked.work_dir or CACHE),
         "options": {"rows": asked.rows, "runs": asked.runs, "commits": asked.commits, "stream_rows": asked.stream_rows},
         "versions": stage.versions,
         "missing": stage.missing,

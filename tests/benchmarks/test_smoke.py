@@ -65,7 +65,7 @@ def stage(tmp_path):
     field.retire()
 
 
-def test_rounds_fill_every_work_and_check_every_table(stage, data):
+def test_rounds_fill_every_work_and_check_every_table(stage, data, tmp_path):
     Rounds(stage, data, ["lakefmt", "pyarrow"]).run()
     assert set(stage.figures) == set(STEPS)
     for work, figures in stage.figures.items():
@@ -73,7 +73,7 @@ def test_rounds_fill_every_work_and_check_every_table(stage, data):
         assert set(figures) == {"lakefmt", "pyarrow"} | also
         assert all(len(figure.values) == 1 and not figure.note for figure in figures.values())
     assert not stage.failures()
-    names = {"machine": run.machine.describe(), "versions": stage.versions, "missing": {}, "repeated": 0}
+    names = {"machine": run.machine.describe(tmp_path), "versions": stage.versions, "missing": {}, "repeated": 0}
     figures = {work: {label: each.as_json() for label, each in found.items()} for work, found in stage.figures.items()}
     page = report.page(names | {"options": {"rows": ROWS, "runs": 1}, "figures": json.loads(json.dumps(figures))})
     assert "| 100-row upsert commit |" in page
