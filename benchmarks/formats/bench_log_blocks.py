@@ -50,7 +50,10 @@ def bare_parquet(table: pa.Table) -> pa.Buffer:
 
 
 def once(rows: int, *, nulls: bool) -> dict[str, float]:
-    """Write and read a Parquet block of `rows` rows once, and the same rows with `write_table`; processor seconds."""
+    """Write and read a Parquet block of `rows` rows once, and the same with `write_table` and `read_table`.
+
+    Returns processor seconds by name.
+    """
     table = make(rows, nulls=nulls)
     header = BlockHeader("20261121083512609", arrow_to_avro(table.schema, "trips"))
     found: list[pa.Table] = []
@@ -58,9 +61,10 @@ def once(rows: int, *, nulls: bool) -> dict[str, float]:
     write = seconds(lambda: encode_parquet_block(table, header), 1)
     inner = content(encode_parquet_block(table, header))
     read = seconds(lambda: found.append(decode_parquet_content(inner, what="a.log")), 1)
+    plain = seconds(lambda: pq.read_table(pa.BufferReader(inner), use_threads=False), 1)
     if not found[0].equals(table):
         raise AssertionError("rows came back wrong")
-    return {"write": write, "bare": bare, "read": read}
+    return {"write": write, "bare": bare, "read": read, "plain": plain}
 
 
 def measure(rows: int, repeat: int) -> None:

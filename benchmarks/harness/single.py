@@ -101,6 +101,8 @@ def run_log_blocks(stage: Field, rows: int) -> None:
                 ("Parquet block, read", found[1]["read"]),
             ):
                 stage.figure(work + words, "lakefmt", "rows/s").add(rows / seconds, calm)
+            plain = rows / found[1]["plain"]
+            stage.figure(f"Parquet block, read{words}", "read_table, the same block", "rows/s").add(plain, calm)
             stage.figure(f"Parquet block, write{words}", "lakefmt").add(found[1]["write"], calm)
             stage.figure(f"Parquet block, write{words}", "write_table").add(found[1]["bare"], calm)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import struct
-from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +20,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
-from lakefmt.formats.avro_reading import read_long
 from lakefmt.formats.avro_rows import encode_rows
 from lakefmt.formats.avro_rows_decode import Damage, Source, read_values, spread
 from lakefmt.formats.avro_rows_encode import encode_pieces, even_bytes, measure_record, span_piece
@@ -32,6 +30,7 @@ from lakefmt.formats.avro_writing import encode_long
 from lakefmt.formats.log_blocks import BlockKind, encode_block
 from lakefmt.formats.log_data import BlockHeader
 from lakefmt.formats.log_deletes_kryo import read_kryo_deletes
+from lakefmt.formats.log_deletes_walk import LOCAL_DATE, SEVERAL, record_starts
 from lakefmt.formats.log_records import CONTENT_VERSION
 
 __all__ = ["DeleteRecords", "decode_delete_content", "delete_records", "encode_delete_block"]
@@ -68,13 +67,12 @@ _WRAPPERS = tuple(
     )
 )
 _INT = _WRAPPERS[1]
-_SEVERAL = 12
 #: Inside an array the branch of arrays is that of one more type.
-_LOCAL_DATE = _Wrapper(12, "local-date", {"type": "int", "logicalType": "date"}, pa.date32())
+_LOCAL_DATE = _Wrapper(LOCAL_DATE, "local-date", {"type": "int", "logicalType": "date"}, pa.date32())
 _INSIDE = (*_WRAPPERS, _LOCAL_DATE)
 _BY_NAME = {wrapper.name: wrapper for wrapper in _INSIDE}
 #: How several values begin: the branch of arrays, and inside it that there is one.
-_SEVERAL_HEAD = encode_long(_SEVERAL) + encode_long(1)
+_SEVERAL_HEAD = encode_long(SEVERAL) + encode_long(1)
 #: The bytes of the ordering value that deletes whatever is stored: the int 0.
 _ALWAYS = encode_long(_INT.branch) + b"\0"
 
@@ -354,7 +352,7 @@ def decode_delete_content(content: bytes | memoryview, *, what: str) -> DeleteRe
 
 def _decode_list(data: bytes) -> DeleteRecords:
     source = Source(np.frombuffer(data, np.uint8), 0, len(data))
-    at = _item_starts(data)
+    at = record_starts(data)
     limit = np.full(len(at), len(data), np.int64)
     texts = []
     for part in _texts().parts:
@@ -364,72 +362,13 @@ def _decode_list(data: bytes) -> DeleteRecords:
     return DeleteRecords(texts[0], texts[1], orderings)
 
 
-def _item_starts(data: bytes) -> I64:
-    """Return where the records begin: they are walked over one by one, their lengths are stored nowhere."""
-    starts = array("q")
-    count, at = _block_count(data, 0)
-    while count:
-        for _ in range(count):
-            starts.append(at)
-            for _text in range(2):
-                at = _skip_span(data, at + 1) if data[at] else at + 1
-            at = _skip_wrapped(data, at)
-        count, at = _block_count(data, at)
-    if at != len(data):
-        raise ValueError(f"{len(data) - at} bytes behind the last record")
-    return np.array(starts, np.int64)
-
-
-def _block_count(data: bytes, at: int) -> tuple[int, int]:
-    count, at = read_long(data, at)
-    if count < 0:
-        count = -count
-        _, at = read_long(data, at)
-    if count > len(data) - at:
-        raise ValueError(f"{count} records announced, {len(data) - at} bytes left")
-    return count, at
-
-
-def _skip_span(data: bytes, at: int) -> int:
-    length, at = read_long(data, at)
-    if not 0 <= length <= len(data) - at:
-        raise ValueError(f"length {length} at {at}, {len(data) - at} bytes left")
-    return at + length
-
-
-def _skip_wrapped(data: bytes, at: int, inside: bool = False) -> int:
-    """Return the offset behind an ordering value."""
-    branch, at = data[at] >> 1, at + 1
-    if branch == 0:
-        return at
-    if branch in (2, 3, 8, 10, 11) or (inside and branch == _LOCAL_DATE.branch):
-        return read_long(data, at)[1]
-    if branch in (6, 7, 9):
-        return _skip_span(data, at)
-    if branch in _FIXED:
-        return at + _FIXED[branch]
-    if branch != _SEVERAL:
-        raise ValueError(f"branch {branch} of the ordering values")
-    if data[at] != _SEVERAL_HEAD[-1]:
-        raise ValueError("several ordering values that are none")
-    count, at = _block_count(data, at + 1)
-    for _ in range(count):
-        at = _skip_wrapped(data, at, inside=True)
-    if count and data[at]:
-        raise ValueError("several ordering values in several blocks")
-    return at + 1 if count else at
-
-
-_FIXED = {1: 1, 4: 4, 5: 8}
-
-
 def _read_orderings(source: Source, at: I64, limit: I64) -> tuple[tuple[Ordering, ...], I64]:
     branches = source.data.take(at) >> 1
-    several = np.flatnonzero(branches == _SEVERAL)
+    several = np.flatnonzero(branches == SEVERAL)
     if not len(several):
         ordering, end = _read_ordering(source, at, limit)
         return ((ordering,) if ordering else ()), end
-    others = np.flatnonzero((branches != _SEVERAL) & (branches != 0) & (branches != _INT.branch))
+    others = np.flatnonzero((branches != SEVERAL) & (branches != 0) & (branches != _INT.branch))
     if len(others):
         raise ValueError("one ordering value and several are mixed")
     counts, here = source.numbers(_value_node(_INT.name), at[several] + len(_SEVERAL_HEAD), limit[several])

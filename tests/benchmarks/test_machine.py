@@ -12,7 +12,7 @@ MOUNTS = "/dev/sda / ext4 rw 0 0\nproc /proc proc rw 0 0\n/dev/sdb /data ext4 rw
 @pytest.mark.parametrize(
     ("place", "named"),
     [
-        ("/home/me", "ext4 without a journal"),
+        ("/opt/tables", "ext4 without a journal"),
         ("/data/tables", "ext4"),
         ("/data/fast/tables", "tmpfs"),
         ("/database", "ext4 without a journal"),

@@ -17,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
+from lakefmt.formats.avro_writing import encode_long
 from lakefmt.formats.log_blocks import BlockKind, HeaderKey
 from lakefmt.formats.log_data import BlockHeader
 from lakefmt.formats.log_deletes import DeleteRecords, decode_delete_content, delete_records, encode_delete_block
+from lakefmt.formats.log_deletes_walk import record_starts
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 
 KRYO = json.loads((Path(__file__).parents[1] / "data/formats/log/java.json").read_text("utf-8"))["kryo"]
@@ -257,6 +259,49 @@ def test_positions_and_schema_are_in_the_header():
     assert list(found.block.header) == [*keys, HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS]
     with pytest.raises(InvalidInputError, match="2 positions for 1 records"):
         encode_delete_block(delete_records(pa.array(["a"]), pa.array([""])), header)
+
+
+ORDERINGS = st.one_of(
+    st.none(),
+    st.tuples(st.just("IntWrapper"), st.integers(-70, 70)),
+    st.tuples(st.just("LongWrapper"), st.integers(-(2**62), 2**62)),
+    st.tuples(st.just("StringWrapper"), st.text(max_size=3)),
+    st.tuples(st.just("DoubleWrapper"), st.floats(allow_nan=False)),
+    st.lists(st.tuples(st.sampled_from(["IntWrapper", "LongWrapper"]), st.integers(0, 300)), max_size=3),
+)
+RUNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 70), ORDERINGS, st.integers(1, 300)), max_size=12)
+
+
+def stored(value: object, more: int) -> object:
+    """Return an ordering value as fastavro takes it, numbers raised by `more`."""
+    if isinstance(value, list):
+        return ("ArrayWrapper", {"wrappedValues": [stored(each, more) for each in value]})
+    if value is None:
+        return None
+    kind, number = value
+    return (kind, {"value": number + more if isinstance(number, int) else number})
+
+
+@given(RUNS, st.integers(1, 5))
+def test_records_begin_where_fastavro_began_them(runs, blocks):
+    """Runs of one form, and changes of it anywhere, also at the seams of an array's blocks."""
+    schema = fastavro.parse_schema(RECORD)
+    pieces = []
+    for number, (path, length, value, times) in enumerate(runs):
+        for time in range(times):
+            key = f"{number}-{time}".ljust(length, "k")
+            row = {"recordKey": key, "partitionPath": "p" * path or None, "orderingVal": stored(value, time // 5 * 9)}
+            sink = io.BytesIO()
+            fastavro.schemaless_writer(sink, schema, row)
+            pieces.append(sink.getvalue())
+    datum, starts = b"", []
+    step = -(-len(pieces) // blocks) or 1
+    for begin in range(0, len(pieces), step):
+        block = pieces[begin : begin + step]
+        datum += encode_long(len(block))
+        starts += (len(datum) + np.cumsum([0, *map(len, block[:-1])])).tolist()
+        datum += b"".join(block)
+    assert record_starts(datum + b"\0").tolist() == starts
 
 
 def test_many_deletes_in_one_block():
