@@ -26,12 +26,12 @@ __all__ = ["decode_rows", "encode_rows"]
 
 #: Rows that are encoded together: few enough for the caches, so many that the calls for each column do not count.
 ENCODED_ROWS = 1 << 14
-#: Rows that are decoded together: their columns fit into the caches.
-BLOCK_ROWS = 1 << 15
+#: Rows that are decoded together: of fewer the calls count, of more the records fall out of the caches.
+BLOCK_ROWS = 1 << 14
 #: Bytes of records that are decoded together; a block has one record at least.
 BLOCK_BYTES = 1 << 24
 #: Chunks of a table are joined when they are shorter than this on average.
-_LEAST_CHUNK = BLOCK_ROWS // 4
+_LEAST_CHUNK = ENCODED_ROWS // 2
 #: Java counts the bytes of a record in 32 bits.
 _MAX_RECORD = (1 << 31) - 1
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.formats.avro_rows_plan import Node
-from lakefmt.formats.avro_rows_words import I64, U8, overlapping_words, padded, split_numbers, unzigzag
+from lakefmt.formats.avro_rows_words import I64, U8, overlapping_words, padded, split_numbers
 
 __all__ = ["Damage", "Source"]
 
@@ -16,6 +16,10 @@ Flags = npt.NDArray[np.bool_]
 #: What nulls take in Arrow may be this many times the bytes of the records, and is free up to so many bytes.
 _MAX_EXPANSION = 64
 _FREE_EXPANSION = 1 << 24
+#: Values of these kinds have a byte at least, and whoever reads them looks where they end.
+_ENDS_CHECKED = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes", "enum"})
+#: No record is longer.
+_MOST_BYTES = (1 << 31) - 1
 
 
 class Damage(Exception):
@@ -54,10 +58,13 @@ class Source:
         Raises:
             Damage: a branch that the schema does not have, or no byte is left.
         """
-        self._check(node, at + 1, limit)
+        # A position is never behind its record's end, and what is there is padded: a byte can be read at each.
         stored = self.data.take(at)
         valid = stored == node.branch
-        if valid.all():
+        every = bool(valid.all())
+        if not every or node.kind not in _ENDS_CHECKED:
+            self._check(node, at + 1, limit)
+        if every:
             return None
         if node.null is None or not (valid | (stored == node.null)).all():
             raise Damage(f"column {node.path!r}: a branch that its union does not have")
@@ -79,11 +86,15 @@ class Source:
         Raises:
             Damage: a record ends before, or a number has more than 64 bits.
         """
-        numbers, end, fits = split_numbers(self.data, self.words, at, values=True)
+        numbers, end = self._numbers(node, at)
         self._check(node, end, limit)
-        if not fits or numbers is None:
+        return numbers, end
+
+    def _numbers(self, node: Node, at: I64) -> tuple[I64, I64]:
+        numbers, end, fits = split_numbers(self.data, self.words, at)
+        if not fits:
             raise Damage(f"column {node.path!r}: a number of more than 64 bits")
-        return unzigzag(numbers), end
+        return numbers, end
 
     def spans(self, node: Node, at: I64, limit: I64) -> tuple[I64, I64, I64]:
         """Return where the bytes of texts begin, their lengths, and where they end.
@@ -91,10 +102,12 @@ class Source:
         Raises:
             Damage: a length is negative or leads out of its record.
         """
-        lengths, begins = self.numbers(node, at, limit)
-        if (lengths < 0).any() or (lengths > limit - begins).any():
+        lengths, begins = self._numbers(node, at)
+        if int(lengths.view(np.uint64).max(initial=0)) > _MOST_BYTES:  # that a negative one is, too
             raise Damage(f"column {node.path!r}: a length leads out of the record")
-        return begins, lengths, begins + lengths
+        end = begins + lengths
+        self._check(node, end, limit)
+        return begins, lengths, end
 
     def _check(self, node: Node, end: I64, limit: I64) -> None:
         if (end > limit).any():

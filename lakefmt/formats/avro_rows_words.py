@@ -49,7 +49,9 @@ _STEPS = (
     (1, 0x007F007F007F007F, 0x3F803F803F803F80),
 )
 _SPREAD = tuple((shift, np.uint64(shift), np.uint64(low), np.uint64(high)) for shift, low, high in _STEPS)
-_GATHER = tuple((np.uint64(shift), np.uint64(low), np.uint64(high << shift)) for shift, low, high in reversed(_STEPS))
+_GATHER = tuple(
+    (shift, np.uint64(shift), np.uint64(low), np.uint64(high << shift)) for shift, low, high in reversed(_STEPS)
+)
 #: By the number of bytes: the bits that say "more follows", and the bits of the value's own bytes.
 _CONTINUE = np.array([0, *(sum(0x80 << 8 * at for at in range(size - 1)) for size in range(1, 9)), 0], np.uint64)
 _CONTINUE[9] = 0x8080808080808080
@@ -68,9 +70,11 @@ def zigzag(values: I64) -> U64:
 
 
 def unzigzag(numbers: U64) -> I64:
-    """Return the signed numbers that Avro counts so."""
-    signed = (numbers >> _ONE).view(np.int64)
-    return np.bitwise_xor(signed, -(numbers & _ONE).view(np.int64))
+    """Return the signed numbers that Avro counts so; what they were in is used up."""
+    signs = numbers & _ONE
+    numbers >>= _ONE
+    numbers ^= np.negative(signs, out=signs)
+    return numbers.view(np.int64)
 
 
 def number_sizes(numbers: U64) -> tuple[int, int, I64 | int]:
@@ -101,34 +105,37 @@ def number_words(numbers: U64, sizes: I64 | int, most: int = 10) -> U64:
     return words | _CONTINUE.take(sizes if most <= 9 else np.minimum(sizes, 9))
 
 
-def split_numbers(data: U8, words: U64, at: I64, *, values: bool) -> tuple[U64 | None, I64, bool]:
+def split_numbers(data: U8, words: U64, at: I64) -> tuple[I64, I64, bool]:
     """Return the numbers that begin at `at`, the offsets behind them, and whether all are of at most 64 bits.
 
-    `values` False leaves the numbers out. The bytes behind the data must be padding.
+    The bytes behind the data must be padding.
     """
     first = data.take(at)
     if int(first.max(initial=0)) < 128:
-        return first.astype(np.uint64) if values else None, at + 1, True
+        signed = (first >> np.uint8(1)) ^ np.negative(first & np.uint8(1))
+        return signed.view(np.int8).astype(np.int64), at + 1, True
     word = words[at]
     stop = ~word & _HIGH
     stop &= ~stop + _ONE
     size = (((stop >> _SEVEN) * _COUNT) >> np.uint64(56)).view(np.int64)
     long = np.flatnonzero(stop == 0)
-    fits = True
-    numbers = None
-    if values:
-        numbers = word & (stop ^ (stop - _ONE)) & _LOW7
-        for shift, low, high in _GATHER:
-            numbers = (numbers & low) | ((numbers & high) >> shift)
-    if len(long):
-        tail = words[at[long] + 8]
-        ninth, tenth = tail & _BYTE, (tail >> np.uint64(8)) & _BYTE
-        ten = ninth > 127
-        fits = bool((tenth[ten] <= 1).all())
-        size[long] = 9 + ten
-        if numbers is not None:
-            numbers[long] |= ((ninth & np.uint64(127)) << np.uint64(56)) | np.where(ten, tenth << np.uint64(63), 0)
-    return numbers, at + size, fits
+    most = 8 if len(long) else int(size.max())
+    word &= stop ^ (stop - _ONE)
+    word &= _LOW7
+    for bytes_each, shift, low, high in _GATHER:
+        if most > bytes_each:
+            upper = word & high
+            upper >>= shift
+            word &= low
+            word |= upper
+    if not len(long):
+        return unzigzag(word), at + size, True
+    tail = words[at[long] + 8]
+    ninth, tenth = tail & _BYTE, (tail >> np.uint64(8)) & _BYTE
+    ten = ninth > 127
+    size[long] = 9 + ten
+    word[long] |= ((ninth & np.uint64(127)) << np.uint64(56)) | np.where(ten, tenth << np.uint64(63), 0)
+    return unzigzag(word), at + size, bool((tenth[ten] <= 1).all())
 
 
 # ----------------------------------------------------------------------------------------------------------- memory
