@@ -70,6 +70,7 @@ def bloom_rows() -> list[Row]:
     return rows
 
 
+BLOCKS_READ = "Parquet blocks of a partition each, read"
 ROWS: tuple[Row, ...] = (
     *rows_wanted(),
     Row(
@@ -127,6 +128,7 @@ MOR_ROWS: tuple[Row, ...] = (
         (Goal("Parquet block, write", 0.85, "write_table", at_least=True),),
     ),
     Row("Parquet block, read", "Parquet block, read", (Goal("Parquet block, read", 1.8e6, at_least=True),)),
+    Row(BLOCKS_READ, BLOCKS_READ, (Goal(BLOCKS_READ, 1.8e6, at_least=True),)),
     *(
         Row(
             f"Parquet block, {way}, nulls in a third of the columns",

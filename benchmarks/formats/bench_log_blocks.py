@@ -49,10 +49,15 @@ def bare_parquet(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
+#: A table of 30 partitions has its rows in as many logs.
+PARTITIONS = 30
+
+
 def once(rows: int, *, nulls: bool) -> dict[str, float]:
     """Write and read a Parquet block of `rows` rows once, and the same with `write_table` and `read_table`.
 
-    Returns processor seconds by name.
+    The same rows are read as one block per partition, too, each let go before the next, as a scan does. Returns
+    processor seconds by name.
     """
     table = make(rows, nulls=nulls)
     header = BlockHeader("20261121083512609", arrow_to_avro(table.schema, "trips"))
@@ -62,9 +67,13 @@ def once(rows: int, *, nulls: bool) -> dict[str, float]:
     inner = content(encode_parquet_block(table, header))
     read = seconds(lambda: found.append(decode_parquet_content(inner, what="a.log")), 1)
     plain = seconds(lambda: pq.read_table(pa.BufferReader(inner), use_threads=False), 1)
-    if not found[0].equals(table):
+    parts = [table.slice(start, -(-rows // PARTITIONS)) for start in range(0, rows, -(-rows // PARTITIONS))]
+    blocks = [content(encode_parquet_block(part, header)) for part in parts]
+    read_parts = seconds(lambda: [decode_parquet_content(block, what="a.log").num_rows for block in blocks], 1)
+    came = pa.concat_tables(decode_parquet_content(block, what="a.log") for block in blocks)
+    if not found[0].equals(table) or not came.equals(table):
         raise AssertionError("rows came back wrong")
-    return {"write": write, "bare": bare, "read": read, "plain": plain}
+    return {"write": write, "bare": bare, "read": read, "plain": plain, "read_parts": read_parts}
 
 
 def measure(rows: int, repeat: int) -> None:

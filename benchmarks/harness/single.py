@@ -99,6 +99,7 @@ def run_log_blocks(stage: Field, rows: int) -> None:
                 ("Avro rows, encode", found[0]["encode"]),
                 ("Avro rows, decode", found[0]["decode"]),
                 ("Parquet block, read", found[1]["read"]),
+                ("Parquet blocks of a partition each, read", found[1]["read_parts"]),
             ):
                 stage.figure(work + words, "lakefmt", "rows/s").add(rows / seconds, calm)
             plain = rows / found[1]["plain"]
