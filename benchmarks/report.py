@@ -130,11 +130,8 @@ MOR_ROWS: tuple[Row, ...] = (
     Row("Parquet block, read", "Parquet block, read", (Goal("Parquet block, read", 1.8e6, at_least=True),)),
     Row(BLOCKS_READ, BLOCKS_READ, (Goal(BLOCKS_READ, 1.8e6, at_least=True),)),
     *(
-        Row(
-            f"Parquet block, {way}, nulls in a third of the columns",
-            f"Parquet block, {way}, nulls in a third of the columns",
-        )
-        for way in ("write", "read")
+        Row(f"{work}, nulls in a third of the columns", f"{work}, nulls in a third of the columns")
+        for work in ("Parquet block, write", "Parquet block, read", BLOCKS_READ)
     ),
 )
 SPARK_ROWS: tuple[Row, ...] = tuple(

@@ -1,15 +1,20 @@
 """Services beside writes, in the same process: a thread that lives as long as something is due (effects).
 
 A commit wakes it; it compacts, cleans and archives as the settings say, under the same table lock as everybody, and ends.
-It is a daemon: a process that ends in the middle leaves what a dead service leaves, and the next one takes that up.
+It is a daemon: a process that ends waits some seconds for what is at work; a service that takes longer leaves what a dead
+service leaves, and the next one takes that up.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import time
 from collections.abc import Callable, Mapping
 from threading import Lock
 from types import TracebackType
+from weakref import WeakSet
 
 from lakefmt.compaction.automatic import run_waiting_services
 from lakefmt.errors import ServicesFailed, StateError
@@ -21,6 +26,8 @@ BACKGROUND = "lakefmt.write.services.background"
 #: Between a commit and the services that it wakes; long enough for a burst of commits to wake them once.
 _PAUSE_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
+#: So long does a process that ends wait for services at work.
+_ENDING_SECONDS = 10.0
 
 _log = logging.getLogger("lakefmt.services")
 
@@ -70,6 +77,7 @@ class BackgroundServices:
                 raise StateError("these services are closed: ask the table for new ones")
             self._due = {**(self._due or {}), **(options or {})}
             if self._stop is None:
+                _living.add(self)
                 self._stop = self._access.pacing.every(_PAUSE_SECONDS, self._beside, "lakefmt-services")
 
     def wait(self) -> None:
@@ -148,3 +156,27 @@ class BackgroundServices:
             _log.warning("%s: %s", self._access.store.url, failure)
         with self._guard:
             self._failures += failures
+
+    def hold(self, seconds: float) -> bool:
+        """Let nothing begin any more; False when something is still at work after so many seconds."""
+        return self._busy.acquire(timeout=max(0.0, seconds))
+
+
+#: Services that have had something to do.
+_living: WeakSet[BackgroundServices] = WeakSet()
+
+
+def hold_all(seconds: float = _ENDING_SECONDS) -> bool:
+    """Let no service begin any more, and wait for those at work; False when one is still after so many seconds.
+
+    An interpreter that is ending ends a daemon's thread where it comes back from Arrow, and frames of C++ that are ended so
+    abort the process, though the table is as after any death.
+    """
+    end = time.monotonic() + seconds
+    held = [services.hold(end - time.monotonic()) for services in list(_living)]  # of all, also behind one that is slow
+    return all(held)
+
+
+atexit.register(hold_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_living.clear)  # its parent's threads are not there

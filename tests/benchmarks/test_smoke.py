@@ -155,7 +155,7 @@ def test_log_blocks_have_a_figure_each(stage, data):
     single.run_log_blocks(stage, 500)
     asked = {row.work for row in report.MOR_ROWS if row.work.startswith(("Avro", "Parquet"))}
     assert set(stage.figures) == asked
-    assert len(asked) == 8
+    assert len(asked) == 10
 
 
 def test_growth_has_points_for_every_kind_and_commit(stage, data, monkeypatch):

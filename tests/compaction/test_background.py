@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pyarrow as pa
 import pytest
@@ -354,6 +355,24 @@ def test_dying_at_every_effect_of_the_thread(version: int, waiting: Waiting, mod
         later.services().close()
         assert_same_multiset(later.read(), pa.concat_tables([rows(3), rows(9, "z")]), what=f"effect {n}")
         assert not later.access.load().timeline.pending, f"effect {n}"
+
+
+def test_a_process_that_ends_lets_no_service_begin_and_waits_for_the_one_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(background, "_living", WeakSet())
+    monkeypatch.setattr(background, "run_waiting_services", lambda *given: begun.append(given) or ())
+    pacing = ByHand()
+    services = BackgroundServices(TableAccess(make(), {}, pacing=pacing))
+    assert background.hold_all(0.0)  # nobody has woken them
+    services.wake()
+    services._busy.acquire()  # as whoever carries services out
+    assert not background.hold_all(0.0)
+    services._busy.release()
+    assert background.hold_all(0.0)
+    pacing.tick()
+    assert not begun
 
 
 PROGRAM = """
