@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from lakefmt.formats.avro_schema import ABSENT, AvroType, MalformedAvro
 
-__all__ = ["Decode", "compile_decoder", "read_long"]
+__all__ = ["Decode", "compile_decoder", "read_block_count", "read_long", "read_span"]
 
 #: A reader may ask for at most this many fields per field stored: absent ones are free in the file, not in memory.
 MAX_FIELDS_PER_STORED_FIELD = 4
@@ -68,8 +68,16 @@ def _read_long_tail(data: bytes, pos: int, number: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), pos + 1
 
 
-def _read_span(data: bytes, pos: int) -> tuple[int, int]:
-    """Return where the bytes of a string or bytes value start and end, checked against the bytes there are."""
+def read_span(data: bytes, pos: int) -> tuple[int, int]:
+    r"""Return where the bytes of a string or bytes value start and end, checked against the bytes there are.
+
+    Raises:
+        MalformedAvro: its length is negative, or more than there are bytes left.
+
+    Example:
+        >>> read_span(b"\x04ab", 0)
+        (1, 3)
+    """
     size, start = read_long(data, pos)
     if not 0 <= size <= len(data) - start:
         raise MalformedAvro(f"length {size} at {pos}, {len(data) - start} bytes left")
@@ -77,12 +85,12 @@ def _read_span(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def _read_string(data: bytes, pos: int) -> tuple[str, int]:
-    start, end = _read_span(data, pos)
+    start, end = read_span(data, pos)
     return data[start:end].decode(), end
 
 
 def _read_bytes(data: bytes, pos: int) -> tuple[bytes, int]:
-    start, end = _read_span(data, pos)
+    start, end = read_span(data, pos)
     return data[start:end], end
 
 
@@ -112,14 +120,22 @@ def _read_double(data: bytes, pos: int) -> tuple[float, int]:
     return float(struct.unpack("<d", raw)[0]), end
 
 
-def _read_block_count(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the number of items in the next block of an array or map, no more than there are bytes left."""
+def read_block_count(data: bytes, pos: int, what: str = "items") -> tuple[int, int]:
+    r"""Return the number of items in the next block of an array or map, and where they begin.
+
+    Raises:
+        MalformedAvro: they are more than there are bytes left; `what` names them.
+
+    Example:
+        >>> read_block_count(b"\x04ab", 0)
+        (2, 1)
+    """
     count, pos = read_long(data, pos)
     if count < 0:
         count = -count
         _, pos = read_long(data, pos)
     if count > len(data) - pos:
-        raise MalformedAvro(f"{count} items announced, {len(data) - pos} bytes left")
+        raise MalformedAvro(f"{count} {what} announced, {len(data) - pos} bytes left")
     return count, pos
 
 
@@ -294,7 +310,7 @@ def _array_reader(item: Decode) -> Decode:
     def read(data: bytes, pos: int) -> tuple[object, int]:
         values: list[object] = []
         while True:
-            count, pos = _read_block_count(data, pos)
+            count, pos = read_block_count(data, pos)
             if not count:
                 return values, pos
             for _ in range(count):
@@ -308,7 +324,7 @@ def _map_reader(item: Decode) -> Decode:
     def read(data: bytes, pos: int) -> tuple[object, int]:
         values: dict[str, object] = {}
         while True:
-            count, pos = _read_block_count(data, pos)
+            count, pos = read_block_count(data, pos)
             if not count:
                 return values, pos
             for _ in range(count):

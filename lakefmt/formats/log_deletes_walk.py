@@ -11,7 +11,7 @@ from array import array
 
 import numpy as np
 
-from lakefmt.formats.avro_reading import read_long
+from lakefmt.formats.avro_reading import read_block_count, read_long, read_span
 from lakefmt.formats.avro_rows_words import I64, U8
 
 __all__ = ["LOCAL_DATE", "SEVERAL", "record_starts"]
@@ -50,10 +50,10 @@ def record_starts(data: bytes) -> I64:
     """
     raw = np.frombuffer(data, np.uint8)
     found: list[I64] = []
-    count, at = _block_count(data, 0)
+    count, at = read_block_count(data, 0, "records")
     while count:
         at = _walk_block(data, raw, at, count, found)
-        count, at = _block_count(data, at)
+        count, at = read_block_count(data, at, "records")
     if at != len(data):
         raise ValueError(f"{len(data) - at} bytes behind the last record")
     return np.concatenate(found) if found else np.empty(0, np.int64)
@@ -128,7 +128,7 @@ def _skip_ordering(data: bytes, at: int, begin: int, form: _Form | None, inside:
 def _skip_several(data: bytes, at: int, begin: int, form: _Form | None) -> int:
     if data[at] != _THERE:
         raise ValueError("several ordering values that are none")
-    count, behind = _block_count(data, at + 1)
+    count, behind = read_block_count(data, at + 1)
     _note(form, range(at - begin, behind - begin))
     at = behind
     for _ in range(count):
@@ -142,24 +142,11 @@ def _skip_several(data: bytes, at: int, begin: int, form: _Form | None) -> int:
 
 
 def _skip_span(data: bytes, at: int, begin: int, form: _Form | None) -> int:
-    length, behind = read_long(data, at)
-    if not 0 <= length <= len(data) - behind:
-        raise ValueError(f"length {length} at {behind}, {len(data) - behind} bytes left")
-    _note(form, range(at - begin, behind - begin))
-    return behind + length
+    first, behind = read_span(data, at)
+    _note(form, range(at - begin, first - begin))
+    return behind
 
 
 def _note(form: _Form | None, offsets: range, bits: int = _SAME) -> None:
     if form is not None:
         form.extend((offset, bits) for offset in offsets)
-
-
-def _block_count(data: bytes, at: int) -> tuple[int, int]:
-    """Return how many records, or values, a block of an array has, and where they begin."""
-    count, at = read_long(data, at)
-    if count < 0:
-        count = -count
-        _, at = read_long(data, at)
-    if count > len(data) - at:
-        raise ValueError(f"{count} records announced, {len(data) - at} bytes left")
-    return count, at

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -117,7 +118,7 @@ def sort_stream(
             pieces = (piece for run in runs for piece in _between(run, low, high))
             if low.key is not None and low.key == high.key:
                 rows = (piece.drop_columns([SORT_KEY]) for piece in pieces)
-                yield from (window for window, _ in gather_windows(rows, range_bytes))
+                yield from map(itemgetter(0), gather_windows(rows, range_bytes))  # a generator would hold on to each
             elif found := list(pieces):
                 ordered = _in_order(found)
                 _release()

@@ -261,7 +261,7 @@ def test_positions_and_schema_are_in_the_header():
         encode_delete_block(delete_records(pa.array(["a"]), pa.array([""])), header)
 
 
-ORDERINGS = st.one_of(
+ORDERING_VALUES = st.one_of(
     st.none(),
     st.tuples(st.just("IntWrapper"), st.integers(-70, 70)),
     st.tuples(st.just("LongWrapper"), st.integers(-(2**62), 2**62)),
@@ -269,7 +269,7 @@ ORDERINGS = st.one_of(
     st.tuples(st.just("DoubleWrapper"), st.floats(allow_nan=False)),
     st.lists(st.tuples(st.sampled_from(["IntWrapper", "LongWrapper"]), st.integers(0, 300)), max_size=3),
 )
-RUNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 70), ORDERINGS, st.integers(1, 300)), max_size=12)
+RUNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 70), ORDERING_VALUES, st.integers(1, 300)), max_size=12)
 
 
 def stored(value: object, more: int) -> object:
