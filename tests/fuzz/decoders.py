@@ -581,6 +581,8 @@ EXEMPT: dict[str, str] = {
     "formats.avro_rows_decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",
     "formats.avro_rows_decode.read_values": "a step of decode_rows, which turns its damage into CorruptFile",
     "formats.log_deletes_kryo.read_kryo_deletes": "a step of decode_delete_content, which has rows of its versions",
+    "formats.avro_reading.read_block_count": "a step of the Avro decoders and of decode_delete_content, which have rows",
+    "formats.avro_reading.read_span": "a step of the Avro decoders and of decode_delete_content, which have rows",
     "formats.avro_rows_words.split_numbers": "a step of decode_rows, which turns its damage into CorruptFile",
     "timeline.history_writer.HistoryWriter.load": "answers with load_manifest, which has rows",
     "formats.log_blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",
