@@ -152,7 +152,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,
-        "memory in bytes for the rows of a stream: so many are gathered, then spread over partitions, an eighth of them "
+        "memory in bytes for the rows of a stream: so many are gathered (up to a quarter more rather than leave a small rest of "
+        "a table), then spread over partitions, an eighth of them "
         'at a time; with `sort="global"` a load keeps about within 48 MiB or more of it, and runs and ranges are an eighth of it less 30 MiB',
         minimum=1024,
     ),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -52,6 +53,8 @@ _FEW_ROWS = 1024
 #: Of fewer rows a dictionary is larger than what it saves (100 rows: 11.2 against 9.6 kB), and costs a third of the time.
 _HARDLY_ANY_ROWS = 256
 _DISTINCT_SHARE = 0.7
+#: Of so many rows, this many different values are those of a column that does not repeat.
+_GLANCE_ROWS, _GLANCE_DISTINCT = 256, 254
 #: Values of a column that are encoded by one call: the more, the cheaper (a file of 33,000 rows: 8 % of the time), but a
 #: page is ended only between two calls, so that it may pass its megabyte by these bytes.
 _BATCH_BYTES, _BATCH_ROWS = 2 << 20, (1 << 10, 1 << 16)
@@ -137,7 +140,8 @@ class BaseFileWriter:
 
 def _batch_rows(rows: pa.Table) -> int:
     """Return how many rows of a column are encoded together, by the widest column of the first rows."""
-    widest = max((column.nbytes for column in rows.itercolumns()), default=0) / max(1, rows.num_rows)
+    first = rows.slice(0, _SAMPLE_ROWS)  # of many chunks, to count all bytes takes half a millisecond
+    widest = max((column.nbytes for column in first.itercolumns()), default=0) / max(1, first.num_rows)
     fewest, most = _BATCH_ROWS
     return int(min(most, max(fewest, _BATCH_BYTES // max(1, widest))))
 
@@ -153,9 +157,12 @@ def _worth_a_dictionary(rows: pa.Table) -> list[str]:
     plain = [f.name for f in rows.schema if f.name not in _NO_DICTIONARY and not pa.types.is_nested(f.type)]
     if rows.num_rows < _FEW_ROWS:
         return plain
-    sample = rows.slice(0, _SAMPLE_ROWS)
+    first, sample = rows.slice(0, _GLANCE_ROWS), rows.slice(0, _SAMPLE_ROWS)
     most = _DISTINCT_SHARE * sample.num_rows
-    return [name for name in plain if len(sample.column(name).unique()) <= most]
+    # Most columns that do not repeat show it at a glance: of 2,700 values, which is where a dictionary is no longer worth it,
+    # twelve among the first 256 are there twice.
+    repeating = [name for name in plain if len(first.column(name).unique()) < _GLANCE_DISTINCT]
+    return [name for name in repeating if len(sample.column(name).unique()) <= most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +229,21 @@ def _with_ends(texts: pa.BinaryArray) -> pa.BinaryArray:
 
 def in_java_order(keys: pa.StringArray) -> pa.BinaryArray:
     """Return keys as bytes that sort the way Java's strings do (UTF-16 code units)."""
-    # Concatenating one array copies just its own rows, so that a slice does not drag its whole buffer along.
-    binary = pa.concat_arrays([keys.cast(pa.binary())])
-    valid, offsets, data = binary.buffers()
-    raw = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    if raw.max(initial=0) < 0xEE:
+    binary = keys.cast(pa.binary())
+    if _text_bytes(binary).max(initial=0) < 0xEE:
         return binary
-    moved = pa.py_buffer(raw.tobytes().translate(_TO_UTF16_ORDER))
+    # Concatenating one array copies just its own rows, so that a slice does not drag its whole buffer along.
+    binary = pa.concat_arrays([binary])
+    valid, offsets, data = binary.buffers()
+    moved = pa.py_buffer(data.to_pybytes().translate(_TO_UTF16_ORDER))
     return pa.Array.from_buffers(pa.binary(), len(binary), [valid, offsets, moved], binary.null_count, binary.offset)
+
+
+def _text_bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
+    """Return the bytes of an array's own texts, as they lie in its buffer."""
+    data = texts.buffers()[2]
+    offsets = text_offsets(texts)
+    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
 
 
 def outermost(keys: Iterable[str]) -> tuple[str, str]:

@@ -7,44 +7,41 @@ and the thread that called reads and keys the next window. Each waits only for w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from functools import partial
-from itertools import pairwise
 from threading import Lock
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.unstored import unstored_of
 from lakefmt.keys import KeySpec
-from lakefmt.values import RECORD_KEY, PartitionPath
-from lakefmt.write.assign import FileSizing, new_file, stable_order
+from lakefmt.values import PartitionPath
+from lakefmt.write.assign import FileSizing, new_file
 from lakefmt.write.files import FileInProgress, prepare
 from lakefmt.write.hands import Hands, results, threads_of
-from lakefmt.write.incoming import KeyedBatch, key_batch, with_keys
+from lakefmt.write.incoming import KeyedBatch, key_batch
 from lakefmt.write.sorting import gather_windows, sort_stream
+from lakefmt.write.spread import Spread, told_texts
 from lakefmt.write.values import WriteContext, WriteStatus
 
 __all__ = ["stream_files"]
-
-Rows = npt.NDArray[np.int64]
 
 #: Keys of open files take at most this part of the window's bytes; more of them wait on the disk. In a small window all
 #: do: they are all that outlives a window's rows, and the allocator keeps those rows' pages for their sake.
 _KEY_PARTS = 8
 _HOLDS_KEYS = 96 << 20
-#: Rows that are put in the order of their partitions together: a column of them stays in the processor's caches.
-_CHUNK_ROWS = 1 << 16
-#: A window's partitions are written in so many groups. The rows of three of them are held twice: one is taken out of the
-#: window while one is written and the rest of the one before is.
-_GROUPS = 8
+#: A rest of a table that is no more than this part of a window joins it: a row group of few rows of each partition costs
+#: half as many calls again (a tenth of the time, where a sixth of the rows was left).
+_REST_PARTS = 4
+#: Of fewer rows the keys are made by one hand.
+_PART_ROWS = 1 << 16
+#: So many groups of a window's partitions are written at a time.
 _GROUPS_WRITTEN = 2
-#: So many first rows show that a column is not the keys.
-_TWINS_SHOW = 64
 
 
 def stream_files(
@@ -76,12 +73,15 @@ def stream_files(
             )
             windows = map(_with_more, ordered)
         else:
-            windows = stack.enter_context(closing(gather_windows(tables, window_bytes)))
+            windows = stack.enter_context(closing(gather_windows(tables, window_bytes, window_bytes // _REST_PARTS)))
         for window, last in windows:
+            # The first one is keyed by all hands, which have nothing else to do yet.
+            parts = 1 if writer is not None or sort != "none" else threads_of(context)
             if writer is None:
-                writer = _PartitionWriter(access, context, sizing(window), stack, hands)
+                told = partial(told_texts, spec, schema) if unstored_of(context.config, schema) is None else _nothing
+                writer = _PartitionWriter(access, context, sizing(window), stack, hands, told)
             rows_in += window.num_rows
-            writer.write(keyed(window), in_order=sort == "partition", last=last)
+            writer.write(_keyed_parts(keyed, window, hands, parts), in_order=sort == "partition", last=last)
             # What is freed goes back to the system; what is still named would be held while the next rows gather.
             del window
             if sort == "global":
@@ -96,102 +96,54 @@ def _with_more(window: pa.Table) -> tuple[pa.Table, bool]:
     return window, False
 
 
+def _nothing(_: PartitionPath) -> Mapping[str, str]:
+    return {}
+
+
+def _keyed_parts(
+    keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table, hands: Hands, parts: int
+) -> list[KeyedBatch]:
+    """Return a window's rows with their keys, in so many parts at most.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column.
+        InvalidKey: a key or partition value cannot be used.
+    """
+    step = max(_PART_ROWS, -(-window.num_rows // parts))
+    if window.num_rows <= step:
+        return [keyed(window)]
+    works = [hands.give(keyed, window.slice(start, step)) for start in range(0, window.num_rows, step)]
+    try:
+        return results(works)
+    except LakefmtError:
+        keyed(window)  # says the same of the whole: which row it is, and how many
+        raise
+
+
 def _sort_key(batch: KeyedBatch) -> pa.Array:
     """Return each row's partition and key as one string: the order of a sorted bulk insert."""
     names = batch.partitions.cast(pa.string())
     return names if batch.keys is None else pc.binary_join_element_wise(names, batch.keys, "\x00")
 
 
-class _Spread:
-    """A window's rows, with their keys, by partition; a partition's stay in order.
-
-    Chunk by chunk: each is put in the order of its partitions while it is in the processor's caches, and cut. Rows taken
-    from the whole window, partition by partition, cost four times as much.
-    """
-
-    def __init__(self, batch: KeyedBatch, hands: Hands) -> None:
-        table, self._twin = _without_twin(batch)
-        table = with_keys(table, batch.keys)
-        if table.num_columns and table.column(0).num_chunks * _CHUNK_ROWS > 4 * table.num_rows > 4 * _CHUNK_ROWS:
-            table = table.combine_chunks()
-        self._hands = hands
-        self._chunks = table.to_batches(max_chunksize=_CHUNK_ROWS)
-        self._names = [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
-        codes = batch.partitions.indices.to_numpy(zero_copy_only=False)
-        self._counts = np.bincount(codes, minlength=len(self._names))
-        ends = np.cumsum([len(chunk) for chunk in self._chunks])
-        parts = np.split(codes, ends[:-1])
-        self._orders = results([hands.give(self._order, part) for part in parts])
-
-    @property
-    def lends_rows(self) -> bool:
-        """True when some groups are parts of the window itself, so that it is held as long as they are."""
-        return any(order is None for order, _ in self._orders)
-
-    def _order(self, codes: npt.NDArray[np.int32]) -> tuple[Rows | None, list[int]]:
-        """Return the order of a chunk's rows, None when they are in order, and where each partition begins in it."""
-        order = stable_order(codes) if (codes[1:] < codes[:-1]).any() else None
-        ordered = codes if order is None else codes[order]
-        return order, list(map(int, np.searchsorted(ordered, np.arange(len(self._names) + 1))))
-
-    def groups(self) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
-        """Yield the partitions that have rows, some at a time; the next ones are cut out meanwhile."""
-        shares = np.cumsum(self._counts)[:-1] * _GROUPS // max(1, int(self._counts.sum()))
-        ends = map(int, np.flatnonzero(np.diff(shares)) + 1)
-        spans = list(pairwise([0, *ends, len(self._names)]))
-        ahead = self._cuts(*spans[0])
-        for at, (low, high) in enumerate(spans):
-            cuts = results(ahead)
-            ahead = self._cuts(*spans[at + 1]) if at + 1 < len(spans) else []
-            found = ([piece for piece in mine if len(piece)] for mine in zip(*cuts, strict=True))
-            del cuts
-            group = zip(self._names[low:high], found, strict=False)
-            yield [(name, self._whole(pieces)) for name, pieces in group if pieces]
-
-    def _whole(self, pieces: list[pa.RecordBatch]) -> pa.Table:
-        table = pa.Table.from_batches(pieces)
-        if self._twin is None:
-            return table
-        at, field = self._twin
-        return table.add_column(at, field, table.column(RECORD_KEY))
-
-    def _cuts(self, low: int, high: int) -> list[Future[list[pa.RecordBatch]]]:
-        return [self._hands.give(self._cut, low, high, number) for number in range(len(self._chunks))]
-
-    def _cut(self, low: int, high: int, number: int) -> list[pa.RecordBatch]:
-        """Return a chunk's rows of each of the partitions from `low` to `high`."""
-        chunk, (order, starts) = self._chunks[number], self._orders[number]
-        first, end = starts[low], starts[high]
-        mine = chunk.slice(first, end - first) if order is None else chunk.take(pa.array(order[first:end]))
-        return [mine.slice(at - first, to - at) for at, to in pairwise(starts[low : high + 1])]
-
-
-def _without_twin(batch: KeyedBatch) -> tuple[pa.Table, tuple[int, pa.Field] | None]:
-    """Return the rows without the column that equals their keys, and where it stands once the keys are the first column.
-
-    The keys of most tables are a column's texts: the longest values of a row need not be taken twice.
-    """
-    for at, field in enumerate(batch.table.schema):
-        if batch.keys is not None and field.type == batch.keys.type:
-            column = batch.table.column(at)
-            if column[:_TWINS_SHOW].equals(pa.chunked_array([batch.keys[:_TWINS_SHOW]])) and column.equals(
-                pa.chunked_array([batch.keys])
-            ):
-                return batch.table.remove_column(at), (at + 1, field)
-    return batch.table, None
-
-
 class _PartitionWriter:
     """New files of a bulk insert, one open per partition; full ones are finished and followed by the next."""
 
     def __init__(
-        self, access: TableAccess, context: WriteContext, sizing: FileSizing, stack: ExitStack, hands: Hands
+        self,
+        access: TableAccess,
+        context: WriteContext,
+        sizing: FileSizing,
+        stack: ExitStack,
+        hands: Hands,
+        told: Callable[[PartitionPath], Mapping[str, str]],
     ) -> None:
         self._access = access
         self._context = context
         self._sizing = sizing
         self._stack = stack
         self._hands = hands
+        self._told = told
         self._open: dict[PartitionPath, FileInProgress] = {}
         self._next_sequence = 0
         self._starting = Lock()
@@ -199,21 +151,25 @@ class _PartitionWriter:
         #: What is done last to each partition's file: rows of the next window come behind it.
         self._last: dict[PartitionPath, Future[list[WriteStatus]]] = {}
         self._done: list[WriteStatus] = []
+        #: What the rows of a group took goes back to the system, unless there is but one window: its groups use one
+        #: another's memory, and asking for new pages was a twentieth of the time.
+        self._more_come = False
         memory = context.settings.integer("lakefmt.write.window.bytes")
         self._key_bytes = memory // _KEY_PARTS if memory >= _HOLDS_KEYS else 0
 
-    def write(self, batch: KeyedBatch, *, in_order: bool = False, last: bool = False) -> None:
+    def write(self, batches: Sequence[KeyedBatch], *, in_order: bool = False, last: bool = False) -> None:
         """Append a window's rows to their partitions' files; the last groups are still being written at the end.
 
         Args:
-            batch: the rows.
-            in_order: sort them by partition and key first.
+            batches: the rows, one batch's behind the other's.
+            in_order: sort those of each by partition and key first.
             last: no other rows come, so that the files they are for are finished.
         """
         if in_order:
-            batch = batch.take(pc.sort_indices(_sort_key(batch)))
-        spread = _Spread(batch, self._hands)
-        del batch
+            batches = [batch.take(pc.sort_indices(_sort_key(batch))) for batch in batches]
+        self._more_come |= not last
+        spread = Spread(batches, self._hands, self._told)
+        del batches
         for group in spread.groups():
             for partition, _ in group:
                 if partition not in self._open:
@@ -234,7 +190,8 @@ class _PartitionWriter:
         while len(self._running) > left:
             for finished in results(self._running.popleft()):
                 self._done += finished
-            pa.default_memory_pool().release_unused()
+            if self._more_come:
+                pa.default_memory_pool().release_unused()
 
     def _append(
         self, partition: PartitionPath, rows: pa.Table, before: Future[list[WriteStatus]] | None, last: bool

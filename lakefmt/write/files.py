@@ -209,7 +209,10 @@ class FileInProgress:
 
     def append(self, rows: pa.Table) -> None:
         """Write new rows; those that mark themselves deleted are counted and left out."""
-        step = max(1, int(rows.num_rows * ROW_GROUP_BYTES / max(1, rows.nbytes)))
+        # The bytes of whole buffers are known at once, those of the rows themselves are counted chunk by chunk.
+        step = max(1, rows.num_rows)
+        if rows.get_total_buffer_size() > ROW_GROUP_BYTES:
+            step = max(1, int(rows.num_rows * ROW_GROUP_BYTES / max(1, rows.nbytes)))
         for start in range(0, rows.num_rows, step):
             self._append_group(rows.slice(start, step))
 

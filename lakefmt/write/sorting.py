@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
+from operator import itemgetter, length_hint
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -53,10 +53,19 @@ class _Cut:
     after: bool
 
 
-def gather_windows(tables: Iterable[pa.Table], window_bytes: int) -> Generator[tuple[pa.Table, bool]]:
+def gather_windows(
+    tables: Iterable[pa.Table], window_bytes: int, more_bytes: int = 0
+) -> Generator[tuple[pa.Table, bool]]:
     """Yield the rows of a stream in tables of about `window_bytes`; nothing of one is held while the next is gathered.
 
-    With each comes whether it is known to be the last one; of a full one nobody asks, for the answer might take long.
+    With each comes whether it is known to be the last one. After a full one nobody asks, for the answer might take long,
+    but what hands the tables out may say by itself that none is left, as that of a list does.
+
+    Args:
+        tables: the rows.
+        window_bytes: where a table of them is full.
+        more_bytes: a table that is full takes in what is left of the table at hand, when it is no more than this: few rows
+            of their own cost as many calls as a window of them.
 
     Raises:
         SchemaMismatch: a later table has other columns than the first.
@@ -64,18 +73,24 @@ def gather_windows(tables: Iterable[pa.Table], window_bytes: int) -> Generator[t
     Example:
         >>> [(t.num_rows, last) for t, last in gather_windows([pa.table({"n": range(5)})] * 2, 48)]
         [(6, False), (4, True)]
+        >>> [(t.num_rows, last) for t, last in gather_windows([pa.table({"n": range(5)})] * 2, 48, 32)]
+        [(10, True)]
     """
     waiting: list[pa.Table] = []
     held = 0
-    for table in tables:
+    handed = iter(tables)
+    for table in handed:
         row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
         start = 0
         while start < table.num_rows:
-            waiting.append(table.slice(start, math.ceil((window_bytes - held) / row_bytes)))
+            rows = math.ceil((window_bytes - held) / row_bytes)
+            if (table.num_rows - start - rows) * row_bytes <= more_bytes:
+                rows = table.num_rows - start
+            waiting.append(table.slice(start, rows))
             start += waiting[-1].num_rows
             held += max(1, waiting[-1].nbytes)
             if held >= window_bytes:
-                yield _emptied(waiting), False
+                yield _emptied(waiting), start == table.num_rows and length_hint(handed, 1) == 0
                 held = 0
         del table
     if waiting:

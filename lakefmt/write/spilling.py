@@ -89,11 +89,13 @@ class FileKeys:
             copy: keep a copy, because the keys are part of something larger that would stay with them.
             ends: the smallest and the largest of them, where that is known.
         """
+        if copy and keys.num_chunks:
+            # Concatenating copies just the arrays' own rows, and makes one of many.
+            keys = pa.chunked_array([pa.concat_arrays(keys.chunks)])
         low, high = ends or key_range(keys)
         if low is None or high is None:
             return
-        # Concatenating copies just the arrays' own rows, and makes one of many.
-        self._held += [pa.concat_arrays(keys.chunks)] if copy else keys.chunks
+        self._held += keys.chunks
         self._count += len(keys)
         self._bounds = list(outermost([*self._bounds, low, high]))
 

@@ -30,18 +30,30 @@ def by_k(table: pa.Table) -> pa.Array:
     return table.column("k").combine_chunks()
 
 
-@given(st.lists(st.integers(0, 40), max_size=8), st.sampled_from([1, 64, 200, 1 << 20]))
-def test_windows_keep_every_row_in_order(sizes: list[int], window_bytes: int) -> None:
+@given(
+    st.lists(st.integers(0, 40), max_size=8),
+    st.sampled_from([1, 64, 200, 1 << 20]),
+    st.sampled_from([0, 8, 100, 1 << 20]),
+    st.booleans(),
+)
+def test_windows_keep_every_row_in_order(sizes: list[int], window_bytes: int, more_bytes: int, listed: bool) -> None:
     numbered = itertools.count()
     tables = [pa.table({"n": pa.array([next(numbered) for _ in range(size)], pa.int64())}) for size in sizes]
-    found = list(gather_windows(tables, window_bytes))
+    found = list(gather_windows(tables if listed else (table for table in tables), window_bytes, more_bytes))
     windows = [rows for rows, _ in found]
-    # Only the last one is called that, unless it is full: then nobody has looked whether more come.
-    assert not any(last for _, last in found[:-1])
-    assert all(last == (rows.nbytes < window_bytes) for rows, last in found[-1:])
     assert [n for w in windows for n in w["n"].to_pylist()] == list(range(sum(sizes)))
-    assert all(window_bytes <= w.nbytes < window_bytes + 8 for w in windows[:-1])
-    assert all(w.nbytes < window_bytes + 8 for w in windows[-1:])
+    assert all(window_bytes <= w.nbytes < window_bytes + more_bytes + 8 for w in windows[:-1])
+    assert all(0 < w.nbytes < window_bytes + more_bytes + 8 for w in windows[-1:])
+    # Only the last one is called that, unless it is full: then nobody has looked whether more come, but a list says so.
+    assert not any(last for _, last in found[:-1])
+    for rows, last in found[-1:]:
+        assert last == (rows.nbytes < window_bytes or (listed and sizes[-1] > 0))
+
+
+def test_a_rest_joins_the_window_before_it_when_it_is_small() -> None:
+    table = pa.table({"n": pa.array(range(10), pa.int64())})
+    assert [rows.num_rows for rows, _ in gather_windows([table], 64, 16)] == [10]
+    assert [rows.num_rows for rows, _ in gather_windows([table], 64, 15)] == [8, 2]
 
 
 @given(

@@ -1,6 +1,8 @@
-"""A window's rows by partition: each row once, in its order, whatever the chunks."""
+"""A window's rows by partition: each row once, in its order, with every value, whatever the chunks."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -8,37 +10,90 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt.values import RECORD_KEY
-from lakefmt.write import bulk
+from lakefmt.keys import build_partition_paths, build_record_keys, plan_key_spec
+from lakefmt.values import RECORD_KEY, PartitionPath
+from lakefmt.write import spread
 from lakefmt.write.hands import Hands
 from lakefmt.write.incoming import KeyedBatch
+from lakefmt.write.spread import Spread, told_texts
+
+SPEC = plan_key_spec("key", "home", hive_style=False, url_encode=False)
+SCHEMA = pa.schema([("row", pa.int64()), ("home", pa.string()), ("key", pa.string()), ("note", pa.string())])
+#: Values of the partition column: the last four share one partition, whose path tells none of them.
+HOMES = ["a", "b/c", "Ä", "", None, "__HIVE_DEFAULT_PARTITION__", ""]
 
 
-@settings(max_examples=60, deadline=None)
+def keyed_batch(table: pa.Table, keyed: bool) -> KeyedBatch:
+    return KeyedBatch(table, build_record_keys(SPEC, table) if keyed else None, build_partition_paths(SPEC, table))
+
+
+@settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.lists(st.integers(0, 5), max_size=9), max_size=6),
+    st.lists(st.lists(st.integers(0, len(HOMES) - 1), max_size=9), min_size=1, max_size=6),
     st.booleans(),
     st.integers(1, 3),
     st.sampled_from([1, 4, 64]),
+    st.booleans(),
 )
 def test_every_row_goes_to_its_partition_once_and_in_order(
-    chunks: list[list[int]], keyed: bool, threads: int, at_once: int
+    chunks: list[list[int]], keyed: bool, threads: int, at_once: int, tells: bool
 ) -> None:
-    codes = np.array([code for chunk in chunks for code in chunk], np.int32)
-    numbers = iter(range(len(codes)))
-    rows = pa.chunked_array([pa.array([next(numbers) for _ in chunk], pa.int64()) for chunk in chunks], pa.int64())
-    names = pa.array([f"p{code}" for code in range(6)])
-    keys = pa.array([f"k{row}" for row in range(len(codes))], pa.string()) if keyed else None
-    batch = KeyedBatch(pa.table({"row": rows}), keys, pa.DictionaryArray.from_arrays(pa.array(codes), names))
+    numbers = iter(range(1000))
+    batches = []
+    for chunk in chunks:
+        rows = [next(numbers) for _ in chunk]
+        columns = [rows, [HOMES[code] for code in chunk], [f"k{row}" for row in rows], [f"n{row % 2}" for row in rows]]
+        batches.append(
+            keyed_batch(
+                pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA), keyed
+            )
+        )
+    told = partial(told_texts, SPEC, SCHEMA) if tells else lambda _: {}
     with pytest.MonkeyPatch.context() as patch, Hands(threads) as hands:
-        patch.setattr(bulk, "_CHUNK_ROWS", at_once)
-        found = [part for group in bulk._Spread(batch, hands).groups() for part in group]
-    assert [name for name, _ in found] == [f"p{code}" for code in np.unique(codes)]
+        patch.setattr(spread, "_CHUNK_ROWS", at_once)
+        found = [part for group in Spread(batches, hands, told).groups() for part in group]
+    codes = np.array([code for chunk in chunks for code in chunk], np.int64)
+    homes = np.array([str(HOMES[code] or "__HIVE_DEFAULT_PARTITION__") for code in codes], object)
+    assert sorted(name for name, _ in found) == sorted(set(homes))
     for name, table in found:
-        wanted = np.flatnonzero(codes == int(name[1:])).tolist()
+        wanted = np.flatnonzero(homes == name).tolist()
         assert table["row"].to_pylist() == wanted
+        assert table["home"].to_pylist() == [HOMES[codes[row]] for row in wanted]
+        assert table["key"].to_pylist() == [f"k{row}" for row in wanted]
+        assert table["note"].to_pylist() == [f"n{row % 2}" for row in wanted]
+        assert table.column_names == [RECORD_KEY, *SCHEMA.names][not keyed :]
         if keyed:
             assert table[RECORD_KEY].to_pylist() == [f"k{row}" for row in wanted]
+        # A partition's rows are stored with one schema, whatever else is in the window.
+        assert pa.types.is_dictionary(table.schema.field("home").type) == (tells and name in {"a", "b/c", "Ä"})
+
+
+def test_what_follows_from_the_key_and_the_partition_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[list[str]] = []
+    real = spread.pc.take
+
+    def noted(chunk: pa.RecordBatch, *arguments: object, **options: object) -> pa.RecordBatch:
+        taken.append(chunk.schema.names)
+        return real(chunk, *arguments, **options)
+
+    rows = [{"row": row, "home": "ab"[row % 2], "key": f"k{row}", "note": "n"} for row in range(10)]
+    batch = keyed_batch(pa.Table.from_pylist(rows, SCHEMA), True)
+    monkeypatch.setattr(spread.pc, "take", noted)
+    with Hands(1) as hands:
+        found = list(Spread([batch], hands, partial(told_texts, SPEC, SCHEMA)).groups())
+    assert [table.to_pylist()[0]["home"] for group in found for _, table in group] == ["a", "b"]
+    assert taken
+    assert all(names == [RECORD_KEY, "row", "note"] for names in taken)
+
+
+def test_rows_of_one_column_that_the_path_tells_are_counted() -> None:
+    table = pa.table({"home": ["a", "b", "a"]})
+    batch = KeyedBatch(table, None, build_partition_paths(SPEC, table))
+    with Hands(1) as hands:
+        found = dict(
+            part for group in Spread([batch], hands, partial(told_texts, SPEC, table.schema)).groups() for part in group
+        )
+    assert {name: rows["home"].to_pylist() for name, rows in found.items()} == {"a": ["a", "a"], "b": ["b"]}
 
 
 def test_a_window_is_copied_a_part_at_a_time() -> None:
@@ -46,6 +101,26 @@ def test_a_window_is_copied_a_part_at_a_time() -> None:
     names = pa.array([f"p{code}" for code in range(30)])
     batch = KeyedBatch(pa.table({"row": range(600)}), None, pa.DictionaryArray.from_arrays(codes, names))
     with Hands(2) as hands:
-        sizes = [sum(table.num_rows for _, table in group) for group in bulk._Spread(batch, hands).groups()]
+        groups = list(Spread([batch], hands, lambda _: {}).groups())
+    sizes = [sum(table.num_rows for _, table in group) for group in groups]
     assert len(sizes) == 8
     assert max(sizes) <= 80
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "told"),
+    [
+        (SPEC, "a", {"home": "a"}),
+        (SPEC, "a/b", {"home": "a/b"}),
+        (SPEC, "__HIVE_DEFAULT_PARTITION__", {}),
+        (plan_key_spec("key", "home"), "home=a%2Fb", {"home": "a/b"}),
+        (plan_key_spec("key", "home"), "home=a/b", {}),
+        (plan_key_spec("key", "home"), "home=__HIVE_DEFAULT_PARTITION__", {}),
+        (plan_key_spec("key", ["home", "note"]), "home=a/note=b", {"home": "a", "note": "b"}),
+        (plan_key_spec("key", ["home", "note"]), "home=a/note=b/c", {}),
+        (plan_key_spec("key", ["row", "note"]), "row=1/note=b", {"note": "b"}),
+        (plan_key_spec("key", None), "", {}),
+    ],
+)
+def test_what_a_path_tells_of_texts(spec: object, path: str, told: dict[str, str]) -> None:
+    assert told_texts(spec, SCHEMA, PartitionPath(path)) == told
