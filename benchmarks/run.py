@@ -55,7 +55,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--charts", nargs="?", const=all_charts, default="", help="measure and draw them, too: slow")
     parser.add_argument("--page", action="store_true", help="write the table into docs/speed.md")
     parser.add_argument("--name", help="name of the results file; default: by the number of rows")
-    parser.add_argument("--work-dir", type=Path, help="where tables are made and removed; default: .cache/bench/work")
+    parser.add_argument("--work-dir", type=Path, help="a folder for the tables; default: .cache/bench")
     asked = parser.parse_args(given)
     for name, known in (("works", WORKS), ("peers", PEERS), ("charts", CHARTS)):
         values = [value for value in getattr(asked, name).split(",") if value]
@@ -80,7 +80,7 @@ def environments() -> dict[str, Any]:
 
 def stage_for(asked: argparse.Namespace) -> Field:
     """Return the field of one run, its folder empty."""
-    work = asked.work_dir or CACHE / "work"
+    work = asked.work_dir / "lakefmt-bench" if asked.work_dir else CACHE / "work"  # it is emptied: never somebody's own
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     needs = {HOMES[peer] for peer in asked.peers} - {""}

@@ -1,0 +1,43 @@
+"""Which columns of a base file are stored by a dictionary."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakefmt.formats.parquet import BaseFileWriter
+
+ROWS = 10_000
+
+
+def is_coded(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
+    """Write a column of numbers and say whether its pages point into a dictionary."""
+    table, sink = pa.table({"n": values}), io.BytesIO()
+    writer = BaseFileWriter(sink, table.schema)
+    writer.write(table)
+    writer.close({})
+    stored = pq.ParquetFile(sink)
+    assert stored.read().equals(table)
+    return bool(stored.metadata.row_group(0).column(0).has_dictionary_page)
+
+
+@pytest.mark.parametrize(
+    ("distinct", "coded"), [(1, True), (10, True), (200, True), (1_500, True), (5_000, False), (ROWS, False)]
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_values_that_repeat_are_stored_by_a_dictionary(distinct: int, coded: bool, seed: int) -> None:
+    values = np.random.default_rng(seed).permutation(ROWS) % distinct
+    assert is_coded(values.astype(np.int64)) == coded
+
+
+def test_few_values_that_repeat_later_only_are_not() -> None:
+    assert not is_coded(np.concatenate([np.arange(2_048), np.zeros(ROWS - 2_048, np.int64)]))
+
+
+@pytest.mark.parametrize("rows", [100, 300, 1_023])
+def test_of_few_rows_nothing_is_counted(rows: int) -> None:
+    assert is_coded(np.arange(rows, dtype=np.int64)) == (rows >= 256)
