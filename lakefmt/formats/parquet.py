@@ -162,10 +162,11 @@ def _worth_a_dictionary(rows: pa.Table) -> list[str]:
     most = _DISTINCT_SHARE * sample.num_rows
 
     def is_worth_it(name: str) -> bool:
-        seen = len(first.column(name).unique())
-        if _FEW_DISTINCT < seen < _MOST_DISTINCT:
-            return len(sample.column(name).unique()) <= most
-        return seen <= _FEW_DISTINCT
+        seen: int = len(first.column(name).unique())
+        few: float = _FEW_DISTINCT
+        if few < seen < _MOST_DISTINCT:
+            seen, few = len(sample.column(name).unique()), most
+        return seen <= few
 
     return list(filter(is_worth_it, plain))
 
