@@ -34,12 +34,15 @@ PEERS = tuple(name for name in HOMES if name != "hudi-spark")
 #: Charts that other pages show.
 ELSEWHERE = frozenset({"choice", "services"})
 MARKS = ("<!-- generated: measured -->\n", "<!-- end of generated: measured -->")
+#: Around the figures of another number of rows.
+OTHER_MARKS = ("<!-- generated: measured larger -->\n", "<!-- end of generated: measured larger -->")
+USUAL_ROWS = 1_000_000
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure lakefmt beside its peers.")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the generated table")
+    parser.add_argument("--rows", type=int, default=USUAL_ROWS, help="rows of the generated table")
     parser.add_argument("--runs", type=int, default=5, help="runs after the warm-up")
     parser.add_argument("--works", default=",".join(WORKS), help=f"some of {','.join(WORKS)}")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}")
@@ -178,11 +181,12 @@ def keep(found: dict[str, Any], path: Path) -> dict[str, Any]:
     return kept
 
 
-def write_page(text: str, page: Path = PAGE) -> None:
-    """Replace the measured part of the documentation."""
-    before, rest = page.read_text("utf-8").split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    page.write_text(f"{before}{MARKS[0]}{text}{MARKS[1]}{after}", "utf-8")
+def write_page(text: str, page: Path = PAGE, marks: tuple[str, str] = MARKS) -> None:
+    """Replace the measured part of the documentation that is between `marks`."""
+    begin, end = marks
+    before, rest = page.read_text("utf-8").split(begin)
+    after = rest.split(end)[1]
+    page.write_text(f"{before}{begin}{text}{end}{after}", "utf-8")
 
 
 def charts_shown(folder: Path) -> str:
@@ -219,13 +223,15 @@ def main() -> int:
         stage.say(f"lakefmt failed: {text}")
     text = report.page(found)
     print(text)
-    if asked.page:
+    if asked.page and asked.rows != USUAL_ROWS:
+        write_page(text, marks=OTHER_MARKS)
+    elif asked.page:
         write_page(text + charts_shown(PAGE.parent / "charts"))
     if asked.charts:
         charts.run(stage, asked, CACHE / "data")
         stage.retire()
         shutil.rmtree(stage.work / "tables", ignore_errors=True)
-        if asked.page:
+        if asked.page and asked.rows == USUAL_ROWS:
             write_page(text + charts_shown(PAGE.parent / "charts"))
     return 1 if failed else 0
 

@@ -247,3 +247,11 @@ def test_a_page_gets_its_measured_part(tmp_path):
     page.write_text(f"a\n{run.MARKS[0]}old\n{run.MARKS[1]}\nb\n", "utf-8")
     run.write_page("new\n", page)
     assert page.read_text("utf-8") == f"a\n{run.MARKS[0]}new\n{run.MARKS[1]}\nb\n"
+
+
+def test_the_page_of_the_project_has_a_place_for_either_number_of_rows(tmp_path):
+    page = tmp_path / "speed.md"
+    page.write_text(run.PAGE.read_text("utf-8"), "utf-8")
+    for marks in (run.MARKS, run.OTHER_MARKS):
+        run.write_page("new\n", page, marks)
+        assert f"{marks[0]}new\n{marks[1]}" in page.read_text("utf-8")
