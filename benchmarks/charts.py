@@ -137,11 +137,13 @@ def _upserts(
             for label, peer, options in entries:
                 if stage.is_done(work, label):
                     continue
-                with stage.attempt(work, label):
-                    stage.put_back(label)
-                    with closing(stage.start(peer)) as child:
+                with stage.attempt(work, label), closing(stage.start(peer)) as child:
+                    # Its first upsert imports what a participant has not imported yet; memory is that of a fresh process.
+                    for _ in range(1 if job is _rise else 2):
+                        stage.put_back(label)
                         child.ask("use", path=stage.table(label), columns=data.described(), options=options)
-                        values.setdefault((label, size), []).append(job(child, batch))
+                        point = job(child, batch)
+                    values.setdefault((label, size), []).append(point)
     for (label, size), found in values.items():
         lines.setdefault(label, []).append((float(size), median(found)))
 

@@ -162,11 +162,10 @@ def _worth_a_dictionary(rows: pa.Table) -> list[str]:
     most = _DISTINCT_SHARE * sample.num_rows
 
     def is_worth_it(name: str) -> bool:
-        seen: int = len(first.column(name).unique())
-        few: float = _FEW_DISTINCT
-        if few < seen < _MOST_DISTINCT:
-            seen, few = len(sample.column(name).unique()), most
-        return seen <= few
+        seen = len(first.column(name).unique())
+        if _FEW_DISTINCT < seen < _MOST_DISTINCT:
+            return bool(len(sample.column(name).unique()) <= most)
+        return bool(seen <= _FEW_DISTINCT)
 
     return list(filter(is_worth_it, plain))
 
