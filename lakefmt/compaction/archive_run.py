@@ -228,8 +228,9 @@ def _records(services: TableServices, state: TableState, instants: Iterable[Inst
         for file in sorted(state.timeline.files_of(instant), key=lambda f: f.state.rank):
             since = datetime.fromtimestamp(file.modified, UTC)
             # A table in the machine's zone: each moment has its own offset, because of daylight saving.
-            transition = format_instant_time(since, zone or since.astimezone().tzinfo or UTC)
-            yield LogRecord(file, timeline_store.read_body(file), transition)
+            modified = format_instant_time(since, zone or since.astimezone().tzinfo or UTC)
+            # Instants handed out within one millisecond run ahead of the clock that stamps their files.
+            yield LogRecord(file, timeline_store.read_body(file), max(modified, instant.time))
 
 
 def _leave(services: TableServices, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:

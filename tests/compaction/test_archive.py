@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import timedelta
 from functools import cache
 from itertools import count
 
@@ -18,6 +19,7 @@ from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.history_logs import LogArchive
 from lakefmt.timeline.instant import Action, parse_instant_file
+from lakefmt.values import SystemClock
 
 OFF = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
 KEEP = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
@@ -139,6 +141,25 @@ def test_a_replacecommit_stays_while_its_replaced_files_are_there():
     table.archive(options={"hoodie.keep.min.commits": 1})
     assert replaced not in [i.time for i in table.timeline.timeline]
     assert values(table.read()) == [("z", 3)]
+
+
+class _HourAhead(SystemClock):
+    """Hands out instants ahead of the clock that stamps the files, as many instants in one millisecond do by a little."""
+
+    def now(self):
+        return super().now() + timedelta(hours=1)
+
+
+def test_version_6_archives_no_state_as_reached_before_its_own_instant():
+    _, name = lived(4, version=6)
+    table = Table(TableAccess(MemoryStore(name), OFF, clock=_HourAhead()))
+    ahead = [table.upsert(rows("a", v=10 + n)).instant for n in range(4)]
+    table.archive(options=KEEP)
+    archived = LogArchive(table.access.store, ".hoodie/archived").load()
+    assert ahead[0] in [one.completed.instant.time for one in archived]
+    for one in archived:
+        entries = (one.requested, one.inflight, one.completed)
+        assert [entry.transition >= entry.instant.time for entry in entries] == [True] * 3
 
 
 def test_version_6_counts_cleans_and_rollbacks_by_themselves_and_keeps_every_state():
