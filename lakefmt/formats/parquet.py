@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from lakefmt.errors import CorruptFile, StorageError
 from lakefmt.formats.bloom import BloomFilter, decode_bloom_filter
 from lakefmt.formats.coded import coded_as
+from lakefmt.formats.twin_pages import TwinPages, key_twin
 from lakefmt.schema import check_required, fill_unseen
 from lakefmt.values import COMMIT_SEQNO, RECORD_KEY
 from lakefmt.values_texts import common_length, text_offsets
@@ -60,6 +61,9 @@ _GLANCE_ROWS, _FEW_DISTINCT, _MOST_DISTINCT = 256, 128, 254
 #: page is ended only between two calls, so that it may pass its megabyte by these bytes.
 _BATCH_BYTES, _BATCH_ROWS = 2 << 20, (1 << 10, 1 << 16)
 
+#: Arrow makes two row groups of more rows.
+_MOST_GROUP_ROWS = 1 << 20
+
 #: Of fewer texts it takes longer to choose than to compare.
 _MANY_TEXTS = 1000
 _HEAD = np.dtype(">u8")
@@ -83,35 +87,51 @@ class BaseFileWriter:
         self._codec = codec
         self._level = level if codec in ("zstd", "gzip", "brotli") else None
         self._writer: pq.ParquetWriter | None = None
+        self._twins: TwinPages | None = None
+        self._num_groups = 0
         self.num_rows = 0
 
-    def _open(self, first: pa.Table) -> pq.ParquetWriter:
+    def _open(self, first: pa.Table) -> tuple[pq.ParquetWriter, TwinPages]:
         # Opened when the first rows are there: they tell which columns are worth a dictionary.
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                coded_as(self._schema, first.schema),
-                compression=self._codec,
-                compression_level=self._level,
-                use_dictionary=_worth_a_dictionary(first) or False,
-                store_schema=False,
-                use_compliant_nested_type=True,
-                write_batch_size=_batch_rows(first),
-                write_page_checksum=True,  # a flipped bit in a page is an error, not another value
-                version="2.6",
-            )
-        return self._writer
+        if self._writer is None or self._twins is None:
+            options = {
+                "compression": self._codec,
+                "compression_level": self._level,
+                "store_schema": False,
+                "use_compliant_nested_type": True,
+                "write_batch_size": _batch_rows(first),
+                "write_page_checksum": True,  # a flipped bit in a page is an error, not another value
+                "version": "2.6",
+            }
+            self._twins = TwinPages(self._sink, {**options, "use_dictionary": False})
+            coded = _worth_a_dictionary(first) or False
+            schema = coded_as(self._schema, first.schema)
+            self._writer = pq.ParquetWriter(self._twins.stream, schema, use_dictionary=coded, **options)
+        return self._writer, self._twins
 
-    def write(self, table: pa.Table, row_group_rows: int = 1 << 20) -> None:
+    def write(self, table: pa.Table, row_group_rows: int = _MOST_GROUP_ROWS) -> None:
         """Append rows; their columns are the file's, in its order.
+
+        Args:
+            table: the rows.
+            row_group_rows: at most so many rows are a row group.
 
         Raises:
             SchemaMismatch: a null where the file's schema allows none.
             StorageError: the file could not take them (disk full …).
         """
         check_required(table)
+        rows, step = fill_unseen(table), min(row_group_rows, _MOST_GROUP_ROWS)
+        twin = key_twin(rows)
         try:
-            self._open(table).write_table(fill_unseen(table), row_group_size=row_group_rows)
+            writer, twins = self._open(table)
+            for start in range(0, max(1, rows.num_rows), step):
+                group = rows.slice(start, step)
+                if twin is None:
+                    writer.write_table(group, row_group_size=step)
+                else:
+                    twins.write(writer, group, twin, self._num_groups)
+                self._num_groups += 1
         except OSError as error:
             raise StorageError(f"writing a base file failed: {error}") from error
         self.num_rows += table.num_rows
@@ -124,9 +144,11 @@ class BaseFileWriter:
         """
         try:
             # An empty table of many columns takes longer to make than to add the footers.
-            writer = self._writer or self._open(self._schema.empty_table())
+            writer, twins = self._writer, self._twins
+            if writer is None or twins is None:
+                writer, twins = self._open(self._schema.empty_table())
             writer.add_key_value_metadata(dict(footers))
-            writer.close()
+            twins.close(writer, self._num_groups)
             self._writer = None  # it would keep the footers, and a key filter is megabytes, as long as this is kept
         except OSError as error:
             raise StorageError(f"finishing a base file failed: {error}") from error

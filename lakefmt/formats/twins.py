@@ -1,7 +1,8 @@
 """Columns that a base file stores twice: the record key and the column it comes from, byte for byte the same. Pure.
 
-Keys are the longest values of most rows, and hard to compress: to decode the second copy is an eighth of reading a file.
-Two chunks of the same bytes, types and numbers hold the same values; chunks that differ may do so, too, and are read.
+Keys are the longest values of most rows, and hard to compress: to encode or to decode the second copy is an eighth of
+writing or reading a file. Two chunks of the same bytes, types and numbers hold the same values; chunks that differ may do
+so, too, and are read.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Span", "leaf_paths", "possible_twin"]
+__all__ = ["Span", "equal_column", "leaf_paths", "possible_twin"]
+
+#: So many first rows show of most columns that they are not the keys.
+_SHOW = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,22 @@ class Span:
     def is_within(self, file_size: int) -> bool:
         """Tell whether a file of that many bytes has them all: a footer may claim anything."""
         return 0 <= self.offset <= self.offset + self.size <= file_size
+
+
+def equal_column(table: pa.Table, texts: pa.ChunkedArray, among: Sequence[str]) -> str | None:
+    """Return the first of some columns whose values are `texts` in all rows; None: there is none.
+
+    Example:
+        >>> table = pa.table({"n": ["x", "y"], "id": ["a", "b"]})
+        >>> equal_column(table, pa.chunked_array([["a"], ["b"]]), ["n", "id"])
+        'id'
+    """
+    first = texts.slice(0, _SHOW)
+    for name in among:
+        column = table.column(name)
+        if column.type == texts.type and column.slice(0, _SHOW).equals(first) and column.equals(texts):
+            return name
+    return None
 
 
 def leaf_paths(metadata: pq.FileMetaData) -> list[str]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.formats.coded import coded_as, same_text
+from lakefmt.formats.twins import equal_column
 from lakefmt.keys import KeySpec, parse_partition_values
 from lakefmt.values import RECORD_KEY, PartitionPath
 from lakefmt.write.assign import stable_order
@@ -28,8 +29,6 @@ _CHUNK_ROWS = 1 << 16
 #: A window's partitions are handed out in so many groups. The rows of three of them are held twice: one is taken out of the
 #: window while one is written and the rest of the one before is.
 _GROUPS = 8
-#: So many first rows show that a column is not the keys.
-_TWINS_SHOW = 64
 
 
 def told_texts(spec: KeySpec, schema: pa.Schema, partition: PartitionPath) -> Mapping[str, str]:
@@ -151,10 +150,4 @@ def _twin_of(batches: Sequence[KeyedBatch]) -> str | None:
 
 
 def _is_twin(batch: KeyedBatch, name: str) -> bool:
-    column = batch.table.column(name)
-    if batch.keys is None or column.type != batch.keys.type:
-        return False
-    return bool(
-        column[:_TWINS_SHOW].equals(pa.chunked_array([batch.keys[:_TWINS_SHOW]]))
-        and column.equals(pa.chunked_array([batch.keys]))
-    )
+    return batch.keys is not None and equal_column(batch.table, pa.chunked_array([batch.keys]), [name]) is not None

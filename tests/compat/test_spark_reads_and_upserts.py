@@ -14,7 +14,8 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import MetadataTablePresent, SchemaMismatch, WriterActive
-from lakefmt.values import WriteOperation
+from lakefmt.formats.parquet import BaseFileWriter
+from lakefmt.values import RECORD_KEY, WriteOperation
 from tests.compat.tables import as_spark_shows_increments, make_plain_table, make_types_table, plain_rows, type_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
@@ -41,11 +42,19 @@ def test_snapshot_time_travel_and_increments_with_every_type(tmp_path: Path, spa
         assert_same_multiset(spark_judge.incremental(root, start, stop), expected, what=f"increment {begin}..{end}")
 
 
+def _has_twin_pages(file: Path) -> bool:
+    """Whether the pages of the keys, made once, lie twice behind all others."""
+    group = pq.read_metadata(file).row_group(0)
+    chunks = sorted((group.column(at) for at in range(group.num_columns)), key=lambda chunk: chunk.data_page_offset)
+    return [chunk.path_in_schema for chunk in chunks[-2:]] == [RECORD_KEY, "id"]
+
+
 def test_spark_finds_ten_thousand_keys_through_our_filters(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge
 ) -> None:
     root = tmp_path / "plain"
     table = make_plain_table(root, 10_000)
+    assert all(map(_has_twin_pages, root.rglob("[!.]*.parquet"))), "as files of many keys are written"
     spark_judge.write(root, plain_rows(10_000, ts=2), index="BLOOM")
     commit = table.access.commit_metadata(table.access.load(), table.timeline.timeline.commits[-1])
     assert commit.operation is WriteOperation.UPSERT
@@ -59,6 +68,22 @@ def test_spark_finds_ten_thousand_keys_through_our_filters(
     spark_judge.assert_same_rows(root, merged)
     assert_same_multiset(hudi_rs_judge.snapshot(root), merged, what="hudi-rs")
     assert_same_multiset(table.read(), merged, what="lakefmt")
+
+
+def test_splits_of_a_file_whose_key_pages_lie_twice_have_each_row_once(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    keys = [f"{n * 7919 % 100_003:036}" for n in range(40_000)]
+    rows = pa.table({RECORD_KEY: keys, "id": keys, "n": range(40_000)})
+    with (tmp_path / "a.parquet").open("wb") as sink:
+        writer = BaseFileWriter(sink, rows.schema)
+        writer.write(rows, 4_000)
+        writer.close({})
+    assert _has_twin_pages(tmp_path / "a.parquet")
+    size = (tmp_path / "a.parquet").stat().st_size
+    query = f"select count(*) c, count(distinct {RECORD_KEY}) k, sum(n) s, count_if({RECORD_KEY} = id) t"
+    for parts in (1, 3, 10, 40):
+        settings = {"spark.sql.files.maxPartitionBytes": str(size // parts), "spark.sql.files.openCostInBytes": "0"}
+        ((found,),) = spark_judge.sql(f"{query} from parquet.`{tmp_path}/a.parquet`", settings=settings)
+        assert found == {"c": 40_000, "k": 40_000, "s": sum(range(40_000)), "t": 40_000}, f"in {parts} splits"
 
 
 @pytest.mark.parametrize(("partition_by", "keys"), [(None, "id"), ("city", "id,city")])

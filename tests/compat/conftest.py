@@ -1,0 +1,24 @@
+"""Which judged tables have the pages of their keys stored twice, and which as Arrow alone writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakefmt.formats import twin_pages
+
+#: In these files tables of a few rows are written as those of many are; in the others as small ones are.
+_LIKE_LARGE = {
+    "test_hudi_rs_reads",
+    "test_spark_reads_and_upserts",
+    "test_spark_keys_and_types",
+    "test_spark_0150",
+    "test_spark_102",
+    "test_spark_compaction",
+    "test_spark_versions",
+}
+
+
+@pytest.fixture(autouse=True)
+def _written_like_large_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.path.stem in _LIKE_LARGE:
+        monkeypatch.setattr(twin_pages, "_WORTH_BYTES", 1)
