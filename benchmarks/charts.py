@@ -89,13 +89,13 @@ def _sizes(stage: Field, plan: Plan) -> Lines:
     lines: Lines = {}
     for size in plan.sizes:
         table = prepare(plan.cache, size, small=50)
-        _upserts(stage, lines, table, {size: _batch(table, plan.batch)}, _seconds)
+        _upserts(stage, lines, table, {size: _batch(table, plan.batch)}, _seconds, warm=True)
     return lines
 
 
 def _batches(stage: Field, data: Dataset, plan: Plan) -> Lines:
     lines: Lines = {}
-    _upserts(stage, lines, data, {size: _batch(data, size) for size in plan.batches}, _rise)
+    _upserts(stage, lines, data, {size: _batch(data, size) for size in plan.batches}, _rise, warm=False)
     return lines
 
 
@@ -119,9 +119,18 @@ def _batch(data: Dataset, rows: int) -> str:
 
 
 def _upserts(
-    stage: Field, lines: Lines, data: Dataset, batches: dict[int, str], job: Callable[[Child, str], float]
+    stage: Field,
+    lines: Lines,
+    data: Dataset,
+    batches: dict[int, str],
+    job: Callable[[Child, str], float],
+    *,
+    warm: bool,
 ) -> None:
-    """Add a point per participant and batch: an upsert into the table as it was loaded, in a process of its own."""
+    """Add a point per participant and batch: an upsert into the table as it was loaded, in a process of its own.
+
+    The first upsert of a process imports what a participant has not imported yet: `warm`, the second one counts.
+    """
     values: dict[tuple[str, int], list[float]] = {}
     entries = [entry for entry in UPSERTERS if stage.has(entry[1])]
     work = f"chart of {data.name}, {job.__name__}"
@@ -138,8 +147,7 @@ def _upserts(
                 if stage.is_done(work, label):
                     continue
                 with stage.attempt(work, label), closing(stage.start(peer)) as child:
-                    # Its first upsert imports what a participant has not imported yet; memory is that of a fresh process.
-                    for _ in range(1 if job is _rise else 2):
+                    for _ in range(2 if warm else 1):
                         stage.put_back(label)
                         child.ask("use", path=stage.table(label), columns=data.described(), options=options)
                         point = job(child, batch)

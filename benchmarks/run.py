@@ -189,6 +189,14 @@ def write_page(text: str, page: Path = PAGE, marks: tuple[str, str] = MARKS) -> 
     page.write_text(f"{before}{begin}{text}{end}{after}", "utf-8")
 
 
+def write_figures(text: str, rows: int) -> None:
+    """Write what was measured of so many rows to its place in the documentation, with the charts there are."""
+    if rows == USUAL_ROWS:
+        write_page(text + charts_shown(PAGE.parent / "charts"))
+    else:
+        write_page(text, marks=OTHER_MARKS)
+
+
 def charts_shown(folder: Path) -> str:
     """Return the lines that show the charts there are."""
     lines = [
@@ -223,16 +231,14 @@ def main() -> int:
         stage.say(f"lakefmt failed: {text}")
     text = report.page(found)
     print(text)
-    if asked.page and asked.rows != USUAL_ROWS:
-        write_page(text, marks=OTHER_MARKS)
-    elif asked.page:
-        write_page(text + charts_shown(PAGE.parent / "charts"))
+    if asked.page:
+        write_figures(text, asked.rows)
     if asked.charts:
         charts.run(stage, asked, CACHE / "data")
         stage.retire()
         shutil.rmtree(stage.work / "tables", ignore_errors=True)
-        if asked.page and asked.rows == USUAL_ROWS:
-            write_page(text + charts_shown(PAGE.parent / "charts"))
+        if asked.page:
+            write_figures(text, asked.rows)
     return 1 if failed else 0
 
 

@@ -156,16 +156,16 @@ def _check_class(setting: Setting, value: object, properties: Mapping[str, str])
 
 
 def _parse(setting: Setting, value: object) -> SettingValue:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) or setting.choices else str(value)
     try:
         parsed = setting.parse(text)
     except ValueError as error:
         raise UnknownSetting(f"{setting.key} does not take {value!r}: {error}") from None
-    if setting.choices and text.lower() not in setting.choices:
+    if setting.choices and text not in setting.choices:
         raise UnknownSetting(f"{setting.key} does not take {value!r}: expected {', '.join(setting.choices)}")
     if setting.minimum is not None and isinstance(parsed, int | float) and parsed < setting.minimum:
         raise UnknownSetting(f"{setting.key} does not take {value!r}: at least {setting.minimum:g} is needed")
-    return text.lower() if setting.choices else parsed
+    return parsed
 
 
 def settings_markdown() -> str:

@@ -182,10 +182,10 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _honoured(
         "hoodie.parquet.compression.codec",
-        _text,
+        lambda text: "none" if text == "uncompressed" else text,  # Arrow calls one otherwise than Parquet
         "zstd",
-        "codec of base files",
-        choices=("zstd", "snappy", "gzip", "none"),
+        "codec of base files, in either case of letters; uncompressed is none",
+        choices=("zstd", "snappy", "gzip", "none", "uncompressed"),
     ),
     _honoured("lakefmt.parquet.compression.level", int, 1, "level of codecs that have one", minimum=1),
     _honoured(

@@ -17,10 +17,10 @@ from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.values import FILE_NAME, RECORD_KEY
 
-__all__ = ["ROW_GROUP_BYTES", "grown_filter", "named_rows", "new_filter", "repeated", "write_base_file"]
+__all__ = ["group_rows", "grown_filter", "named_rows", "new_filter", "repeated", "write_base_file"]
 
 #: Bytes of rows that make up a row group, before it is encoded: who writes or reads one holds all of it.
-ROW_GROUP_BYTES = 32 << 20
+_ROW_GROUP_BYTES = 32 << 20
 
 _MIN_FILTER_KEYS = 1000
 #: A filter has room for one key in so many more.
@@ -73,7 +73,7 @@ def write_base_file(
         writer = BaseFileWriter(sink.file, rows.schema, codec, level)
         stack.callback(writer.discard)
         if rows.num_rows:
-            writer.write(rows, max(1, int(rows.num_rows * ROW_GROUP_BYTES / max(1, rows.nbytes))))
+            writer.write(rows, group_rows(rows))
         writer.close(entries)
         size = sink.size
         outcome = sink.put_if_absent()
@@ -84,6 +84,19 @@ def write_base_file(
     elif outcome is PutOutcome.REFUSED:
         raise StateError(f"{path} exists already: somebody else is writing it; nothing was replaced")
     return size
+
+
+def group_rows(rows: pa.Table) -> int:
+    """Return how many of some rows make a row group.
+
+    Example:
+        >>> group_rows(pa.table({"n": range(1000)}))
+        1000
+    """
+    # The bytes of whole buffers are known at once, those of the rows themselves are counted chunk by chunk.
+    if rows.get_total_buffer_size() <= _ROW_GROUP_BYTES:
+        return max(1, int(rows.num_rows))
+    return max(1, int(rows.num_rows * _ROW_GROUP_BYTES / max(1, rows.nbytes)))
 
 
 def named_rows(rows: pa.Table, file_name: str) -> pa.Table:

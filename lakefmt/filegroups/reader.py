@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 
@@ -23,7 +24,7 @@ from lakefmt.formats.twins import Span, possible_twin
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import RECORD_KEY
 
-__all__ = ["BaseFileReader", "reading"]
+__all__ = ["BaseFileReader", "KnownFooter", "parquet_file", "reading"]
 
 _CACHED_FOOTERS = 2048
 
@@ -52,7 +53,21 @@ def reading(path: str) -> Iterator[None]:
         raise StorageError(f"{path} cannot be read: {error}", transient=True) from error
 
 
-_parquet = partial(pq.ParquetFile, pre_buffer=False, page_checksum_verification=True)
+#: Opens a base file that Arrow has open; takes its footer when that is known.
+parquet_file = partial(pq.ParquetFile, pre_buffer=False, page_checksum_verification=True)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFooter:
+    """A base file's footer that has been read.
+
+    Attributes:
+        metadata: as Arrow has it, its numbers of rows checked.
+        footer: the same as Hudi has it.
+    """
+
+    metadata: pq.FileMetaData
+    footer: BaseFileFooter
 
 
 def _bytes_at(source: pa.NativeFile, span: Span) -> pa.Buffer:
@@ -83,20 +98,16 @@ class BaseFileReader:
         return reader
 
     @contextmanager
-    def _open(self, file: BaseFile, coded: Collection[str] = ()) -> Iterator[pq.ParquetFile]:
-        with (
-            reading(file.path),
-            self._filesystem.open_input_file(self._prefix + file.path) as source,
-            _parquet(source) as parquet,
-        ):
-            metadata = parquet.metadata
-            check_row_counts(metadata)
+    def _open(
+        self, file: BaseFile, coded: Collection[str] = (), metadata: pq.FileMetaData | None = None
+    ) -> Iterator[pq.ParquetFile]:
+        with reading(file.path), self._filesystem.open_input_file(self._prefix + file.path) as source:
+            if metadata is None:
+                metadata = parquet_file(source).metadata
+                check_row_counts(metadata)
             names = coded_names(metadata, coded) if coded else []
-            if not names:
+            with parquet_file(source, metadata=metadata, read_dictionary=names) as parquet:
                 yield parquet
-                return
-            with _parquet(source, metadata=metadata, read_dictionary=names) as coding:
-                yield coding
 
     def footer(self, file: BaseFile) -> BaseFileFooter:
         """Return a file's footer."""
@@ -140,7 +151,13 @@ class BaseFileReader:
             return self._read(parquet, file, columns, use_threads=True)
 
     def rows_and_footer(
-        self, file: BaseFile, columns: Sequence[str], *, use_threads: bool, coded: Collection[str] = ()
+        self,
+        file: BaseFile,
+        columns: Sequence[str],
+        *,
+        use_threads: bool,
+        coded: Collection[str] = (),
+        known: KnownFooter | None = None,
     ) -> tuple[pa.Table, BaseFileFooter]:
         """Return a file's rows, those of the named columns that it has, and its footer.
 
@@ -151,14 +168,18 @@ class BaseFileReader:
             columns: names.
             use_threads: decode columns side by side.
             coded: columns of text that may come as dictionaries, if that is how the file stores them.
+            known: its footer, where that has been read.
+
+        Raises:
+            CorruptFile: it is damaged.
         """
-        with self._open(file, coded) as parquet:
+        with self._open(file, coded, None if known is None else known.metadata) as parquet:
             twin = self._twin(file, parquet.metadata) if RECORD_KEY in columns else None
             found = self._read(parquet, file, [name for name in columns if name != twin], use_threads=use_threads)
             if twin in columns:
                 field = parquet.schema_arrow.field(twin)
                 found = found.append_column(field, found.column(RECORD_KEY))
-            return found, decode_footer(parquet.metadata)
+            return found, decode_footer(parquet.metadata) if known is None else known.footer
 
     def _twin(self, file: BaseFile, metadata: pq.FileMetaData) -> str | None:
         """Return the column whose bytes in the file are those of the record keys, None when there is none.

@@ -10,7 +10,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,7 +24,7 @@ import pyarrow.parquet as pq
 from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.reader import BaseFileReader, reading
+from lakefmt.filegroups.reader import BaseFileReader, KnownFooter, parquet_file, reading
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.parquet import BaseFileFooter, decode_footer
 from lakefmt.storage.api import ObjectStore
@@ -50,14 +49,6 @@ _THREADS_NEAR: Final = 8
 _MOST_COMPARED: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What is kept of a file."""
-
-    metadata: pq.FileMetaData
-    footer: BaseFileFooter
-
-
 class KeyFiles:
     """Reads footers and keys of one table's base files; any number of threads may ask.
 
@@ -74,7 +65,7 @@ class KeyFiles:
         self._filesystem, self._prefix = store.arrow_filesystem()
         near = isinstance(self._filesystem, pafs.LocalFileSystem)
         self.threads = min(_THREADS_NEAR, os.cpu_count() or 1) if near else _THREADS_FAR
-        self._known: _Kept[_Known] = _Kept(kept_bytes)
+        self._known: _Kept[KnownFooter] = _Kept(kept_bytes)
         self._keys: _Kept[pa.ChunkedArray] = _Kept(kept_key_bytes)
 
     def footer(self, file: BaseFile) -> BaseFileFooter:
@@ -137,13 +128,17 @@ class KeyFiles:
             raise CorruptFile(f"{file.path}: {len(keys):,} keys where the footer says {int(lengths.sum()):,}")
         return keys, np.arange(len(keys)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
-    def _look(self, file: BaseFile) -> _Known:
+    def known(self, file: BaseFile) -> KnownFooter | None:
+        """Return a file's footer if it is kept: whoever rewrites the file need not read it again."""
+        return self._known.get(file)
+
+    def _look(self, file: BaseFile) -> KnownFooter:
         known = self._known.get(file)
         if known is None:
             with self._open(file) as parquet:
                 metadata = parquet.metadata
                 footer = decode_footer(metadata)
-            known = _Known(metadata, footer)
+            known = KnownFooter(metadata, footer)
             self._known.keep(file, known, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
         return known
 
@@ -152,7 +147,7 @@ class KeyFiles:
         with (
             reading(file.path),
             self._filesystem.open_input_file(self._prefix + file.path) as source,
-            pq.ParquetFile(source, metadata=metadata, pre_buffer=False) as parquet,
+            parquet_file(source, metadata=metadata) as parquet,
         ):
             yield parquet
 
@@ -288,6 +283,7 @@ class MadeKeys:
         self.threads = files.threads
         self.footer = files.footer
         self.bloom_filter = files.bloom_filter
+        self.known = files.known
 
     def keys(self, file: BaseFile) -> pa.ChunkedArray:
         """Return a file's record keys, in file order.

@@ -14,11 +14,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakefmt.errors import CorruptFile, InternalError, StorageError
-from lakefmt.filegroups.base_writer import ROW_GROUP_BYTES, grown_filter, new_filter
+from lakefmt.filegroups.base_writer import group_rows, grown_filter, new_filter
 from lakefmt.filegroups.merge import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.merge_values import has_order
 from lakefmt.filegroups.model import BaseFile, join_path
-from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
 from lakefmt.filegroups.unstored import unstored_of
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.coded import appended, coded_schema, same_text, without_unused
@@ -68,6 +68,7 @@ def write_assigned(
     *,
     alone: bool = False,
     bloom: BloomFilter | None = None,
+    known: KnownFooter | None = None,
 ) -> WriteStatus:
     """Write the assigned file from routed rows (each with its record key column), or adopt the one that is there.
 
@@ -79,6 +80,7 @@ def write_assigned(
         alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
             files share the threads: each one's memory is then used again for the next.
         bloom: of a new file, the filter of all its keys, where it has been made.
+        known: the footer of the assigned base file, where it has been read.
 
     Raises:
         InternalError: more or fewer rows came than were assigned.
@@ -99,7 +101,7 @@ def write_assigned(
             for batch in batches:
                 file.append(batch)
         else:
-            file.rewrite(pa.concat_tables(batches), use_threads=alone)
+            file.rewrite(pa.concat_tables(batches), use_threads=alone, known=known)
         return file.finish()
 
 
@@ -209,10 +211,7 @@ class FileInProgress:
 
     def append(self, rows: pa.Table) -> None:
         """Write new rows; those that mark themselves deleted are counted and left out."""
-        # The bytes of whole buffers are known at once, those of the rows themselves are counted chunk by chunk.
-        step = max(1, rows.num_rows)
-        if rows.get_total_buffer_size() > ROW_GROUP_BYTES:
-            step = max(1, int(rows.num_rows * ROW_GROUP_BYTES / max(1, rows.nbytes)))
+        step = group_rows(rows)
         for start in range(0, rows.num_rows, step):
             self._append_group(rows.slice(start, step))
 
@@ -240,7 +239,7 @@ class FileInProgress:
             rows = self._unstored.stored(rows, self._assignment.partition, self._file_schema)
         self._writer.write(rows)
 
-    def rewrite(self, rows: pa.Table, *, use_threads: bool = False) -> None:
+    def rewrite(self, rows: pa.Table, *, use_threads: bool = False, known: KnownFooter | None = None) -> None:
         """Write the assigned base file's rows with the routed rows merged in."""
         base_file = self._assignment.base
         if base_file is None:
@@ -250,7 +249,7 @@ class FileInProgress:
         # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
         kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
         stored, footer = reader.rows_and_footer(
-            base_file, kept.names, use_threads=use_threads, coded=self._may_be_coded(kept)
+            base_file, kept.names, use_threads=use_threads, coded=self._may_be_coded(kept), known=known
         )
         base = reconcile(stored, coded_schema(kept, stored.schema))
         merged = self._merge(base, rows)

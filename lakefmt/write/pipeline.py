@@ -5,7 +5,7 @@ Each room takes a value and leaves a value; the two last ones have effects. ``ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
@@ -16,7 +16,8 @@ import pyarrow as pa
 from lakefmt.config import Settings
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.reader import KnownFooter
 from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.api import ObjectStore
@@ -251,15 +252,29 @@ def _pick(batch: KeyedBatch, rows: Rows) -> pa.Table:
 
 
 def write_all(
-    store: ObjectStore, context: WriteContext, batch: KeyedBatch, assigned: Sequence[Assigned]
+    store: ObjectStore,
+    context: WriteContext,
+    batch: KeyedBatch,
+    assigned: Sequence[Assigned],
+    known: Callable[[BaseFile], KnownFooter | None],
 ) -> list[WriteStatus]:
-    """Write every assigned file; threads run where Arrow lets them."""
+    """Write every assigned file; threads run where Arrow lets them.
+
+    Args:
+        store: the table.
+        context: the write.
+        batch: its rows.
+        assigned: the files, and their rows by number.
+        known: tells the footer of a base file, where the look-up has read it.
+    """
     blooms = filters_of_small(context, batch.keys, assigned)
 
     def write(number: int) -> WriteStatus:
         one, bloom = assigned[number], blooms.get(number)
-        rows = route(batch, one)
-        return write_assigned(store, context, one.assignment, [rows], alone=len(assigned) == 1, bloom=bloom)
+        rows, base = route(batch, one), one.assignment.base
+        footer = None if base is None else known(base)
+        alone = len(assigned) == 1
+        return write_assigned(store, context, one.assignment, [rows], alone=alone, bloom=bloom, known=footer)
 
     if len(assigned) < 2:
         return [write(number) for number in range(len(assigned))]

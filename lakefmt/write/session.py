@@ -198,7 +198,7 @@ class WriteSession:
                 return None
             self._look_early(assigned)
             batch = KeyedBatch(pa.table({}), doomed.keys, _nowhere(len(doomed.keys)))
-            return self.commit(write_all(self.access.store, self.context, batch, assigned))
+            return self.commit(self._write_all(batch, assigned))
 
     def run_delete_partitions(self, partitions: Sequence[PartitionPath]) -> CommitResult | None:
         """Hide every file group of the partitions and commit; None when there was none."""
@@ -293,7 +293,11 @@ class WriteSession:
             batch = self._without_stored(batch)
         assigned = self._assign_batch(batch)
         self._look_early(assigned)
-        return write_all(self.access.store, self.context, batch, assigned)
+        return self._write_all(batch, assigned)
+
+    def _write_all(self, batch: KeyedBatch, assigned: Sequence[Assigned]) -> list[WriteStatus]:
+        known = key_files(self.access, self.state).known
+        return write_all(self.access.store, self.context, batch, assigned, known)
 
     def _mind(self, batch: KeyedBatch) -> None:
         """Remember the keys that must not come in beside this write: what it promises is one row for each."""

@@ -188,7 +188,7 @@ def test_memory_is_told_where_the_system_tells(stage, data):
 def test_every_point_of_a_chart_begins_from_the_loaded_table(stage, data, monkeypatch):
     monkeypatch.setattr(charts, "UPSERTERS", charts.UPSERTERS[1:2])
     lines = {}
-    charts._upserts(stage, lines, data, {n: charts._batch(data, n) for n in (10, 20)}, charts._seconds)
+    charts._upserts(stage, lines, data, {n: charts._batch(data, n) for n in (10, 20)}, charts._seconds, warm=True)
     assert [x for x, _ in lines["lakefmt, merge-on-read"]] == [10.0, 20.0]
     assert not stage.figures
     table = lakefmt.open_table(stage.table("lakefmt, merge-on-read"))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import lakefmt
+from lakefmt.errors import UnknownSetting
 from lakefmt.formats.parquet import BaseFileWriter
 
 ROWS = 10_000
@@ -41,3 +44,17 @@ def test_few_values_that_repeat_later_only_are_not() -> None:
 @pytest.mark.parametrize("rows", [100, 300, 1_023])
 def test_of_few_rows_nothing_is_counted(rows: int) -> None:
     assert is_coded(np.arange(rows, dtype=np.int64)) == (rows >= 256)
+
+
+@pytest.mark.parametrize(
+    ("said", "stored"), [("ZSTD", "ZSTD"), ("GZIP", "GZIP"), ("UNCOMPRESSED", "UNCOMPRESSED"), ("none", "UNCOMPRESSED")]
+)
+def test_the_codec_is_that_of_hudis_setting_in_either_case(tmp_path: Path, said: str, stored: str) -> None:
+    data = pa.table({"id": ["a", "b"]})
+    options = {"hoodie.parquet.compression.codec": said}
+    table = lakefmt.create_table(str(tmp_path / "t"), data=data, record_key="id", options=options)
+    table.upsert(data)
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    assert pq.read_metadata(file).row_group(0).column(0).compression == stored
+    with pytest.raises(UnknownSetting, match="expected zstd"):
+        table.upsert(data, options={"hoodie.parquet.compression.codec": "lz5"})

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import StorageError
+from lakefmt.filegroups import base_writer
 from lakefmt.formats.bloom import BloomFilter
 from lakefmt.formats.parquet import key_range
-from lakefmt.write import bulk, files, sorting, spilling
+from lakefmt.write import bulk, sorting, spilling
 from lakefmt.write.sorting import gather_windows, sort_stream
 from lakefmt.write.spilling import FileKeys, row_memory
 
@@ -198,7 +199,7 @@ def test_keys_of_open_files_wait_on_the_disk(monkeypatch: pytest.MonkeyPatch, ho
 
 
 def test_row_groups_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(files, "ROW_GROUP_BYTES", 10_000)
+    monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", 10_000)
     data = pa.table({"id": [f"{n:05d}" for n in range(5000)]})
     table = lakefmt.create_table(str(tmp_path), data=data, record_key="id")
     table.insert(data)
