@@ -1,8 +1,8 @@
 """Which of two records wins, and a base file with a batch merged into it (spec 7.9, 7.10). Pure, by columns.
 
 Two steps use the same rule: combining the records of one batch that share a key, and merging a batch with what is
-stored. Commit time: the later one wins. Event time: the larger ordering value wins, the later one on a tie; a null
-ordering value is the smallest. Under a partial rule values of the winner that say nothing give way to the other's.
+stored. Commit time: the later one wins. Event time: the larger ordering value wins, the later one on a tie; what is larger
+is decided in :mod:`~lakefmt.filegroups.merge_order`. Under a partial rule values of the winner that say nothing give way to the other's.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lakefmt.filegroups.merge_custom import call_merger
 from lakefmt.filegroups.merge_items import replaced_items
+from lakefmt.filegroups.merge_order import comparable
 from lakefmt.filegroups.merge_values import (
     Mask,
     Rows,
@@ -59,7 +60,8 @@ def choose_survivors(codes: Rows, ordering: Sequence[pa.ChunkedArray], mode: Mer
     columns: dict[str, pa.Array | pa.ChunkedArray] = {"code": pa.array(codes)}
     if mode is MergeMode.EVENT_TIME_ORDERING:
         for number, column in enumerate(ordering):
-            columns |= {f"valid{number}": pc.is_valid(column), f"value{number}": column}  # null is the smallest
+            # Null is the smallest.
+            columns |= {f"valid{number}": pc.is_valid(column), f"value{number}": comparable(column)}
     columns["arrival"] = pa.array(np.arange(len(codes)))
     order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns]).to_numpy()
     sorted_codes = codes[order]
@@ -87,6 +89,7 @@ def incoming_wins(new: Sequence[pa.Array], old: Sequence[pa.Array]) -> Mask:
 
 
 def _compare(mine: pa.Array, theirs: pa.Array) -> tuple[Mask, Mask]:
+    mine, theirs = comparable(mine), comparable(theirs)
     mine_null, theirs_null = to_mask(pc.is_null(mine)), to_mask(pc.is_null(theirs))
     both = ~mine_null & ~theirs_null
     greater = (both & to_mask(pc.fill_null(pc.greater(mine, theirs), False))) | (~mine_null & theirs_null)

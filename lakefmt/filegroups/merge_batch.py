@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakefmt.filegroups.merge import choose_survivors
 from lakefmt.filegroups.merge_custom import fold_rows
+from lakefmt.filegroups.merge_order import comparable
 from lakefmt.filegroups.merge_values import Mask, Rows, gives_way, has_order, marked_deletes, ordering_columns
 from lakefmt.values import MergeMode
 from lakefmt.values_merge import MergeRule, Partial
@@ -78,6 +79,7 @@ def order_ranks(columns: list[pa.Array], count: int) -> Rows:
     """Return numbers that compare as the rows do (lexicographic, nulls smallest); equal rows have equal ones."""
     if not columns:
         return np.zeros(count, dtype=np.int64)
+    columns = [comparable(column) for column in columns]
     keys = {f"{part}{n}": value for n, c in enumerate(columns) for part, value in (("valid", pc.is_valid(c)), ("v", c))}
     order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys]).to_numpy()
     rises = np.zeros(count, dtype=bool)

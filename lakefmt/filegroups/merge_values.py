@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.filegroups.merge_order import comparable
 from lakefmt.schema_avro import AVRO_DEFAULT
 from lakefmt.values import IS_DELETED
 from lakefmt.values_merge import DeleteMark, MergeRule, Order, Partial, PartialMode
@@ -59,8 +60,10 @@ def ordering_columns(table: pa.Table, order: Order, rows: Rows | None = None) ->
 
 def _mirrored(values: pa.Array, order: Order) -> pa.Array:
     """Return values of which the larger stand for the smaller; nulls stay the smallest."""
+    # As integers: a float is negated by its place in the order, so that NaN becomes the smallest and 0.0 precedes -0.0.
+    values = comparable(values) if pt.is_floating(values.type) else values
     kind = values.type
-    if pt.is_floating(kind) or pt.is_decimal(kind):
+    if pt.is_decimal(kind):
         return pc.negate(values)
     if pt.is_integer(kind) or pt.is_temporal(kind):
         # Every bit turned over: nothing can overflow.

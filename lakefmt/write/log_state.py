@@ -20,7 +20,8 @@ from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.log_merge import merge_logs
 from lakefmt.filegroups.log_rows import LogRows, read_log_rows
-from lakefmt.filegroups.merge_values import Mask, to_mask
+from lakefmt.filegroups.merge_batch import order_ranks
+from lakefmt.filegroups.merge_values import Mask, has_order, ordering_columns, to_mask
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.unstored import unstored_of
@@ -316,22 +317,22 @@ def bring_stored(
 ) -> list[Assigned]:
     """Return assignments whose logs' rows bring columns of the stored rows along, typed as asked for.
 
-    Of a key that a slice has several times the row with the largest ordering value is taken.
+    Of a key that a slice has several times the row that wins over the others by event time is taken.
     """
     by_group = {(piece.partition, piece.file_id): piece for piece in slices}
-    order_fields = reader.rule.stored.fields
+    order = reader.rule.stored
 
     def complete(one: Assigned) -> Assigned:
         file = one.assignment
         if file.log is None:
             return one
         mine = keys.take(pa.array(one.rows))
-        names = [RECORD_KEY, *(field.name for field in columns)]
+        names = [RECORD_KEY, *(field.name for field in columns), *(name.split(".", 1)[0] for name in order.fields)]
         stored = reader.merged(by_group[file.partition, file.file_id], names, mine)
         fields = [field.with_nullable(True) for field in columns if field.name in stored.column_names]
-        order = [(field.name, "descending") for field in fields if field.name in order_fields]
-        if order:
-            stored = stored.take(pc.sort_indices(stored, sort_keys=order))
+        if has_order(order, stored.column_names):
+            ranks = order_ranks(ordering_columns(stored, order), stored.num_rows)
+            stored = stored.take(pa.array(np.argsort(-ranks, kind="stable")))
         at = pc.index_in(mine, value_set=stored.column(RECORD_KEY).combine_chunks())
         return replace(one, stored=reconcile(stored.take(at), pa.schema(fields)))
 
