@@ -10,7 +10,7 @@ from lakefmt.schema_avro import arrow_to_avro, avro_to_arrow
 from lakefmt.schema_cast import check_required, conform, reconcile
 from lakefmt.schema_evolve import evolve
 from lakefmt.schema_nulls import cast_rows, fill_unseen
-from lakefmt.schema_types import normalise_schema, split_meta, with_meta_columns, without_meta_columns
+from lakefmt.schema_types import field_at, normalise_schema, split_meta, with_meta_columns, without_meta_columns
 
 __all__ = [
     "arrow_to_avro",
@@ -19,6 +19,7 @@ __all__ = [
     "check_required",
     "conform",
     "evolve",
+    "field_at",
     "fill_unseen",
     "normalise_schema",
     "reconcile",

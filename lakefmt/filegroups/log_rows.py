@@ -24,7 +24,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.log_damage import LogLook, look_at_log
 from lakefmt.filegroups.log_select import PlacedBlock, select_blocks
-from lakefmt.filegroups.merge_values import marked_deletes
+from lakefmt.filegroups.merge_values import has_order, marked_deletes, unordered_deletes
 from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.unstored import Unstored
@@ -275,7 +275,9 @@ def _decode(
     names = frozenset(rows.column_names) if block.is_partial else None
     deletes = marked_deletes(table, rule)
     none = np.zeros(table.num_rows, dtype=bool)
-    return _plain(table, deletes, none, names, of_deletes=none), counts
+    # A partial row without the ordering column says nothing of its event time.
+    always = unordered_deletes(table, deletes, rule) if has_order(rule.stored, rows.column_names) else none
+    return _plain(table, deletes, always, names, of_deletes=none), counts
 
 
 def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> pa.Table:

@@ -7,12 +7,11 @@ Whoever comes second adopts what is there, file by file: the blocks tell how man
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.types as pt
 
 from lakefmt.config import Settings
 from lakefmt.errors import CorruptFile, InternalError, StorageError
@@ -27,7 +26,7 @@ from lakefmt.formats.log_data import (
     encode_parquet_block,
     encode_record_block,
 )
-from lakefmt.formats.log_deletes import decode_delete_content, delete_records, encode_delete_block
+from lakefmt.formats.log_deletes import decode_delete_content, delete_records, encode_delete_block, storable_orderings
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 from lakefmt.formats.names import MarkerType, parse_log_file
 from lakefmt.storage.api import ObjectStore, PutOutcome
@@ -160,6 +159,7 @@ def write_logs(
         StorageError: the store does not say whether a file is there.
     """
     done: list[WrittenLog] = []
+    out = _ordered_first(out, form)
     rows = deletes = 0
     while not done or rows < out.data.num_rows or deletes < out.deletes.num_rows:
         path = join_path(partition, nth_log_name(first, len(done)))
@@ -211,9 +211,37 @@ def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator
         else:
             yield encode_data_block(part, header), part.num_rows, 0
     for _, part, places in _cut(out.deletes, out.delete_positions, deletes, form.block_bytes):
-        orderings = [_as_stored(part.column(name)) for name in form.ordering]
-        records = delete_records(part.column(RECORD_KEY), part.column(PARTITION_PATH), *orderings)
-        yield encode_delete_block(records, _header(form, form.delete_schema, places)), 0, part.num_rows
+        # hudi-rs reads no block in which some records have an ordering value and others have none.
+        first = int(np.count_nonzero(_with_order(part, form)))
+        for start, count in ((0, first), (first, part.num_rows - first)):
+            if count:
+                some = None if places is None else places[start : start + count]
+                yield _delete_block(part.slice(start, count), some, form), 0, count
+
+
+def _delete_block(part: pa.Table, places: I64 | None, form: LogForm) -> bytes:
+    # Where one value does not fit the record deletes whatever is stored.
+    orderings = storable_orderings([part.column(name) for name in form.ordering])
+    records = delete_records(part.column(RECORD_KEY), part.column(PARTITION_PATH), *orderings)
+    return encode_delete_block(records, _header(form, form.delete_schema, places))
+
+
+def _with_order(deletes: pa.Table, form: LogForm) -> npt.NDArray[np.bool_]:
+    """Return which deletes have an ordering value in their records."""
+    found: npt.NDArray[np.bool_] = np.zeros(deletes.num_rows, dtype=bool)
+    for column in storable_orderings([deletes.column(name) for name in form.ordering]):
+        found |= column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _ordered_first(out: LogRowsOut, form: LogForm) -> LogRowsOut:
+    """Return the rows with the deletes that have an ordering value before those that have none."""
+    missing = ~_with_order(out.deletes, form)
+    if missing.all() or not missing.any():
+        return out
+    order = np.argsort(missing, kind="stable")
+    places = None if out.delete_positions is None else out.delete_positions[order]
+    return replace(out, deletes=out.deletes.take(pa.array(order)), delete_positions=places)
 
 
 def _header(form: LogForm, schema: str, places: I64 | None, *, is_partial: bool = False) -> BlockHeader:
@@ -234,13 +262,6 @@ def _cut(
     step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes)))
     for start in range(first, table.num_rows, step):
         yield start, table.slice(start, step), None if places is None else places[start : start + step]
-
-
-def _as_stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return dates and times as the numbers that records hold: Java compares those, not dates."""
-    if pt.is_temporal(column.type):
-        return column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
-    return column
 
 
 # --------------------------------------------------------------------------------------------------------- adopting

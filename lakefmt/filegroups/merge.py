@@ -27,6 +27,7 @@ from lakefmt.filegroups.merge_values import (
     ordering_columns,
     refuse_nulls,
     to_mask,
+    unordered_deletes,
 )
 from lakefmt.formats.coded import appended, replaced_codes, spelt_out
 from lakefmt.schema import cast_rows
@@ -170,7 +171,7 @@ def merge_into_base(
         stored = places[match]
     removes = incoming.deletes[match]
     wins = _winners(base, incoming, stored, match, rule)
-    wins |= removes & rule.deletes_win
+    wins |= removes & (rule.deletes_win | unordered_deletes(incoming.table, incoming.deletes, rule)[match])
     known = np.zeros(len(keys), dtype=bool)
     known[match] = True
     fresh = np.flatnonzero(~known & ~incoming.deletes)

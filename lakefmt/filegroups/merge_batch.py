@@ -3,12 +3,13 @@
 Hudi folds them in the order of arrival: two become one, that one and the third become one, and so on. What comes out
 column by column can be said without the fold. A row *leads* when no earlier one of its key is larger. The last leader
 wins. Where its value gives way, the value of the latest leader that has one is taken, else that of the first other row
-that has one. A delete that leads wipes out what came before it; other deletes change nothing.
+that has one. A delete that leads wipes out what came before it; other deletes change nothing. A delete without an event
+time wipes out what came before it whatever its order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,15 @@ import pyarrow.compute as pc
 from lakefmt.filegroups.merge import choose_survivors
 from lakefmt.filegroups.merge_custom import fold_rows
 from lakefmt.filegroups.merge_order import comparable
-from lakefmt.filegroups.merge_values import Mask, Rows, gives_way, has_order, marked_deletes, ordering_columns
+from lakefmt.filegroups.merge_values import (
+    Mask,
+    Rows,
+    gives_way,
+    has_order,
+    marked_deletes,
+    ordering_columns,
+    unordered_deletes,
+)
 from lakefmt.values import MergeMode
 from lakefmt.values_merge import MergeRule, Partial
 
@@ -64,6 +73,9 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
         folded = fold_rows(rule.custom, table, numbers, marked_deletes(table, rule))
         by_arrival = np.argsort(folded.last)
         return Combined(folded.table.take(pa.array(by_arrival)), folded.last[by_arrival], folded.deletes[by_arrival])
+    alive = _not_wiped(codes, unordered_deletes(table, marked_deletes(table, rule), rule))
+    if not alive.all():
+        return _combined_of(table, codes, np.flatnonzero(alive), rule)
     compared = has_order(rule.batch, table.column_names)
     ordering = ordering_columns(table, rule.batch) if compared else []
     if rule.partial is None or not rule.partial.in_batch:
@@ -73,6 +85,24 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
         return Combined(table.take(pa.array(winners)), winners)
     fold = _Fold(codes, order_ranks(ordering, len(codes)), marked_deletes(table, rule))
     return Combined(fold.completed(table, rule.partial), fold.winners)
+
+
+def _not_wiped(codes: Rows, wiping: Mask) -> Mask:
+    """Return the rows that no later delete without an event time takes away; it stays itself where it is the last one."""
+    if not wiping.any():
+        return np.ones(len(codes), dtype=bool)
+    numbers, places = np.unique(codes, return_inverse=True)[1], np.arange(len(codes))
+    wiped, last = np.full(len(codes), -1), np.full(len(codes), -1)
+    np.maximum.at(wiped, numbers[wiping], places[wiping])
+    np.maximum.at(last, numbers, places)
+    kept: Mask = (places > wiped[numbers]) | (places == last[numbers])
+    return kept
+
+
+def _combined_of(table: pa.Table, codes: Rows, rows: Rows, rule: MergeRule) -> Combined:
+    some = table.take(pa.array(rows))
+    combined = combine_rows(some, codes[rows], rule)
+    return Combined(some, rows) if combined is None else replace(combined, winners=rows[combined.winners])
 
 
 def order_ranks(columns: list[pa.Array], count: int) -> Rows:

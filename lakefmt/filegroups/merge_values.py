@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,17 @@ from lakefmt.schema_avro import AVRO_DEFAULT
 from lakefmt.values import IS_DELETED
 from lakefmt.values_merge import DeleteMark, MergeRule, Order, Partial, PartialMode
 
-__all__ = ["Mask", "Rows", "gives_way", "has_order", "marked_deletes", "ordering_columns", "refuse_nulls", "to_mask"]
+__all__ = [
+    "Mask",
+    "Rows",
+    "gives_way",
+    "has_order",
+    "marked_deletes",
+    "ordering_columns",
+    "refuse_nulls",
+    "to_mask",
+    "unordered_deletes",
+]
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -117,6 +128,31 @@ def _marked(column: pa.ChunkedArray, mark: DeleteMark) -> Mask:
     if mark.any_case:
         texts, value = pc.utf8_lower(texts), value.lower()
     return to_mask(pc.fill_null(pc.equal(texts, value), False))
+
+
+def unordered_deletes(table: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
+    """Return which deletes remove whatever is stored, and let any later row in again: they have no event time.
+
+    Hudi takes a delete for one without an event time where that is null, or the 0 of a type of 32 bits that is no float.
+
+    Args:
+        table: rows with their ordering column.
+        deletes: which of them are deletes.
+        rule: how the table merges.
+
+    Example:
+        >>> rows = pa.table({"ts": pa.array([0, 7, None], pa.int32())})
+        >>> unordered_deletes(rows, np.ones(3, dtype=bool), MergeRule(Order(("ts",)), Order(("ts",))))
+        array([ True, False,  True])
+    """
+    order = rule.stored
+    if len(order.fields) != 1 or order.required or not deletes.any() or not has_order(order, table.column_names):
+        return np.zeros(len(deletes), dtype=bool)
+    values = ordering_columns(table, replace(order, reverse=False))[0]  # of two numbers of a text both are null, or none
+    silent = values.is_null()
+    if (pt.is_integer(values.type) or pt.is_temporal(values.type)) and values.type.bit_width == 32:
+        silent = pc.or_(silent, pc.fill_null(pc.equal(values.cast(pa.int32()), 0), True))
+    return deletes & to_mask(silent)
 
 
 def gives_way(values: pa.Array | pa.ChunkedArray, field: pa.Field, partial: Partial) -> Mask:

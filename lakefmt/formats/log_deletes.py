@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 
 import numpy as np
@@ -33,7 +34,7 @@ from lakefmt.formats.log_deletes_kryo import read_kryo_deletes
 from lakefmt.formats.log_deletes_walk import LOCAL_DATE, SEVERAL, record_starts
 from lakefmt.formats.log_records import CONTENT_VERSION
 
-__all__ = ["DeleteRecords", "decode_delete_content", "delete_records", "encode_delete_block"]
+__all__ = ["DeleteRecords", "decode_delete_content", "delete_records", "encode_delete_block", "storable_orderings"]
 
 _PAIR = struct.Struct(">ii")
 
@@ -175,12 +176,16 @@ def delete_records(keys: pa.Array, partitions: pa.Array, *orderings: pa.Array) -
     return DeleteRecords(text[0], text[1], tuple(_typed(column) for column in orderings))
 
 
-def _plain(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(whole, pa.ChunkedArray):  # of no chunk, in old releases
         whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.nulls(0, whole.type)
+    return whole
+
+
+def _plain(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     try:
-        return whole.cast(kind)
+        return _whole(column).cast(kind)
     except pa.ArrowException as error:
         raise SchemaMismatch(f"{column.type} cannot be stored in a delete block as {kind}: {error}") from None
 
@@ -205,6 +210,51 @@ _NEAR = (
     (pt.is_time, "time-micros"),
     (pt.is_timestamp, "timestamp-micros"),
 )
+
+
+def storable_orderings(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[pa.Array]:
+    """Return the ordering values that delete records can hold; rows of which one value does not fit get nulls.
+
+    Dates and times become the numbers that are stored: Java compares those, not dates. A decimal fits with at most 15
+    digits before the point and 15 behind it. Bytes do not fit: Hudi's engines do not compare them with a record's.
+
+    Parameters:
+        columns: the values of each ordering field.
+
+    Spec 7.6.
+
+    Example:
+        >>> from decimal import Decimal
+        >>> values = pa.array([Decimal(10) ** 15 - 1, Decimal(10) ** 15], pa.decimal128(20, 0))
+        >>> storable_orderings([values])[0].is_valid().to_pylist()
+        [True, False]
+    """
+    whole = [_whole(column) for column in columns]
+    found = [_storable(column) for column in whole]
+    lost = [pc.and_(before.is_valid(), after.is_null()) for before, after in zip(whole, found, strict=True)]
+    if len(found) < 2 or not any(pc.any(mask).as_py() for mask in lost):
+        return found
+    some = lost[0]
+    for mask in lost[1:]:
+        some = pc.or_(some, mask)
+    return [pc.if_else(some, pa.scalar(None, column.type), column) for column in found]
+
+
+def _storable(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pt.is_temporal(kind):
+        return values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
+        return pa.nulls(len(values), pa.binary())
+    if not pt.is_decimal(kind):
+        return values
+    stored = _BY_NAME["decimal"].arrow
+    wide = values.cast(pa.decimal256(76, max(kind.scale, stored.scale)))
+    limit = pa.scalar(Decimal(10) ** (stored.precision - stored.scale), wide.type)
+    fits = pc.less(pc.abs(wide), limit)
+    if kind.scale > stored.scale:
+        fits = pc.and_(fits, pc.equal(pc.round(wide, stored.scale, "towards_zero"), wide))
+    return pc.if_else(fits, values, pa.scalar(None, kind)).cast(stored)
 
 
 # --------------------------------------------------------------------------------------------------------- encoding

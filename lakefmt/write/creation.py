@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.access import NOTES, TableAccess
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import open_index
 from lakefmt.keys import KeyGeneratorType, KeySpec, key_properties, path_tells, plan_key_spec
-from lakefmt.schema import arrow_to_avro, normalise_schema
+from lakefmt.schema import arrow_to_avro, field_at, normalise_schema
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local import LocalStore
 from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, cdc_mode, check_writable, parse_table_config
@@ -89,8 +90,30 @@ def plan_properties(
     if contradicting:
         raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
     found = {**planned, **_STORED, **properties}
-    _check_unstored(parse_table_config(found), spec, schema)
+    config = parse_table_config(found)
+    _check_ordering(config, schema, compares=isinstance(merge, MergeMode))
+    _check_unstored(config, spec, schema)
     return found
+
+
+def _check_ordering(config: TableConfig, schema: pa.Schema, *, compares: bool) -> None:
+    """Raise when the ordering columns do not order rows; `compares` says that no function of the table's own does."""
+    compares = compares and config.merge_mode is not MergeMode.COMMIT_TIME_ORDERING
+    in_logs = compares and config.table_type is TableType.MERGE_ON_READ
+    for name in config.ordering_fields:
+        field = field_at(schema, name)
+        if field is None:
+            raise SchemaMismatch(f"ordering column {name!r} is not in the schema {schema.names}")
+        if pt.is_nested(field.type):
+            raise SchemaMismatch(
+                f"ordering column {name!r} has type {field.type}, which has no order: name a number, a time or a text"
+            )
+        if in_logs and (pt.is_binary(field.type) or pt.is_fixed_size_binary(field.type)):
+            raise UnsupportedFeature(
+                f"ordering column {name!r} has type {field.type}: Hudi does not compare bytes when it merges logs, so that "
+                "Spark would fail on every read of this merge-on-read table; order rows by a number, a time or a text, or "
+                "make the table copy-on-write"
+            )
 
 
 def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:

@@ -20,6 +20,7 @@ from lakefmt.filegroups.log_writer import LogForm, LogRowsOut, log_form
 from lakefmt.filegroups.merge_values import Mask, has_order, marked_deletes, ordering_columns, refuse_nulls
 from lakefmt.filegroups.unstored import Unstored, unstored_of
 from lakefmt.formats.log_data import encode_records
+from lakefmt.formats.log_deletes import storable_orderings
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, with_meta_columns, without_meta_columns
 from lakefmt.table_config import merge_rule
 from lakefmt.values import META_COLUMNS, WriteOperation
@@ -118,8 +119,9 @@ def split_deletes(
 ) -> LogRowsOut:
     """Return rows as a log holds them.
 
-    A row that marks itself deleted and has no ordering value that a delete block could say (none, or the int 0, which
-    there stands for "whatever is stored") stays a row with its mark: readers take it for a delete with its own order.
+    A row that marks itself deleted and has no ordering value that a delete block could say (none, one that does not fit,
+    or the int 0, which there stands for "whatever is stored") stays a row with its mark: readers take it for a delete with
+    its own order.
     So does every one where the rule compares rows and a delete block would win over all of them.
 
     Args:
@@ -136,12 +138,14 @@ def split_deletes(
 def _told_by_blocks(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule) -> Mask:
     """Return which rows become records of a delete block."""
     weak = np.zeros(rows.num_rows, dtype=bool)
-    for name in flat_order(rows, rule)[:1]:
-        column = rows.column(name)
-        silent = pc.is_null(column)
+    order = flat_order(rows, rule)
+    if order and (deletes & marked).any():
+        column = storable_orderings([rows.column(name) for name in order])[0]
+        silent = column.is_null()
+        # Dates and some times of day are 32-bit numbers there, too.
         if pt.is_integer(column.type) and column.type.bit_width <= 32:
             silent = pc.or_(silent, pc.fill_null(pc.equal(column, 0), True))
-        weak = deletes & marked & silent.to_numpy()
+        weak = deletes & marked & silent.to_numpy(zero_copy_only=False)
     if rule.blocks_win and not rule.deletes_win:
         weak = deletes & marked
     told: Mask = deletes & ~weak

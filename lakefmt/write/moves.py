@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.merge import Mask, incoming_wins
-from lakefmt.filegroups.merge_values import has_order, ordering_columns
+from lakefmt.filegroups.merge_values import has_order, marked_deletes, ordering_columns, unordered_deletes
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.index import Located
@@ -60,6 +60,7 @@ def split_moves(
     if not has_order(rule.stored, batch.table.column_names) or not len(leave.rows):
         return Routes(stay, leave)
     wins = _wins(batch, leave, slices, rule.stored, reader)
+    wins |= unordered_deletes(batch.table, marked_deletes(batch.table, rule), rule)[leave.rows]
     return Routes(stay, Located(leave.rows[wins], leave.slices[wins]), np.unique(leave.rows[~wins]))
 
 

@@ -83,6 +83,12 @@ def _dead(rule: MergeRule, record: Row) -> bool:
     return mark is not None and (record["op"].lower() if mark.any_case else record["op"]) == mark.value
 
 
+def _untimed(rule: MergeRule, record: Row) -> bool:
+    """Return whether a record is a delete without an event time, which removes whatever came before it."""
+    fields = rule.stored.fields
+    return _dead(rule, record) and len(fields) == 1 and record[fields[0]] is None
+
+
 def _says_nothing(partial: Partial, name: str, value: Any) -> bool:
     if partial.mode is PartialMode.FILL_UNAVAILABLE:
         return name in ("s", "seq", "op") and partial.text is not None and value == partial.text
@@ -112,6 +118,9 @@ def _combined(rule: MergeRule, batch: Sequence[Row]) -> dict[str, Row]:
             found[key] = mine, new
             continue
         place, old = found[key]
+        if _untimed(rule, new) or _untimed(rule, old):
+            found[key] = mine, new
+            continue
         # The winner keeps its own place, even where an ordering value of it gave way.
         late = rule.partial is not None and rule.partial.from_late
         found[key] = max(mine, place), _two(rule, old, new, mine >= place, fills=fills, late=late)
@@ -126,7 +135,7 @@ def _merged(rule: MergeRule, stored: Sequence[Row], incoming: dict[str, Row]) ->
             kept.append(old)
             continue
         wins = _place(rule.stored, new) >= _place(rule.stored, old)
-        if _dead(rule, new) and (wins or rule.deletes_win):
+        if _dead(rule, new) and (wins or rule.deletes_win or _untimed(rule, new)):
             counts[1] += 1
             continue
         late = rule.partial is not None and rule.partial.from_late
