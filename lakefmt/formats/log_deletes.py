@@ -231,12 +231,11 @@ def storable_orderings(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[pa
     """
     whole = [_whole(column) for column in columns]
     found = [_storable(column) for column in whole]
-    lost = [pc.and_(before.is_valid(), after.is_null()) for before, after in zip(whole, found, strict=True)]
-    if len(found) < 2 or not any(pc.any(mask).as_py() for mask in lost):
+    if all(before.null_count == after.null_count for before, after in zip(whole, found, strict=True)):
         return found
-    some = lost[0]
-    for mask in lost[1:]:
-        some = pc.or_(some, mask)
+    some = pa.array(np.zeros(len(whole[0]), dtype=bool))
+    for before, after in zip(whole, found, strict=True):
+        some = pc.or_(some, pc.and_(before.is_valid(), after.is_null()))
     return [pc.if_else(some, pa.scalar(None, column.type), column) for column in found]
 
 

@@ -7,12 +7,16 @@ table. A column that a row does not have is a null.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["ModelTable", "Row"]
 
 Row = Mapping[str, object]
+
+
+_SIGN_TURNED = bytes(byte ^ 0x80 for byte in range(256))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,7 @@ class ModelTable:
         mine, theirs = new[self.ordering], old.get(self.ordering)
         if mine is None or theirs is None:
             return theirs is None
-        return bool(mine >= theirs)  # type: ignore[operator]
+        return bool(_place_in_order(mine) >= _place_in_order(theirs))  # type: ignore[operator]
 
     def _combined(self, rows: Iterable[Row]) -> dict[object, Row]:
         best: dict[object, Row] = {}
@@ -208,3 +212,12 @@ class ModelTable:
             if identity not in best or self._wins(row, best[identity]):
                 best[identity] = row
         return best
+
+
+def _place_in_order(value: object) -> object:
+    """Return what compares as an ordering value does: NaN is the largest float, -0.0 precedes 0.0, bytes are signed."""
+    if isinstance(value, float):
+        return (math.isnan(value), 0.0 if math.isnan(value) else value, math.isnan(value) or math.copysign(1.0, value))
+    if isinstance(value, bytes):
+        return value.translate(_SIGN_TURNED)
+    return value.encode() if isinstance(value, str) else value

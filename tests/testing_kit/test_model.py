@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,21 @@ def test_the_larger_ordering_value_wins_the_later_row_on_a_tie(
     batched.upsert([old, new])
     expected = [("a", "sf", second if wins else first, 2 if wins else 1)]
     assert content(stored) == content(batched) == expected
+
+
+def test_the_model_orders_floats_bytes_and_texts_as_hudi_does() -> None:
+    nan = float("nan")
+    values: list[object]
+    for values in (
+        [None, -1.0, -0.0, 0.0, float("inf"), nan],
+        [b"", b"\x80", b"\x00", b"\x7f"],
+        ["a", "\uff5e", "\U0001f600"],
+    ):
+        for mine, theirs in itertools.product(range(len(values)), repeat=2):
+            table = model()
+            for v, ts in enumerate((values[theirs], values[mine])):
+                table.upsert([{**row("a", v=v), "ts": ts}])
+            assert [one["v"] for one in table.rows()] == [int(mine >= theirs)]
 
 
 def test_a_key_is_unique_in_its_partition_or_in_the_table() -> None:

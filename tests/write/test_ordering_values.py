@@ -81,7 +81,7 @@ def test_every_order_of_arrival_leaves_the_largest(tmp_path: Path, name: str, ta
 def test_hudi_rs_merges_logs_alike(
     tmp_path: Path, hudi_rs_judge: HudiRsJudge, name: str, table_type: str, version: int
 ) -> None:
-    sequences = arrivals(len(KINDS[name][1]), length=2)
+    sequences = arrivals(len(KINDS[name][1]), length=3)
     table = make_table(tmp_path / "table", name, table_type, version)
     for batch in arriving(name, sequences):
         table.upsert(batch)
@@ -114,6 +114,37 @@ def test_deletes_work_whatever_the_ordering_type(
         table.compact()
         assert found(table.read(query="read_optimized")) == left
         assert found(hudi_rs_judge.snapshot(tmp_path / "table")) == left
+
+
+@pytest.mark.slow
+@pytest.mark.judge_rs
+@pytest.mark.parametrize(("name", "at", "version"), [("int64", None, 8), ("float64", None, 6), ("decimal large", 2, 9)])
+def test_deletes_with_and_without_an_event_time_go_together(
+    tmp_path: Path, hudi_rs_judge: HudiRsJudge, name: str, at: int | None, version: int
+) -> None:
+    """hudi-rs reads no delete block in which both are: each has a block of its own, and rows keep their positions."""
+    kind, values = KINDS[name]
+    table = make_table(tmp_path / "table", name, "mor", version)
+    stored = [(f"k{n}", None if at is None else values[at], 0, False) for n in range(0, 8, 2)]
+    stored += [(f"k{n}", values[0], 0, False) for n in range(1, 8, 2)]
+    table.upsert(rows_of(kind, sorted(stored)))
+    assert table.delete([f"k{n}" for n in (6, 1, 5, 2, 0)]).num_deletes == 5
+    assert found(table.read()) == {"k3": 0, "k4": 0, "k7": 0}
+    assert found(hudi_rs_judge.snapshot(tmp_path / "table")) == {"k3": 0, "k4": 0, "k7": 0}
+    late = rows_of(kind, [("k1", values[0], 1, False), ("k0", values[0], 1, False), ("k3", values[0], 1, False)])
+    table.upsert(late)
+    table.compact()
+    assert found(table.read()) == {"k0": 1, "k1": 1, "k3": 1, "k4": 0, "k7": 0}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_delete_by_key_takes_every_copy_whatever_its_event_time(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """Plain inserts store a key twice; the delete carries the largest event time of the two, NaN."""
+    rows = [("a", 1.0, 0, False), ("a", float("nan"), 1, False), ("b", 2.0, 0, False)]
+    table = make_table(tmp_path / "table", "float64", "mor", 8)
+    table.insert(rows_of(pa.float64(), [rows[at] for at in (*order, 2)]))
+    table.delete(["a"])
+    assert found(table.read()) == {"b": 0}
 
 
 # ------------------------------------------------------------------------------------------------ any history of floats
