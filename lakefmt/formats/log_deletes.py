@@ -34,7 +34,14 @@ from lakefmt.formats.log_deletes_kryo import read_kryo_deletes
 from lakefmt.formats.log_deletes_walk import LOCAL_DATE, SEVERAL, record_starts
 from lakefmt.formats.log_records import CONTENT_VERSION
 
-__all__ = ["DeleteRecords", "decode_delete_content", "delete_records", "encode_delete_block", "storable_orderings"]
+__all__ = [
+    "DeleteRecords",
+    "decode_delete_content",
+    "delete_records",
+    "encode_delete_block",
+    "storable_orderings",
+    "stores_every_ordering",
+]
 
 _PAIR = struct.Struct(">ii")
 
@@ -239,15 +246,28 @@ def storable_orderings(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[pa
     return [pc.if_else(some, pa.scalar(None, column.type), column) for column in found]
 
 
+def stores_every_ordering(kind: pa.DataType) -> bool:
+    """Return whether delete records can hold every ordering value of a type.
+
+    Example:
+        >>> stores_every_ordering(pa.decimal128(15, 2)), stores_every_ordering(pa.decimal128(20, 0))
+        (True, False)
+    """
+    stored = _BY_NAME["decimal"].arrow
+    if pt.is_decimal(kind):
+        return bool(kind.scale <= stored.scale and kind.precision - kind.scale <= stored.precision - stored.scale)
+    return not (pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
+
+
 def _storable(values: pa.Array) -> pa.Array:
     kind = values.type
+    stored = _BY_NAME["decimal"].arrow
     if pt.is_temporal(kind):
         return values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
-        return pa.nulls(len(values), pa.binary())
+    if stores_every_ordering(kind):
+        return values.cast(stored) if pt.is_decimal(kind) else values
     if not pt.is_decimal(kind):
-        return values
-    stored = _BY_NAME["decimal"].arrow
+        return pa.nulls(len(values), pa.binary())
     wide = values.cast(pa.decimal256(76, max(kind.scale, stored.scale)))
     limit = pa.scalar(Decimal(10) ** (stored.precision - stored.scale), wide.type)
     fits = pc.less(pc.abs(wide), limit)

@@ -18,8 +18,9 @@ from lakefmt.errors import InternalError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import KnownFooter
+from lakefmt.formats.log_deletes import stores_every_ordering
 from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
-from lakefmt.schema import avro_to_arrow
+from lakefmt.schema import avro_to_arrow, field_at
 from lakefmt.storage.api import ObjectStore
 from lakefmt.table_config import merge_rule
 from lakefmt.values import IdSource, PartitionPath, TableType, WriteOperation
@@ -147,8 +148,17 @@ def assign(
 def takes_deleted_for_absent(context: WriteContext, state: TableState, batch: KeyedBatch) -> bool:
     """Return whether rows whose key a log has deleted are new rows, and not changes of that file slice."""
     # On top of a delete in a log a partial row would find what was there before it.
-    partial_rows = not set(avro_to_arrow(context.schema_text).names).issubset(batch.table.column_names)
-    return partial_rows or context.operation is WriteOperation.DELETE or _completes_by_arrival(state)
+    schema = avro_to_arrow(context.schema_text)
+    partial_rows = not set(schema.names).issubset(batch.table.column_names)
+    if partial_rows or context.operation is WriteOperation.DELETE:
+        return True
+    return _completes_by_arrival(state) or _deletes_without_times(state, schema)
+
+
+def _deletes_without_times(state: TableState, schema: pa.Schema) -> bool:
+    """Tell whether a delete by key may carry no event time: a late row on top of it would bring back what it removed."""
+    fields = [field_at(schema, name) for name in merge_rule(state.config).stored.fields]
+    return any(field is not None and not stores_every_ordering(field.type) for field in fields)
 
 
 def _completes_by_arrival(state: TableState) -> bool:
