@@ -1,8 +1,9 @@
 """Which of two records wins, and a base file with a batch merged into it (spec 7.9, 7.10). Pure, by columns.
 
 Two steps use the same rule: combining the records of one batch that share a key, and merging a batch with what is
-stored. Commit time: the later one wins. Event time: the larger ordering value wins, the later one on a tie; what is larger
-is decided in :mod:`~lakefmt.filegroups.merge_order`. Under a partial rule values of the winner that say nothing give way to the other's.
+stored. Commit time: the later one wins. Event time: the larger ordering value wins, the later one on a tie; which one is
+larger is decided in :mod:`~lakefmt.filegroups.merge_order`. Under a partial rule values of the winner that say nothing give
+way to the other's.
 """
 
 from __future__ import annotations

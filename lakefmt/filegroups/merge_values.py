@@ -148,13 +148,12 @@ def unordered_deletes(table: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
     order = rule.stored
     if len(order.fields) != 1 or order.required or not deletes.any() or not has_order(order, table.column_names):
         return np.zeros(len(deletes), dtype=bool)
-    values = ordering_columns(table, replace(order, reverse=False))[
-        0
-    ]  # of two numbers of a text both are null, or none
-    silent = values.is_null()
+    # Of the two numbers of a text both are null, or none is.
+    values = ordering_columns(table, replace(order, reverse=False))[0]
+    untimed = values.is_null()
     if (pt.is_integer(values.type) or pt.is_temporal(values.type)) and values.type.bit_width == 32:
-        silent = pc.or_(silent, pc.fill_null(pc.equal(values.cast(pa.int32()), 0), True))
-    return deletes & to_mask(silent)
+        untimed = pc.or_(untimed, pc.fill_null(pc.equal(values.cast(pa.int32()), 0), True))
+    return deletes & to_mask(untimed)
 
 
 def gives_way(values: pa.Array | pa.ChunkedArray, field: pa.Field, partial: Partial) -> Mask:

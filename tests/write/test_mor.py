@@ -176,15 +176,15 @@ def test_a_delete_by_key_carries_the_stored_event_time(version: int) -> None:
     table.upsert(rows(("a", "sf", 7, 2)))
     done = table.delete(["a", "b", "unknown"])
     assert done.num_deletes == 2
-    (block,) = blocks(table, done.files[0])
-    records = decode_delete_content(block.content, what="log")
-    assert dict(zip(records.keys.to_pylist(), records.ordering(pa.int64()).to_pylist(), strict=True)) == {
-        "a": 7,
-        "b": None,
-    }
-    (ordering,) = records.orderings
-    assert {name: column.to_pylist() for name, column in ordering.items()} == {"long": [7, None], "int": [None, 0]}
-    assert records.partitions.to_pylist() == ["city=sf", "city=sf"]
+    # hudi-rs reads no block with both kinds of values: each kind has a block of its own.
+    told = [decode_delete_content(block.content, what="log") for block in blocks(table, done.files[0])]
+    assert [(one.keys.to_pylist(), one.ordering(pa.int64()).to_pylist()) for one in told] == [
+        (["a"], [7]),
+        (["b"], [None]),
+    ]
+    stored = [{name: column.to_pylist() for name, column in one.orderings[0].items()} for one in told]
+    assert stored == [{"long": [7]}, {"int": [0]}]
+    assert [one.partitions.to_pylist() for one in told] == [["city=sf"], ["city=sf"]]
     assert table.delete(["a"]).instant is None, "what is gone is not deleted again"
     table.upsert(rows(("a", "sf", 6, 3)))
     assert content(table) == [], "late against the delete"
