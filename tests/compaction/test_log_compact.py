@@ -91,7 +91,7 @@ def test_a_log_compaction_says_what_it_does(version):
     result = mor.table.compact(log=True, options=FOLD)
     assert f"log compact {result.instant}: 6 logs folded into 2, 5 rows, 2 deletes" in str(result)
     assert_same_multiset(everything(mor.table), before)
-    assert num_blocks(mor.table) == 3, "a data and a delete block, a data block"
+    assert num_blocks(mor.table) == 4, "data, deletes with an event time, deletes without one; data"
     state = access.load()
     instant = state.timeline.find(result.instant)
     assert instant.action is Action.DELTA_COMMIT
