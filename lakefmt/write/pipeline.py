@@ -47,7 +47,7 @@ from lakefmt.write.log_state import (
     settle_in_logs,
     without_dead,
 )
-from lakefmt.write.log_works import log_works
+from lakefmt.write.log_works import holds_whole_rows, log_works
 from lakefmt.write.moves import elsewhere, split_moves
 from lakefmt.write.new_filters import filters_of_small
 from lakefmt.write.routed import POSITION
@@ -169,14 +169,13 @@ def _bring(
     """Let rows for logs bring what they lack from the stored rows.
 
     A delete by key, and a partial row without an event time, take that of the stored row, so that they win over it and
-    lose against what is newer. In version 6, which knows no partial rows, they bring every column; so they do where the
-    table completes rows by a rule of its own, which knows whole rows only.
+    lose against what is newer. Where logs hold whole rows only they bring every column.
     """
     schema, rule = avro_to_arrow(context.schema_text), merge_rule(state.config)
     order = {name.split(".", 1)[0] for name in rule.stored.fields}
     if context.operation is WriteOperation.DELETE:
         lacking = [field for field in schema if field.name in order]
-    elif state.timeline.layout == 1 or rule.is_own:
+    elif holds_whole_rows(state.timeline.layout, rule, schema.names):
         lacking = [field for field in schema if field.name not in names]
     else:
         lacking = [field for field in schema if field.name in order and field.name not in names]
