@@ -148,13 +148,17 @@ def takes_deleted_for_absent(context: WriteContext, state: TableState, batch: Ke
     """Return whether rows whose key a log has deleted are new rows, and not changes of that file slice."""
     # On top of a delete in a log a partial row would find what was there before it.
     partial_rows = not set(avro_to_arrow(context.schema_text).names).issubset(batch.table.column_names)
-    return partial_rows or context.operation is WriteOperation.DELETE or _completes_by_arrival(state)
+    return partial_rows or context.operation is WriteOperation.DELETE or _forgets_deletes(state)
 
 
-def _completes_by_arrival(state: TableState) -> bool:
-    """Tell whether a row on top of a delete in a log would be completed from what was there before the delete."""
+def _forgets_deletes(state: TableState) -> bool:
+    """Tell whether a row on top of a delete in a log would meet what was there before the delete.
+
+    It would be completed from that, or, where delete blocks have no event time, lose against it: the row that was deleted
+    would come back.
+    """
     rule = merge_rule(state.config)
-    return rule.partial is not None and not rule.stored.fields
+    return rule.blocks_win or (rule.partial is not None and not rule.stored.fields)
 
 
 def _bring(
