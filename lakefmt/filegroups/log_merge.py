@@ -175,7 +175,7 @@ def _merge_partial(base: pa.Table, logs: LogRows, codes: Rows, rule: MergeRule) 
     found = {name: np.where(dead, fold.winners, given[name]) for name in base.column_names}
     # The row was changed last by the newest of the rows that give it a value: its meta columns say so.
     changed = np.maximum.reduce([fold.winners, *(given[name] for name in logs.known)])
-    found |= dict.fromkeys(set(META_COLUMNS) & set(found), changed)
+    found |= {name: changed for name in META_COLUMNS if name in found}
     columns = [
         logs.table.column(name).take(pa.array(np.maximum(rows, 0), mask=rows < 0)) for name, rows in found.items()
     ]

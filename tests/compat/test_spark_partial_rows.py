@@ -6,7 +6,6 @@ import itertools
 import random
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from tests.judges.compare import assert_same_multiset
@@ -42,9 +41,7 @@ def story(seed: int, names: list[str], length: int) -> list[Step]:
 
 
 @pytest.mark.parametrize(("version", "marked"), [(8, False), (9, False), (9, True)])
-def test_spark_reads_partial_rows_as_we_do(
-    tmp_path: Path, spark_judge: SparkJudge, version: int, marked: bool
-) -> None:
+def test_spark_reads_partial_rows_as_we_do(tmp_path: Path, spark_judge: SparkJudge, version: int, marked: bool) -> None:
     root = tmp_path / "t"
     table, model = make(str(root), version, marked=marked), Model(marked=marked)
     moments = []

@@ -154,7 +154,12 @@ def as_table(rows: list[Row], schema: pa.Schema) -> pa.Table:
 
 @st.composite
 def stories(
-    draw: st.DrawFn, *, marked: bool = False, keys: int = 4, kinds: tuple[str, ...] = ("compact", "delete"), most: int = 8
+    draw: st.DrawFn,
+    *,
+    marked: bool = False,
+    keys: int = 4,
+    kinds: tuple[str, ...] = ("compact", "delete"),
+    most: int = 8,
 ) -> list[Step]:
     """Steps over a few keys; the first one makes them all, values are never equal, event times often."""
     values = itertools.count(1)

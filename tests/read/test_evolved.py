@@ -92,7 +92,11 @@ GROWN = json.dumps({"schemas": schemas((5, NAMES), (0, {0: "id"}))})
 def given_ids(history: str | None = GROWN, **how: object) -> tuple[CountingStore, lakefmt.Table]:
     """A table whose newest commit names ids, as if Spark had added the column v; `history` is what it keeps of them."""
     made = lakefmt.create_table(
-        f"memory://evolved-{next(NUMBERS)}", schema=SCHEMA, record_key="id", options=OPTIONS, **how  # type: ignore[arg-type]
+        f"memory://evolved-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        options=OPTIONS,
+        **how,  # type: ignore[arg-type]
     )
     made.upsert(ROWS)
     state = made.access.load()
@@ -159,7 +163,9 @@ def test_the_history_is_looked_at_where_commits_name_ids_only_and_once() -> None
     table.upsert([{"id": "a", "v": 5}])
     table.read()
     assert not [one for one in store.log if one.name.startswith(HISTORY)]
-    plain = CountingStore(lakefmt.create_table(f"memory://evolved-{next(NUMBERS)}", data=ROWS, record_key="id").access.store)
+    plain = CountingStore(
+        lakefmt.create_table(f"memory://evolved-{next(NUMBERS)}", data=ROWS, record_key="id").access.store
+    )
     other = lakefmt.Table(TableAccess(plain, OPTIONS))
     other.upsert(ROWS)
     other.read()

@@ -100,7 +100,9 @@ def test_only_what_was_before_counts() -> None:
     assert why_names_fail(now, [later, schema(0, *BEFORE)]) is None, "as of a moment before the change"
     assert why_names_fail(later, [later, now]) == "column 'k' was called 'n' before"
     back = schema(11, *BEFORE)
-    assert why_names_fail(back, [later, now]) is not None, "renamed and renamed back: files in between have the other name"
+    assert why_names_fail(back, [later, now]) is not None, (
+        "renamed and renamed back: files in between have the other name"
+    )
 
 
 HOSTILE = [
@@ -119,7 +121,11 @@ HOSTILE = [
     '{"fields":[{"id":1,"name":"n","type":{"type":"array"}}]}',
     '{"version_id":"x","fields":[]}',
     '{"version_id":1e999,"fields":[]}',
-    '{"fields":[{"id":1,"name":"n","type":' + '{"type":"array","element_id":1,"element":' * 99 + '"int"' + "}" * 99 + "}]}",
+    '{"fields":[{"id":1,"name":"n","type":'
+    + '{"type":"array","element_id":1,"element":' * 99
+    + '"int"'
+    + "}" * 99
+    + "}]}",
     "[" * 100_000,
 ]
 
