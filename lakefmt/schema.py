@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakefmt.schema_avro import arrow_to_avro, avro_to_arrow
 from lakefmt.schema_cast import check_required, conform, reconcile
-from lakefmt.schema_evolve import evolve
+from lakefmt.schema_evolve import check_names, evolve
 from lakefmt.schema_nulls import cast_rows, fill_unseen
 from lakefmt.schema_types import field_at, normalise_schema, split_meta, with_meta_columns, without_meta_columns
 
@@ -16,6 +16,7 @@ __all__ = [
     "arrow_to_avro",
     "avro_to_arrow",
     "cast_rows",
+    "check_names",
     "check_required",
     "conform",
     "evolve",

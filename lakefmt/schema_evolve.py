@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from lakefmt.schema_types import (
     struct_fields,
 )
 
-__all__ = ["evolve"]
+__all__ = ["check_names", "evolve"]
 
 _DIGITS: Final = {"int32": 10, "int64": 19}
 
@@ -59,6 +60,8 @@ def evolve(
         for field in table_schema
     ]
     fields += [_new(field, field.name) for field in incoming if field.name not in table_schema.names]
+    if len(fields) > len(table_schema):
+        _check_alike(fields, table_schema.names, "")
     found = pa.schema(fields, metadata=table_schema.metadata)
     if mode == "strict" and not found.equals(table_schema):
         changed = [f.name for f in found if f.name not in table_schema.names or f != table_schema.field(f.name)]
@@ -66,8 +69,44 @@ def evolve(
     return found
 
 
+def check_names(fields: Iterable[pa.Field], prefix: str = "") -> None:
+    """Raise when two columns, or two fields of one struct, have names that differ by case only.
+
+    Spark and Hive take both for one: they read no such table, unless they are told to tell cases apart.
+
+    Raises:
+        SchemaMismatch: two do.
+
+    Example:
+        >>> check_names(pa.schema([("id", pa.int32()), ("v", pa.int32())]))
+    """
+    found = list(fields)
+    _check_alike(found, [], prefix)
+    for field in found:
+        kind = field.type
+        if pt.is_struct(kind):
+            check_names(struct_fields(kind), f"{prefix}{field.name}.")
+        elif is_list_like(kind):
+            check_names([kind.value_field], f"{prefix}{field.name}.")
+        elif pt.is_map(kind):
+            check_names([kind.item_field], f"{prefix}{field.name}.")
+
+
+def _check_alike(fields: Sequence[pa.Field], stored: Sequence[str], prefix: str) -> None:
+    """Compare the names of new fields with all others; two that are stored already are not looked at."""
+    known = {name.lower(): name for name in stored}
+    for field in fields:
+        other = known.setdefault(field.name.lower(), field.name)
+        if other != field.name and field.name not in stored:
+            raise SchemaMismatch(
+                f"column {prefix + field.name!r} differs from {prefix + other!r} by case only, and Spark takes both for one: "
+                "spell it as the table does, or give it another name"
+            )
+
+
 def _new(field: pa.Field, path: str) -> pa.Field:
     # Older rows have no value for it.
+    check_names([field], path.removesuffix(field.name))
     return normalise_field(field, path).with_nullable(True)
 
 
@@ -98,6 +137,8 @@ def _merged_struct(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataTy
         raise SchemaMismatch(f"the data lack the fields {', '.join(missing)} of the table's column {path!r}")
     fields = [_merged(field, theirs[name], f"{path}.{name}") for name, field in mine.items()]
     fields += [_new(field, f"{path}.{name}") for name, field in theirs.items() if name not in mine]
+    if len(fields) > len(mine):
+        _check_alike(fields, list(mine), f"{path}.")
     return pa.struct(fields)
 
 

@@ -53,7 +53,7 @@ from lakefmt.filegroups.unstored import stored_schema
 from lakefmt.schema import arrow_to_avro
 from lakefmt.table_config import TableConfig, cdc_mode
 from lakefmt.timeline.bodies import BodyKind, encode_body
-from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
+from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import Heartbeat
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.lock import Lease
@@ -299,7 +299,7 @@ def _carry_out(
         said = CommitMetadata(
             WriteOperation.COMPACT,
             stats,
-            extra_metadata={SCHEMA_KEY: arrow_to_avro(schema, state.config.name)},
+            extra_metadata=services.access.schema_notes(state, schema),
             compacted=True,
         )
         with services.lock.hold() as lease:

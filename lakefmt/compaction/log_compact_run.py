@@ -38,7 +38,7 @@ from lakefmt.schema import arrow_to_avro
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig, merge_rule
 from lakefmt.timeline.bodies import BodyKind, encode_body
-from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
+from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.lock import Lease
@@ -228,7 +228,7 @@ def _carry_out(
         said = CommitMetadata(
             WriteOperation.LOG_COMPACT,
             stats,
-            extra_metadata={SCHEMA_KEY: arrow_to_avro(schema, state.config.name)},
+            extra_metadata=services.access.schema_notes(state, schema),
         )
         with services.lock.hold() as lease:
             completion = _complete(services, state.config, time, plan, said, lease)

@@ -12,20 +12,21 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
+from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.unstored import unstored_of, with_partition_columns
 from lakefmt.filegroups.view import build_slices, lacks_completions
 from lakefmt.keys import KeySpec, key_spec_from_properties
-from lakefmt.schema import avro_to_arrow, without_meta_columns
+from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
+from lakefmt.schema_history import LATEST_SCHEMA, parse_internal_schema, parse_schema_history, why_names_fail
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.pacing import Pacing, SystemPacing
 from lakefmt.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.clock import InstantClock
-from lakefmt.timeline.commit import CommitMetadata, decode_commit
+from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
 from lakefmt.timeline.history import History, HistoryStore
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.properties_store import load_properties
@@ -39,6 +40,9 @@ __all__ = ["NOTES", "TableAccess", "TableState"]
 #: What Hudi has no property for, kept where other engines do not look.
 NOTES = ".hoodie/.lakefmt/table.json"
 _MAX_NOTES_BYTES = 1 << 20
+#: Where Spark keeps every internal schema that a table had.
+_SCHEMAS, _SCHEMA_FILE = ".hoodie/.schema", ".schemacommit"
+_MAX_SCHEMAS_BYTES = 256 << 20
 
 #: Operations whose commits do not define the table's schema (spec 3.12).
 _SERVICES = frozenset(
@@ -80,6 +84,7 @@ class TableAccess:
         self._config: TableConfig | None = None
         self._instant_clock: InstantClock | None = None
         self._schemas: dict[str, pa.Schema] = {}
+        self._followed: set[str] = set()
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
 
     def load_config(self) -> TableConfig:
@@ -209,14 +214,56 @@ class TableAccess:
 
         Raises:
             CorruptFile: nothing in the table tells its schema.
+            UnsupportedFeature: its columns were changed so that their names do not tell them in older files.
         """
         return with_partition_columns(state.config, self._told_schema(state))
 
-    def _told_schema(self, state: TableState) -> pa.Schema:
+    def internal_schema(self, state: TableState) -> str | None:
+        """Return the schema with column ids that the table's commits name; None: they name none."""
+        commit = self._telling_commit(state)
+        return None if commit is None else commit.extra_metadata.get(LATEST_SCHEMA) or None
+
+    def schema_notes(self, state: TableState, schema: pa.Schema) -> dict[str, str]:
+        """Return what the commit of a service that changes no column says of the schema."""
+        internal = self.internal_schema(state)
+        notes = {SCHEMA_KEY: arrow_to_avro(schema, state.config.name)}
+        return notes if internal is None else {**notes, LATEST_SCHEMA: internal}
+
+    def _telling_commit(self, state: TableState) -> CommitMetadata | None:
+        """Return the newest commit that tells the table's schema."""
         for instant in reversed(state.timeline.commits):
             commit = self.commit_metadata(state, instant)
             if commit.operation not in _SERVICES and commit.schema_text:
-                return self._parse_schema(commit.schema_text)
+                return commit
+        return None
+
+    def _check_names(self, internal: str) -> None:
+        """Raise when older files cannot be read by the names of an internal schema; known ones are not looked up again."""
+        if internal in self._followed:
+            return
+        current = parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit")
+        files = [info.name for info in self.store.list(_SCHEMAS, recursive=False)]
+        newest = max((name for name in files if name.endswith(_SCHEMA_FILE)), default=None)
+        if newest is None:
+            raise UnsupportedFeature(
+                f"the table's columns have ids and their history is not in {_SCHEMAS}: whether older files have the same "
+                "names cannot be told; read and write the table with Spark"
+            )
+        text = self.store.read(newest, _MAX_SCHEMAS_BYTES).decode("utf-8", "replace")
+        reason = why_names_fail(current, parse_schema_history(text, newest))
+        if reason is not None:
+            raise UnsupportedFeature(
+                f"{reason}. Files that were written before have to be read by column ids, which lakefmt does not do yet: "
+                "read and write the table with Spark; a state from before the change can be read with as_of"
+            )
+        self._followed.add(internal)
+
+    def _told_schema(self, state: TableState) -> pa.Schema:
+        commit = self._telling_commit(state)
+        if commit is not None and commit.schema_text:
+            if commit.extra_metadata.get(LATEST_SCHEMA):
+                self._check_names(commit.extra_metadata[LATEST_SCHEMA])
+            return self._parse_schema(commit.schema_text)
         if state.config.create_schema:
             return self._parse_schema(state.config.create_schema)
         for piece in self.slices(state):

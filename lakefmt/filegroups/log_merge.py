@@ -6,6 +6,7 @@ combined to one per key, under the table's rule or, for partial updates, column 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +17,11 @@ import pyarrow.compute as pc
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.log_rows import LogRows
 from lakefmt.filegroups.merge import Incoming, merge_into_base
-from lakefmt.filegroups.merge_batch import combine_rows, order_ranks
+from lakefmt.filegroups.merge_batch import Fold, combine_rows, order_ranks
 from lakefmt.filegroups.merge_custom import fold_rows
 from lakefmt.filegroups.merge_values import has_order, ordering_columns, to_mask
 from lakefmt.schema import cast_rows
-from lakefmt.values import IS_DELETED, RECORD_KEY
+from lakefmt.values import IS_DELETED, META_COLUMNS, RECORD_KEY
 from lakefmt.values_merge import MergeRule
 from lakefmt.values_mergers import CustomMerge
 
@@ -74,9 +75,11 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
         return _merge_partial(base, logs, codes, rule)
     rows = with_delete_marks(logs)
     combined = combine_rows(rows, codes, rule)
-    table, deletes = (
-        (logs.table, logs.deletes) if combined is None else (combined.table, logs.deletes[combined.winners])
-    )
+    table, deletes = logs.table, logs.deletes
+    if combined is not None:
+        # Rows that nothing completes are those of the log, a mark that is null among them.
+        table = logs.table.take(pa.array(combined.winners)) if rule.partial is None else combined.table
+        deletes = logs.deletes[combined.winners]
     if places is not None:
         places = places[codes if combined is None else codes[combined.winners]]
     incoming = Incoming(table.select(base.column_names), deletes)
@@ -157,55 +160,33 @@ def _merge_called(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array, cu
 
 
 def _merge_partial(base: pa.Table, logs: LogRows, codes: Rows, rule: MergeRule) -> pa.Table:
-    """Overlay columns: each comes from the newest row of its key that brings it, the base file's row being one of them."""
-    keys = logs.table.column(RECORD_KEY).combine_chunks()
-    distinct = keys.dictionary_encode().dictionary
-    found = pc.index_in(base.column(RECORD_KEY), value_set=distinct).combine_chunks()
-    stored = np.flatnonzero(to_mask(pc.is_valid(found)))
-    here = base.take(pa.array(stored))
-    numbers = pc.index_in(keys, value_set=distinct).to_numpy().astype(np.int64)
-    chain = pa.concat_tables([cast_rows(here, logs.table.schema), logs.table.select(base.column_names)])
-    group = np.concatenate([found.drop_null().to_numpy().astype(np.int64), numbers])
-    deletes = np.concatenate([np.zeros(len(stored), dtype=bool), logs.deletes])
-    brings = np.concatenate([np.full(len(stored), -1, np.int64), logs.brings])
-    order = _newest_last(chain, group, rule, logs)
-    resolved, dead = _overlaid(chain, order, group, deletes, brings, logs.columns)
-    return merge_into_base(base, Incoming(resolved, dead), rule=MergeRule()).table
+    """Fold rows that bring some of the columns, and overlay the base file's rows with what comes out.
+
+    Two rows become one in the order of arrival, as in Hudi: the columns of the newer one over those of the older one, with
+    the larger event time. So a column keeps its value when a row comes that is older than the newest row so far, even if
+    that row is newer than the column's value. What comes out meets the base file's row as one row with one event time.
+    """
+    names = frozenset(base.column_names).intersection(*(names for names in logs.columns if names is not None))
+    compared = has_order(rule.stored, sorted(names))
+    ordering = ordering_columns(logs.table, rule.stored) if compared else []
+    fold = Fold(codes, order_ranks(ordering, len(codes)), logs.deletes)
+    dead, given = logs.deletes[fold.winners], _sources(fold, logs, [*base.column_names, *logs.known])
+    # A key that is gone has no values: its delete is met with the event time that it has.
+    found = {name: np.where(dead, fold.winners, given[name]) for name in base.column_names}
+    # The row was changed last by the newest of the rows that give it a value: its meta columns say so.
+    changed = np.maximum.reduce([fold.winners, *(given[name] for name in logs.known)])
+    found |= {name: changed for name in META_COLUMNS if name in found}
+    columns = [
+        logs.table.column(name).take(pa.array(np.maximum(rows, 0), mask=rows < 0)) for name, rows in found.items()
+    ]
+    schema = pa.schema([logs.table.schema.field(name) for name in found])
+    incoming = Incoming(pa.table(columns, schema=schema), dead, lacks={name: rows < 0 for name, rows in found.items()})
+    plain = MergeRule(rule.stored, rule.stored) if compared else MergeRule()
+    return merge_into_base(base, incoming, rule=plain).table
 
 
-def _newest_last(chain: pa.Table, group: Rows, rule: MergeRule, logs: LogRows) -> Rows:
-    """Return row numbers by key, within a key from the oldest to the newest under the rule."""
-    names = frozenset(chain.column_names).intersection(*(names for names in logs.columns if names is not None))
-    ranks = np.zeros(len(group), np.int64)
-    if has_order(rule.stored, sorted(names)):
-        ranks = order_ranks(ordering_columns(chain, rule.stored), len(group))
-    return np.lexsort((np.arange(len(group)), ranks, group))
-
-
-def _overlaid(
-    chain: pa.Table,
-    order: Rows,
-    group: Rows,
-    deletes: Mask,
-    brings: Rows,
-    kinds: tuple[frozenset[str] | None, ...],
-) -> tuple[pa.Table, Mask]:
-    """Return one row per key, and which of them are deletes."""
-    sorted_group, places = group[order], np.arange(len(order))
-    starts = np.flatnonzero(np.append(True, sorted_group[1:] != sorted_group[:-1]))
-    ends = np.append(starts[1:], len(order)) - 1
-    dead = deletes[order]
-    # What came before a delete is not seen through it.
-    begins = np.maximum.reduceat(np.where(dead, places + 1, -1), starts)
-    visible = (places >= np.maximum(begins, starts)[np.cumsum(np.isin(places, starts)) - 1]) & ~dead
-    kind = brings[order]
-    columns = []
-    for field in chain.schema:
-        has = np.array([names is None or field.name in names for names in kinds] + [True])  # the last one: base rows
-        source = np.maximum.reduceat(np.where(visible & has[kind], places, -1), starts)
-        rows = pa.array(order[np.maximum(source, 0)], mask=source < 0)
-        columns.append(chain.column(field.name).take(rows))
-    keys = chain.column(RECORD_KEY).take(pa.array(order[ends]))
-    at = chain.schema.get_field_index(RECORD_KEY)
-    table = pa.table(columns, schema=chain.schema).set_column(at, chain.schema.field(at), keys)
-    return table, dead[ends]
+def _sources(fold: Fold, logs: LogRows, names: Sequence[str]) -> dict[str, Rows]:
+    """Return for each column which rows give its values; columns that the same blocks bring share the answer."""
+    kinds = {name: tuple(some is None or name in some for some in logs.columns) for name in names}
+    found = {kind: fold.sources(np.array(kind)[logs.brings]) for kind in set(kinds.values())}
+    return {name: found[kind] for name, kind in kinds.items()}

@@ -40,7 +40,7 @@ from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow, reconcile
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import PARTITION_PATH, RECORD_KEY, InstantTime
+from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, InstantTime
 from lakefmt.values_merge import MergeRule
 
 __all__ = ["LogRows", "find_unreadable_blocks", "read_log_look", "read_log_rows", "select_log_blocks"]
@@ -65,6 +65,7 @@ class LogRows:
         columns: the columns of each kind of block; None stands for all.
         positions: the row of the base file that each row meets; None: not every block says it for this base file.
         of_deletes: which rows come from delete blocks; None: they are told by having no commit time.
+        known: the data columns that some block brings, those that were not asked for among them.
         num_blocks: how many blocks they come from.
         instants: the instants of these blocks, each once, oldest first.
     """
@@ -78,6 +79,7 @@ class LogRows:
     instants: tuple[str, ...] = ()
     positions: npt.NDArray[np.int64] | None = None
     of_deletes: Mask | None = None
+    known: frozenset[str] = frozenset()
 
     @property
     def is_partial(self) -> bool:
@@ -272,12 +274,13 @@ def _decode(
     if RECORD_KEY not in rows.column_names:
         raise CorruptFile(f"{what}: the rows of the block at byte {block.start:,} have no record keys")
     table = reconcile(rows, _nullable(schema))
-    names = frozenset(rows.column_names) if block.is_partial else None
+    brought = frozenset(stored | set(rows.column_names))
     deletes = marked_deletes(table, rule)
     none = np.zeros(table.num_rows, dtype=bool)
     # A partial row without the ordering column says nothing of its event time.
     always = unordered_deletes(table, deletes, rule) if has_order(rule.stored, rows.column_names) else none
-    return _plain(table, deletes, always, names, of_deletes=none), counts
+    found = _plain(table, deletes, always, brought if block.is_partial else None, of_deletes=none)
+    return replace(found, known=brought - set(META_COLUMNS)), counts
 
 
 def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> pa.Table:
@@ -329,4 +332,5 @@ def _joined(parts: Sequence[LogRows], schema: pa.Schema) -> LogRows:
         np.concatenate(numbers or [np.zeros(0, np.int64)]),
         tuple(kinds),
         of_deletes=np.concatenate([part.of_deletes for part in parts if part.of_deletes is not None] or [none]),
+        known=frozenset().union(*(part.known for part in parts)),
     )

@@ -108,11 +108,13 @@ class Incoming:
             for a delete by key only the key column is needed.
         deletes: which of the rows remove their key.
         columns: the columns that replace stored values; None replaces all (a partial update leaves the others).
+        lacks: for columns that some of the rows do not bring, which rows: the stored value stays there.
     """
 
     table: pa.Table
     deletes: Mask
     columns: frozenset[str] | None = None
+    lacks: Mapping[str, Mask] = made(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ def _overlay(
     won = pairs.where(wins & alive)
     new = incoming.table.take(pa.array(won.incoming))
     weak = {} if partial is None else _weak(new, _data_fields(base), partial)
+    weak |= {name: mask[won.incoming] for name, mask in incoming.lacks.items()}
     table = _replace_rows(base, won.stored, new, incoming.columns, weak)
     lost = pairs.where(~wins & alive)
     if partial is None or not partial.from_late or not len(lost.stored):

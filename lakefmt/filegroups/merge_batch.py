@@ -30,7 +30,7 @@ from lakefmt.filegroups.merge_values import (
 from lakefmt.values import MergeMode
 from lakefmt.values_merge import MergeRule, Partial
 
-__all__ = ["Combined", "combine_rows", "order_ranks"]
+__all__ = ["Combined", "Fold", "combine_rows", "order_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
         kept = choose_survivors(codes, [pa.chunked_array([column]) for column in ordering], mode)
         winners = np.arange(len(codes)) if kept is None else kept
         return Combined(table.take(pa.array(winners)), winners)
-    fold = _Fold(codes, order_ranks(ordering, len(codes)), marked_deletes(table, rule))
-    return Combined(fold.completed(table, rule.partial), fold.winners)
+    fold = Fold(codes, order_ranks(ordering, len(codes)), marked_deletes(table, rule))
+    return Combined(_completed(fold, table, rule.partial), fold.winners)
 
 
 def _not_wiped(codes: Rows, wiping: Mask) -> Mask:
@@ -124,8 +124,19 @@ def order_ranks(columns: list[pa.Array], count: int) -> Rows:
     return ranks
 
 
-class _Fold:
-    """Which row gives which value, for keys that come several times."""
+class Fold:
+    """Which row gives which value, for keys that come several times.
+
+    Args:
+        codes: one number per row, in the order of arrival; equal numbers mean equal keys.
+        ranks: how the rows compare; see :func:`order_ranks`.
+        deletes: which rows remove their key.
+
+    Attributes:
+        winners: for each key the number of the row that wins, ascending.
+    """
+
+    winners: Rows
 
     def __init__(self, codes: Rows, ranks: Rows, deletes: Mask) -> None:
         count = len(codes)
@@ -144,8 +155,7 @@ class _Fold:
         self._counts: Mask = ~dead & (self._places >= begin[group])
         won = self._order[self._last]
         self._by_winner = np.argsort(won)
-        #: For each key the number of the winning row, ascending.
-        self.winners: Rows = won[self._by_winner]
+        self.winners = won[self._by_winner]
 
     def _latest(self, which: Mask) -> Rows:
         return np.maximum.reduceat(np.where(which, self._places, -1), self._starts)
@@ -153,16 +163,32 @@ class _Fold:
     def _first(self, which: Mask) -> Rows:
         return np.minimum.reduceat(np.where(which, self._places, len(which)), self._starts)
 
-    def completed(self, table: pa.Table, partial: Partial) -> pa.Table:
-        """Return the winners with the values that give way taken from other rows."""
-        columns = [self._column(table.column(field.name), field, partial) for field in table.schema]
-        return pa.table(columns, schema=table.schema)
+    def sources(self, has: Mask, *, from_late: bool = True) -> Rows:
+        """Return for each of ``winners`` the row that gives a column's value, -1 where none does.
 
-    def _column(self, column: pa.ChunkedArray, field: pa.Field, partial: Partial) -> pa.ChunkedArray:
-        weak = gives_way(column, field, partial)
-        if not weak.any():
-            return column.take(pa.array(self.winners))
-        has: Mask = ~weak[self._order] & self._counts
-        leader, other = self._latest(has & self._leads), self._first(has & ~self._leads & partial.from_late)
-        at = np.where(leader >= 0, leader, np.where(other < len(weak), other, self._last))
-        return column.take(pa.array(self._order[at][self._by_winner]))
+        Args:
+            has: which rows have a value for the column.
+            from_late: rows that do not lead give theirs where no leader has one.
+
+        Example:
+            >>> fold = Fold(np.array([7, 7, 8]), np.array([1, 0, 0]), np.zeros(3, dtype=bool))
+            >>> fold.sources(np.array([False, True, False])).tolist()
+            [1, -1]
+        """
+        here: Mask = has[self._order] & self._counts
+        leader, other = self._latest(here & self._leads), self._first(here & ~self._leads & from_late)
+        at = np.where(leader >= 0, leader, np.where(other < len(has), other, -1))
+        return np.where(at >= 0, self._order[at], -1)[self._by_winner]
+
+
+def _completed(fold: Fold, table: pa.Table, partial: Partial) -> pa.Table:
+    """Return the winners with the values that give way taken from other rows."""
+    columns = []
+    for field in table.schema:
+        column = table.column(field.name)
+        weak, rows = gives_way(column, field, partial), fold.winners
+        if weak.any():
+            found = fold.sources(~weak, from_late=partial.from_late)
+            rows = np.where(found >= 0, found, fold.winners)
+        columns.append(column.take(pa.array(rows)))
+    return pa.table(columns, schema=table.schema)

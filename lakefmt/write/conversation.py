@@ -26,6 +26,7 @@ from lakefmt.filegroups.cdc_files import cdc_paths
 from lakefmt.filegroups.services import TableServices, claim_instant, drop_metadata_table, open_services
 from lakefmt.filegroups.unstored import stored_schema
 from lakefmt.schema import arrow_to_avro
+from lakefmt.schema_history import LATEST_SCHEMA
 from lakefmt.storage.beside import side_by_side
 from lakefmt.storage.process_lock import process_locks
 from lakefmt.table_config import TableConfig, check_writable, parse_table_config
@@ -119,7 +120,7 @@ def begin_write(
             config = open_for_writing(services, look.properties)
             timeline = undo_dead_writes(services, config, rules, lease, look, later)
             state = TableState(config, timeline)
-            schema = evolve(access.schema(state))
+            schema = _evolved(access, state, evolve)
             action = _action(request, config)
             heartbeat, instant = claim_instant(services, config, timeline, action, _requested_body(action))
             # When it fails from here on, it is dead: the next writer undoes what there is.
@@ -146,11 +147,23 @@ def rehearse_write(
     state = access.load()
     if not (state.config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
-    schema = evolve(access.schema(state))
+    schema = _evolved(access, state, evolve)
     instant = services.times_after(state.config, state.timeline)()
     context = _context(services, request, state.config, schema, instant)
     heartbeat = Heartbeat(access.store, instant, services.owner, 60.0, access.pacing)
     return LiveWrite(context, heartbeat, state, concurrency_of(services))
+
+
+def _evolved(access: TableAccess, state: TableState, evolve: Callable[[pa.Schema], pa.Schema]) -> pa.Schema:
+    """Return the table's schema after a write."""
+    before = access.schema(state)
+    after = evolve(before)
+    if not after.equals(before) and access.internal_schema(state) is not None:
+        raise UnsupportedFeature(
+            "the data would change the table's columns, and Spark has given these ids (hoodie.schema.on.read.enable), "
+            "which lakefmt cannot give to new ones: change the columns with ALTER TABLE in Spark, then write the data"
+        )
+    return after
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
@@ -253,6 +266,9 @@ def commit_write(
         _check_pending(timeline, context.instant)
         begun, now = live.based_on or live.state, TableState(config, timeline)
         metadata = settle_with_rivals(services, context, begun, metadata, footprint or Footprint(), now)
+        internal = services.access.internal_schema(now)
+        if internal is not None:  # else Spark would give the columns other ids when it changes them next
+            metadata = replace(metadata, extra_metadata={**metadata.extra_metadata, LATEST_SCHEMA: internal})
         if strays:
             services.access.store.delete(strays)
         completed = _complete(services, config, timeline, context, metadata, lease)

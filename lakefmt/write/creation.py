@@ -14,10 +14,18 @@ from lakefmt.filegroups.access import NOTES, TableAccess
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import open_index
 from lakefmt.keys import KeyGeneratorType, KeySpec, key_properties, path_tells, plan_key_spec
-from lakefmt.schema import arrow_to_avro, field_at, normalise_schema
+from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local import LocalStore
-from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, cdc_mode, check_writable, parse_table_config
+from lakefmt.table_config import (
+    PAYLOADS,
+    STRATEGY_IDS,
+    TableConfig,
+    cdc_mode,
+    check_writable,
+    merge_rule,
+    parse_table_config,
+)
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.timeline.store import settle_put
 from lakefmt.values import MergeMode, TableType, TableVersion
@@ -32,6 +40,21 @@ _COMMON = {
 }
 _CDC = "hoodie.table.cdc.enabled"
 _CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
+_PARTIAL_MODE = "hoodie.table.partial.update.mode"
+#: Properties and settings of Hudi that say how rows are merged. A new table has those that its version and arguments ask for.
+_MERGING = frozenset(
+    {
+        "hoodie.compaction.payload.class",
+        "hoodie.compaction.record.merger.strategy",
+        "hoodie.payload.event.time.field",
+        "hoodie.payload.ordering.field",
+        "hoodie.record.merge.mode",
+        "hoodie.record.merge.strategy.id",
+        "hoodie.table.legacy.payload.class",
+        "hoodie.table.ordering.fields",
+        "hoodie.table.precombine.field",
+    }
+)
 #: What base files hold, unless the caller wants less.
 _STORED = {
     "hoodie.datasource.write.drop.partition.columns": "false",
@@ -89,9 +112,13 @@ def plan_properties(
     contradicting = [key for key in properties if key in planned and planned[key] != properties[key]]
     if contradicting:
         raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
+    _check_merging(properties, planned, version)
     found = {**planned, **_STORED, **properties}
     config = parse_table_config(found)
     _check_ordering(config, schema, compares=isinstance(merge, MergeMode))
+    mark = merge_rule(config).delete
+    if mark is not None and mark.field not in schema.names:
+        raise SchemaMismatch(f"deletes are marked in column {mark.field!r}, which is not in the schema {schema.names}")
     _check_unstored(config, spec, schema)
     return found
 
@@ -114,6 +141,18 @@ def _check_ordering(config: TableConfig, schema: pa.Schema, *, compares: bool) -
                 "Spark would fail on every read of this merge-on-read table; order rows by a number, a time or a text, or "
                 "make the table copy-on-write"
             )
+
+
+def _check_merging(properties: Mapping[str, str], planned: Mapping[str, str], version: TableVersion) -> None:
+    """Raise when properties ask for a way of merging that the new table would not have."""
+    unheard = [key for key in properties if key in _MERGING and key not in planned]
+    if unheard:
+        raise InvalidInputError(
+            f"properties: {', '.join(unheard)} would change nothing in a table of version {version.value} that lakefmt makes: "
+            "ordering= and merge= say how rows are merged"
+        )
+    if _PARTIAL_MODE in properties and version is not TableVersion.NINE:
+        raise InvalidInputError(f"properties: {_PARTIAL_MODE} needs table_version=9: no engine looks at it before")
 
 
 def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
@@ -239,6 +278,7 @@ def run_creation(
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     kind = TableType.parse(table_type)
     stored = normalise_schema(schema)
+    check_names(stored)
     fields = [ordering] if isinstance(ordering, str) else list(ordering or ())
     spec = plan_key_spec(
         record_key,

@@ -157,7 +157,8 @@ class SliceReader(BaseFileReader):
 def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
     mask = to_mask(pc.is_in(logs.table.column(RECORD_KEY), value_set=keys))
     table = logs.table.filter(pa.array(mask))
-    return LogRows(table, logs.deletes[mask], logs.always[mask], logs.brings[mask], logs.columns)
+    columns, known = logs.columns, logs.known
+    return LogRows(table, logs.deletes[mask], logs.always[mask], logs.brings[mask], columns, known=known)
 
 
 def find_stored(

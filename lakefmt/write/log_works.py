@@ -23,12 +23,12 @@ from lakefmt.formats.log_data import encode_records
 from lakefmt.formats.log_deletes import storable_orderings
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, with_meta_columns, without_meta_columns
 from lakefmt.table_config import merge_rule
-from lakefmt.values import META_COLUMNS, WriteOperation
+from lakefmt.values import IS_DELETED, META_COLUMNS, WriteOperation
 from lakefmt.values_merge import MergeRule
 from lakefmt.write.routed import POSITION, routed_deletes, with_meta_of
 from lakefmt.write.values import FileAssignment, WriteContext
 
-__all__ = ["LogWork", "flat_order", "log_works", "split_deletes"]
+__all__ = ["LogWork", "flat_order", "holds_whole_rows", "log_works", "split_deletes"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -71,8 +71,8 @@ def log_works(
     by_key = context.operation is WriteOperation.DELETE
     marked = np.zeros(rows.num_rows, dtype=bool) if by_key else marked_deletes(rows, rule)
     complete = with_meta_of(context.instant, assignments, counts, rows, schema)
-    # Version 6 knows no partial rows, a rule of the table's own neither: what they lack was brought from stored rows.
-    whole = context.config.version.layout == 1 or rule.is_own
+    # What partial rows lack was brought from stored rows.
+    whole = holds_whole_rows(context.config.version.layout, rule, schema.names)
     brought = frozenset(schema.names if whole else (*META_COLUMNS, *rows.column_names))
     as_records = _told_by_blocks(complete, deletes, marked, rule)
     out = _split(complete, as_records, brought, positions)
@@ -107,6 +107,19 @@ def _by_position(rows: pa.Table, counts: Sequence[int]) -> tuple[pa.Table, I64 |
     if (np.diff(order) != 1).any():
         rows = rows.take(pa.array(order))
     return rows, places[order], known
+
+
+def holds_whole_rows(layout: int, rule: MergeRule, names: Sequence[str]) -> bool:
+    """Return whether logs of a table hold whole rows only, so that partial rows are completed before they are written.
+
+    Version 6 has no partial rows, and a rule of the table's own takes whole rows only. A column that marks deletes is looked
+    for by Hudi 1.2.0 in every row of a log, at its place in the table's schema: it fails on blocks without it.
+
+    Example:
+        >>> holds_whole_rows(2, MergeRule(), ["id", "v"]), holds_whole_rows(2, MergeRule(), ["id", "_hoodie_is_deleted"])
+        (False, True)
+    """
+    return layout == 1 or rule.is_own or rule.delete is not None or IS_DELETED in names
 
 
 def split_deletes(

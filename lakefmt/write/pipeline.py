@@ -48,7 +48,7 @@ from lakefmt.write.log_state import (
     settle_in_logs,
     without_dead,
 )
-from lakefmt.write.log_works import log_works
+from lakefmt.write.log_works import holds_whole_rows, log_works
 from lakefmt.write.moves import elsewhere, split_moves
 from lakefmt.write.new_filters import filters_of_small
 from lakefmt.write.routed import POSITION
@@ -152,7 +152,7 @@ def takes_deleted_for_absent(context: WriteContext, state: TableState, batch: Ke
     partial_rows = not set(schema.names).issubset(batch.table.column_names)
     if partial_rows or context.operation is WriteOperation.DELETE:
         return True
-    return _completes_by_arrival(state) or _deletes_without_times(state, schema)
+    return _forgets_deletes(state) or _deletes_without_times(state, schema)
 
 
 def _deletes_without_times(state: TableState, schema: pa.Schema) -> bool:
@@ -161,10 +161,14 @@ def _deletes_without_times(state: TableState, schema: pa.Schema) -> bool:
     return any(field is not None and not stores_every_ordering(field.type) for field in fields)
 
 
-def _completes_by_arrival(state: TableState) -> bool:
-    """Tell whether a row on top of a delete in a log would be completed from what was there before the delete."""
+def _forgets_deletes(state: TableState) -> bool:
+    """Tell whether a row on top of a delete in a log would meet what was there before the delete.
+
+    It would be completed from that, or, where delete blocks have no event time, lose against it: the row that was deleted
+    would come back.
+    """
     rule = merge_rule(state.config)
-    return rule.partial is not None and not rule.stored.fields
+    return rule.blocks_win or (rule.partial is not None and not rule.stored.fields)
 
 
 def _bring(
@@ -179,14 +183,13 @@ def _bring(
     """Let rows for logs bring what they lack from the stored rows.
 
     A delete by key, and a partial row without an event time, take that of the stored row, so that they win over it and
-    lose against what is newer. In version 6, which knows no partial rows, they bring every column; so they do where the
-    table completes rows by a rule of its own, which knows whole rows only.
+    lose against what is newer. Where logs hold whole rows only they bring every column.
     """
     schema, rule = avro_to_arrow(context.schema_text), merge_rule(state.config)
     order = {name.split(".", 1)[0] for name in rule.stored.fields}
     if context.operation is WriteOperation.DELETE:
         lacking = [field for field in schema if field.name in order]
-    elif state.timeline.layout == 1 or rule.is_own:
+    elif holds_whole_rows(state.timeline.layout, rule, schema.names):
         lacking = [field for field in schema if field.name not in names]
     else:
         lacking = [field for field in schema if field.name in order and field.name not in names]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.schema_history import LATEST_SCHEMA
+from lakefmt.timeline.commit import SCHEMA_KEY
 from lakefmt.timeline.instant import Action
 from lakefmt.values import CommitResult, WriteOperation
 
@@ -53,8 +55,11 @@ class WriteRequest:
             raise InvalidInputError(f"unknown schema_change {self.schema_change!r}: expected 'add' or 'strict'")
         if self.sort not in _SORTS:
             raise InvalidInputError(f"unknown sort {self.sort!r}: expected {', '.join(map(repr, _SORTS))}")
-        if "schema" in self.commit_metadata or not all(isinstance(v, str) for v in self.commit_metadata.values()):
-            raise InvalidInputError("commit_metadata takes texts, and the name 'schema' is taken")
+        if not all(isinstance(v, str) for v in self.commit_metadata.values()):
+            raise InvalidInputError("commit_metadata takes texts")
+        taken = sorted({SCHEMA_KEY, LATEST_SCHEMA} & set(self.commit_metadata))
+        if taken:
+            raise InvalidInputError(f"commit_metadata: the name {taken[0]!r} is taken")
 
     @property
     def action(self) -> Action:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.errors import SchemaMismatch
-from lakefmt.schema import avro_to_arrow, evolve
+from lakefmt.schema import avro_to_arrow, check_names, evolve
 
 I32, I64, F32, F64, S = pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()
 
@@ -134,3 +134,44 @@ def test_notes_of_other_columns_stay():
     table = avro_to_arrow(avro)
     found = evolve(table, pa.schema([("e", S), ("new", S)]))
     assert found.field("e").metadata == table.field("e").metadata
+
+
+# --- names that differ by case only -----------------------------------------------------------------------------------
+
+V, INT = pa.field("v", pa.int64()), pa.int64()
+ALIKE = {
+    "column": ([V], [V, pa.field("V", INT)]),
+    "column alone": ([V], [pa.field("V", INT)]),
+    "two new ones": ([V], [V, pa.field("x", INT), pa.field("X", INT)]),
+    "in a struct": (
+        [pa.field("s", pa.struct([V]))],
+        [pa.field("s", pa.struct([V, pa.field("V", INT)]))],
+    ),
+    "in a list": (
+        [pa.field("l", pa.list_(pa.struct([V])))],
+        [pa.field("l", pa.list_(pa.struct([V, pa.field("V", INT)])))],
+    ),
+    "in a map": (
+        [pa.field("m", pa.map_(pa.string(), pa.struct([V])))],
+        [pa.field("m", pa.map_(pa.string(), pa.struct([V, pa.field("V", INT)])))],
+    ),
+    "in a new struct": ([V], [V, pa.field("s", pa.struct([V, pa.field("V", INT)]))]),
+}
+
+
+@pytest.mark.parametrize("name", list(ALIKE))
+def test_a_column_that_differs_by_case_only_is_not_added(name: str) -> None:
+    have, data = (pa.schema(fields) for fields in ALIKE[name])
+    with pytest.raises(SchemaMismatch, match="by case only"):
+        evolve(have, data, partial=True)
+    if name != "column alone":
+        with pytest.raises(SchemaMismatch, match="by case only"):
+            check_names(data)
+
+
+def test_a_table_that_has_both_goes_on() -> None:
+    both = pa.schema([V, pa.field("V", INT)])
+    assert evolve(both, both) == both
+    assert evolve(both, both.append(pa.field("x", INT))).names == ["v", "V", "x"]
+    with pytest.raises(SchemaMismatch, match="'X' differs from 'x' by case only"):
+        evolve(both.append(pa.field("x", INT)), both.append(pa.field("X", INT)), partial=True)

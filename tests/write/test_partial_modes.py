@@ -13,13 +13,22 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.merge import Incoming, merge_into_base
 from lakefmt.filegroups.merge_batch import combine_rows
 from lakefmt.table_config import check_readable, check_writable, merge_rule, parse_table_config
 from lakefmt.values import RECORD_KEY, MergeMode
 from lakefmt.values_merge import DeleteMark, MergeRule, Order, PartialMode, plan_merge_rule
-from tests.compat.payload_tables import MODEL, PARTIAL_MODE, PAYLOAD, PROPERTY, make_table, marked_by, of_payload
+from tests.compat.payload_tables import (
+    COLUMNS,
+    MODEL,
+    PARTIAL_MODE,
+    PAYLOAD,
+    PROPERTY,
+    make_table,
+    marked_by,
+    of_payload,
+)
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema(
@@ -127,6 +136,88 @@ def test_a_table_of_an_older_payload_class(tmp_path: Path, version: int, table_t
     with pytest.raises(InvalidInputError, match="_event_lsn is null"):
         table.upsert(one(None, "x"))
     assert table.read(columns=["v", "op"]).to_pylist() == [{"v": 6, "op": "full"}]
+
+
+# --- deleted rows stay deleted -----------------------------------------------------------------------------------------
+
+PAYLOADS = {
+    "PartialUpdateAvroPayload": "ts",
+    "OverwriteNonDefaultsWithLatestAvroPayload": "ts",
+    "AWSDmsAvroPayload": "ts",
+    "debezium.MySqlDebeziumAvroPayload": "_event_seq",
+    "debezium.PostgresDebeziumAvroPayload": "_event_lsn",
+}
+
+
+def event(key: str, ts: int, a: int | None, s: str, *, deleted: bool = False) -> dict[str, object]:
+    marks = {"Op": "D", "_change_operation_type": "d"} if deleted else {"Op": "I", "_change_operation_type": "c"}
+    order = {"ts": ts, "_event_lsn": ts, "_event_seq": f"1.{ts}"}
+    return {**dict.fromkeys(COLUMNS.names), "id": key, "a": a, "s": s, "_hoodie_is_deleted": deleted, **order, **marks}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["by key", "by mark"])
+@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("payload", list(PAYLOADS))
+def test_nothing_of_a_deleted_row_comes_back(tmp_path: Path, payload: str, version: int, how: str) -> None:
+    """Whatever comes after the delete, older or newer: the same as in a copy-on-write table."""
+    seen = []
+    for table_type in ("cow", "mor"):
+        root = tmp_path / table_type
+        table = make_table(root, version, PAYLOADS[payload], of_payload(payload, version), table_type=table_type)
+
+        def put(*events: dict[str, object], into: lakefmt.Table = table) -> None:
+            into.upsert(pa.Table.from_pylist(list(events), schema=COLUMNS))
+
+        keys = [f"k{ts}" for ts in (3, 5, 6, 7)]
+        put(event("other", 5, 1, "stays"), *(event(key, 5, 1, "old") for key in keys))
+        if how == "by key":
+            assert table.delete(keys).num_deletes == 4
+        else:
+            put(*(event(key, 6, None, "gone", deleted=True) for key in keys))
+        assert table.read(columns=["id"]).to_pylist() == [{"id": "other"}]
+        put(*(event(key, int(key[1:]), None, "new") for key in keys))
+        seen.append(sorted(table.read(columns=["id", "ts", "a", "s"]).to_pylist(), key=lambda row: str(row["id"])))
+        if table_type == "mor":
+            table.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
+            again = table.read(columns=["id", "ts", "a", "s"]).to_pylist()
+            assert sorted(again, key=lambda row: str(row["id"])) == seen[-1]
+    assert seen[0] == seen[1]
+    assert all(row["s"] != "old" and row["a"] in (None, 1 if row["id"] == "other" else None) for row in seen[1])
+
+
+# --- what create_table is asked for -----------------------------------------------------------------------------------
+
+UNHEARD = [
+    *((v, {PAYLOAD: MODEL + "PartialUpdateAvroPayload"}) for v in (6, 8, 9)),
+    *((v, {"hoodie.table.legacy.payload.class": MODEL + "PartialUpdateAvroPayload"}) for v in (6, 8, 9)),
+    *((v, {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}) for v in (6, 8, 9)),
+    *((v, {"hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000"}) for v in (6, 8, 9)),
+    *((v, {"hoodie.payload.ordering.field": "v"}) for v in (6, 8, 9)),
+    *((v, {"hoodie.payload.event.time.field": "v"}) for v in (6, 8, 9)),
+    *((v, {"hoodie.table.ordering.fields": "v"}) for v in (6, 8, 9)),
+    *((v, {"hoodie.table.precombine.field": "v"}) for v in (6, 8, 9)),
+    *((v, IGNORES) for v in (6, 8)),
+]
+
+
+@pytest.mark.parametrize(("version", "properties"), UNHEARD)
+def test_a_way_of_merging_that_a_new_table_would_not_have(version: int, properties: dict[str, str]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(properties))):
+        make(properties, table_version=version)
+
+
+@pytest.mark.parametrize(
+    ("properties", "error"),
+    [
+        (marked_by("missing", "D"), SchemaMismatch),
+        ({PROPERTY + "hoodie.payload.delete.field": "op"}, UnsupportedFeature),
+        ({PARTIAL_MODE: "KEEP_VALUES"}, UnsupportedFeature),
+    ],
+)
+def test_a_rule_that_nobody_could_follow_makes_no_table(properties: dict[str, str], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        make(properties)
 
 
 # --- what the properties say ------------------------------------------------------------------------------------------
