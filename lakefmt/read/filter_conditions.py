@@ -91,7 +91,9 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
 def _count(conditions: Sequence[Condition]) -> int:
     terms = sum(each.terms for each in conditions)
     if terms > _MOST_TERMS:
-        raise InvalidFilter(f"the filter joins {terms:,} comparisons; at most {_MOST_TERMS:,} are: use `in` for many values")
+        raise InvalidFilter(
+            f"the filter joins {terms:,} comparisons; at most {_MOST_TERMS:,} are: use `in` for many values"
+        )
     return terms
 
 

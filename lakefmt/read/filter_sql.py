@@ -90,7 +90,7 @@ class _Translator:
         self._check(tree)
         translate = getattr(self, f"_{type(tree).__name__.lower()}", None)
         if translate is not None:
-            found: pc.Expression = translate(tree, negated)
+            found: Condition = translate(tree, negated)
             return found
         if type(tree).__name__ in _OPERATORS:
             return self._comparison(tree, negated)

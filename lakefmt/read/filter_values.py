@@ -85,8 +85,9 @@ def plain_value(value: object) -> object:
         return _of_numpy(value)
     if type(value).__name__ in ("NaTType", "NAType"):  # pandas; importing it takes half a second
         return None
-    if isinstance(value, datetime) and getattr(value, "nanosecond", 0):
-        return _Moment(_since_epoch(value) + Fraction(int(getattr(value, "nanosecond", 0)), 1_000_000_000))
+    finer: Any = getattr(value, "nanosecond", None) if isinstance(value, datetime) else None
+    if finer and isinstance(value, datetime):
+        return _Moment(_since_epoch(value) + Fraction(int(finer), 1_000_000_000))
     return _of_subclass(value)
 
 
@@ -222,7 +223,7 @@ def place(value: object, kind: pa.DataType, grid: Grid, name: str) -> Fraction:
     return found
 
 
-def _number(value: object, scale: int, grid: _Grid) -> Fraction | None:
+def _number(value: object, scale: int, grid: Grid) -> Fraction | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, str):

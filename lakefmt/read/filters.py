@@ -57,7 +57,8 @@ def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
         raise
     except UnicodeEncodeError as error:
         raise InvalidFilter(f"the filter holds text that cannot be encoded: {error}") from error
-    except Exception as error:  # noqa: BLE001 - objects of any class may be given, and their methods raise what they like
+    except Exception as error:
+        # Objects of any class may be given, and their methods raise what they like.
         raise InvalidFilter(f"the filter cannot be understood: {type(error).__name__}: {_said(error)}") from error
 
 
@@ -68,7 +69,7 @@ def _said(error: Exception) -> str:
         return "no message"
 
 
-def _parsed(given: Filter, schema: pa.Schema) -> Condition:
+def _parsed(given: object, schema: pa.Schema) -> Condition:
     if isinstance(given, pc.Expression):
         return _of_expression(given, schema)
     if isinstance(given, str):
@@ -156,7 +157,7 @@ def keep_rows(rows: pa.Table, condition: Condition | None) -> pa.Table:
         return rows.filter(condition.exact)
 
 
-def _parse_dnf(given: Sequence[Any], schema: pa.Schema) -> Condition:
+def _parse_dnf(given: object, schema: pa.Schema) -> Condition:
     if isinstance(given, tuple) and len(given) == 3 and isinstance(given[0], str):
         return _term(given, schema)
     if not isinstance(given, list | tuple) or not given:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakefmt.config import Settings, resolve_settings
-from lakefmt.errors import SnapshotExpired
+from lakefmt.errors import InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.handle import TableHandle
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.read.filters import Filter
@@ -56,7 +56,7 @@ class ReadingVerbs(TableHandle):
         """Read rows.
 
         Args:
-            columns: names, in the order wanted; None: all.
+            columns: names, in the order wanted; None: all; none at all: the answer has a number of rows and no columns.
             filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
             as_of: read the table as it was at an instant, aware datetime or ISO text.
             query: ``"snapshot"`` or ``"read_optimized"`` (on copy-on-write tables the same).
@@ -164,8 +164,17 @@ class ReadingVerbs(TableHandle):
         return polars.DataFrame(self.read(**arguments))
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **arguments: Any) -> object:
-        """Register the rows as a view in DuckDB; arguments as for :meth:`read`."""
-        return connection.register(name, self.read(**arguments))
+        """Register the rows as a view in DuckDB; arguments as for :meth:`read`.
+
+        Raises:
+            InvalidInputError: no columns are asked for, and DuckDB has no such views.
+        """
+        rows = self.read(**arguments)
+        if not rows.num_columns:
+            raise InvalidInputError(
+                f"columns=[]: DuckDB has no view without columns; read([]) tells the {rows.num_rows} rows"
+            )
+        return connection.register(name, rows)
 
     # --- looking inside ------------------------------------------------------------------------------------------
 

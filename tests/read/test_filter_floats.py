@@ -196,7 +196,9 @@ def any_true(several: list[bool | None]) -> bool | None:
 def terms(draw: st.DrawFn) -> Term:
     column = draw(st.sampled_from(COLUMNS))
     numbers = [number for number in NUMBERS if column != "n" or number[0] != "'nan'"]
-    how = draw(st.sampled_from([*COMPARE, *COMPARE, "in", "not in", "between", "not between", "is null", "is not null"]))
+    how = draw(
+        st.sampled_from([*COMPARE, *COMPARE, "in", "not in", "between", "not between", "is null", "is not null"])
+    )
     least, most = {"in": (1, 4), "not in": (1, 4), "between": (2, 2), "not between": (2, 2)}.get(how, (1, 1))
     if how.startswith("is"):
         least = most = 0
@@ -251,12 +253,12 @@ def kept(rows: pa.Table, tree: Any) -> list[str]:
 
 
 READS: list[Callable[[Table, Any], int]] = [
-    lambda table, filter: table.read([], filter).num_rows,
-    lambda table, filter: table.scan(["id", "f"], filter).read_all().num_rows,
-    lambda table, filter: table.scan([], filter).read_all().num_rows,
-    lambda table, filter: table.incremental("000", columns=["id"], filter=filter).num_rows,
-    lambda table, filter: table.incremental("000", columns=[], filter=filter).num_rows,
-    lambda table, filter: table.read(filter=filter, meta_columns=True).num_rows,
+    lambda table, asked: table.read([], asked).num_rows,
+    lambda table, asked: table.scan(["id", "f"], asked).read_all().num_rows,
+    lambda table, asked: table.scan([], asked).read_all().num_rows,
+    lambda table, asked: table.incremental("000", columns=["id"], filter=asked).num_rows,
+    lambda table, asked: table.incremental("000", columns=[], filter=asked).num_rows,
+    lambda table, asked: table.read(filter=asked, meta_columns=True).num_rows,
 ]
 WAYS = st.integers(0, len(READS) - 1)
 
@@ -335,9 +337,11 @@ def expressions() -> st.SearchStrategy[pc.Expression]:
     leaves = compared | contained | others | columns | st.just(pc.field("part") == "p3")
     return st.recursive(
         leaves,
-        lambda inner: inner.map(lambda e: ~e)
-        | st.tuples(inner, inner).map(lambda pair: pair[0] & pair[1])
-        | st.tuples(inner, inner).map(lambda pair: pair[0] | pair[1]),
+        lambda inner: (
+            inner.map(lambda e: ~e)
+            | st.tuples(inner, inner).map(lambda pair: pair[0] & pair[1])
+            | st.tuples(inner, inner).map(lambda pair: pair[0] | pair[1])
+        ),
         max_leaves=4,
     )
 

