@@ -16,7 +16,7 @@ from lakefmt.read.filters import Filter
 from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.table_config import TableConfig
-from lakefmt.values import PartitionPath
+from lakefmt.values import Partitions
 
 if TYPE_CHECKING:
     import duckdb
@@ -202,21 +202,23 @@ class ReadingVerbs(TableHandle):
         """Return the partition paths."""
         return [str(p) for p in self.access.listing().partitions()]
 
-    def file_groups(self, partitions: Sequence[str] | None = None) -> list[FileSlice]:
-        """Return the latest file slice of every file group."""
-        wanted = None if partitions is None else [PartitionPath(p) for p in partitions]
-        return self.access.slices(self.access.load(), wanted)
+    def file_groups(self, partitions: Partitions | None = None) -> list[FileSlice]:
+        """Return the latest file slice of every file group, in all partitions or those meant (docs/partitions.md)."""
+        state = self.access.load()
+        return self.access.slices(
+            state, None if partitions is None else self.access.chosen_partitions(state, partitions)
+        )
 
     def stats(self) -> TableStats:
         """Return counts and sizes of the latest snapshot, and per partition what waits in logs to be compacted."""
         return describe_slices(self.access, self.access.load())
 
-    def check(self, level: str = "fast", partitions: Sequence[str] | None = None) -> CheckReport:
+    def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
         """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.
 
         Args:
             level: ``"fast"``: names, timeline, footers; ``"full"``: also key columns (filters, ranges, duplicates).
-            partitions: look only at files of these partition paths; the timeline is looked at in any case.
+            partitions: look only at files of these (docs/partitions.md); the timeline is looked at in any case.
 
         Raises:
             UnsupportedFeature: lakefmt would read such a table wrongly.
