@@ -388,7 +388,7 @@ FILTERS = st.one_of(
     st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join),
     st.dictionaries(NAMES, HOSTILE, max_size=2),
 )
-DOORS: list[Callable[[Table, Any], Any]] = [
+CALLS: list[Callable[[Table, Any], Any]] = [
     lambda t, f: t.read(filter=f),
     lambda t, f: t.scan(["id"], f).read_all(),
     lambda t, f: t.incremental("000", filter=f),
@@ -399,13 +399,13 @@ DOORS: list[Callable[[Table, Any], Any]] = [
 
 
 @pytest.mark.slow
-@given(hostile=FILTERS, door=st.integers(0, len(DOORS) - 1))
+@given(hostile=FILTERS, call=st.integers(0, len(CALLS) - 1))
 def test_whatever_is_given_ends_in_a_result_or_a_typed_error(
-    table: Table, place: Path, hostile: Any, door: int
+    table: Table, place: Path, hostile: Any, call: int
 ) -> None:
     before = picture(place)
     with contextlib.suppress(LakefmtError):
-        DOORS[door](table, hostile)
+        CALLS[call](table, hostile)
     assert picture(place) == before
 
 
