@@ -1,13 +1,14 @@
 """Record keys and partition paths: which generator a table has, and what it makes of rows (spec 4.6–4.9). Pure.
 
 The names of this part; the work is done in ``keys_spec`` (the value), ``keys_properties`` (a user's words and
-``hoodie.properties``), ``keys_build`` (columns to keys and paths), ``keys_paths`` (paths back to what they say),
+``hoodie.properties``), ``keys_build`` (columns to keys and paths), ``keys_paths`` (paths back to what they say), ``keys_choice`` (which are meant),
 ``keys_text``, ``keys_time`` and ``keys_timebased`` (values as Hudi's texts).
 """
 
 from __future__ import annotations
 
 from lakefmt.keys_build import build_auto_keys, build_partition_paths, build_record_keys
+from lakefmt.keys_choice import choose_partitions
 from lakefmt.keys_paths import (
     DEFAULT_PARTITION,
     decode_path_value,
@@ -36,6 +37,7 @@ __all__ = [
     "build_auto_keys",
     "build_partition_paths",
     "build_record_keys",
+    "choose_partitions",
     "decode_path_value",
     "encode_path_values",
     "key_properties",

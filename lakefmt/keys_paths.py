@@ -25,6 +25,7 @@ __all__ = [
     "DEFAULT_PARTITION",
     "check_paths",
     "decode_path_value",
+    "divide_path",
     "encode_path_values",
     "parse_partition_values",
     "partition_guarantee",
@@ -179,8 +180,26 @@ def parse_partition_values(spec: KeySpec, path: str, schema: pa.Schema) -> dict[
 
 def _texts(spec: KeySpec, path: str) -> list[tuple[PartitionField, str]] | None:
     """Return the simple fields with their decoded texts; None when the path does not divide among the fields."""
+    fields, parts = spec.partition_fields, divide_path(spec, path)
+    if spec.unsupported or parts is None:
+        return None
+    texts = [_text(field, parts[field.name], spec) for field in fields]
+    if any(text is None for text in texts):
+        return None
+    pairs = zip(fields, texts, strict=True)
+    return [(field, text) for field, text in pairs if field.timestamp is None and text is not None]
+
+
+def divide_path(spec: KeySpec, path: str) -> dict[str, str] | None:
+    """Return the part of a path that each partition column has, as it stands there; None when it cannot be divided.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> divide_path(plan_key_spec("id", ["a", "b"]), "a=1/b=x%2Fy")
+        {'a': 'a=1', 'b': 'b=x%2Fy'}
+    """
     fields = spec.partition_fields
-    if spec.unsupported or not fields or not path:
+    if not fields or not path:
         return None
     if len(fields) == 1 and fields[0].timestamp is None:
         # One field owns the whole path: unencoded values may hold slashes.
@@ -189,11 +208,7 @@ def _texts(spec: KeySpec, path: str) -> list[tuple[PartitionField, str]] | None:
         parts = _divide(path.split("/"), [_levels(field, spec) for field in fields])
     if len(parts) != len(fields):
         return None
-    texts = [_text(field, part, spec) for field, part in zip(fields, parts, strict=True)]
-    if any(text is None for text in texts):
-        return None
-    pairs = zip(fields, texts, strict=True)
-    return [(field, text) for field, text in pairs if field.timestamp is None and text is not None]
+    return {field.name: part for field, part in zip(fields, parts, strict=True)}
 
 
 def _levels(field: PartitionField, spec: KeySpec) -> int:

@@ -1,7 +1,7 @@
 """Schemas: what a table stores, how Hudi writes it down, and how data meet it (spec 3.12, 4.5, 5.3–5.5, 10.0). Pure.
 
 The names of this part; the work is done in ``schema_types`` (which types are stored), ``schema_avro`` (Avro text),
-``schema_cast`` (values), ``schema_nulls`` (values under nulls) and ``schema_evolve`` (change).
+``schema_cast`` (values), ``schema_nulls`` (values under nulls), ``schema_rows`` (tables) and ``schema_evolve`` (change).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from lakefmt.schema_avro import arrow_to_avro, avro_to_arrow
 from lakefmt.schema_cast import check_required, conform, reconcile
 from lakefmt.schema_evolve import check_names, evolve
 from lakefmt.schema_nulls import cast_rows, fill_unseen
+from lakefmt.schema_rows import join_tables, with_metadata
 from lakefmt.schema_types import field_at, normalise_schema, split_meta, with_meta_columns, without_meta_columns
 
 __all__ = [
@@ -22,9 +23,11 @@ __all__ = [
     "evolve",
     "field_at",
     "fill_unseen",
+    "join_tables",
     "normalise_schema",
     "reconcile",
     "split_meta",
     "with_meta_columns",
+    "with_metadata",
     "without_meta_columns",
 ]

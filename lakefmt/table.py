@@ -30,7 +30,7 @@ from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.storage.opening import open_store
 from lakefmt.table_config import check_merger
-from lakefmt.values import CommitResult, PartitionPath, WriteOperation
+from lakefmt.values import CommitResult, Partitions, WriteOperation
 from lakefmt.values_mergers import FUNCTION, MergeFunction, merger_name
 from lakefmt.write.callbacks import observed
 from lakefmt.write.changes import DoomedKeys, doomed_keys, doomed_rows, key_columns, keys_to_delete, updated_rows
@@ -262,23 +262,20 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         """Replace the whole table's rows by those of `data`; arguments as for :meth:`insert_overwrite`."""
         return self._write(WriteOperation.INSERT_OVERWRITE_TABLE, data, call)
 
-    def delete_partitions(self, partitions: Sequence[str], **call: Any) -> CommitResult:
+    def delete_partitions(self, partitions: Partitions, **call: Any) -> CommitResult:
         """Remove whole partitions.
 
         Args:
-            partitions: partition paths, such as ``"city=sf"``.
+            partitions: which: paths (``"city=sf"``), values (``"sf"``, ``date(2026, 1, 1)``), tuples of values or
+                mappings (``{"city": "sf"}``), one or several (docs/partitions.md).
             **call: as for :meth:`upsert`.
 
         Raises:
             InvalidInputError: the table has no such partition.
         """
         with self._writing:
-            known = set(self.access.listing().partitions())
-            unknown = [path for path in partitions if path not in known]
-            if unknown:
-                raise InvalidInputError(f"no partition {', '.join(map(repr, unknown))}; see table.partitions()")
             request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
-            paths = [PartitionPath(path) for path in partitions]
+            paths = self.access.chosen_partitions(self.access.load(), partitions, must_exist=True)
             if call.get("dry_run"):
                 return WriteSession.rehearse(self.access, request).plan_delete_partitions(paths)
             result = retried(
@@ -310,14 +307,14 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
 
-    def delete(self, what: object, *, partitions: Sequence[str] | None = None, **call: Any) -> CommitResult:
+    def delete(self, what: object, *, partitions: Partitions | None = None, **call: Any) -> CommitResult:
         """Remove rows, by key or by filter.
 
         Args:
             what: a filter (SQL text or an Arrow expression): the keys of the rows it selects go, each in its own
                 partition; or keys: a list, array or table (composite keys: dicts or columns): they go wherever they
                 are.
-            partitions: look only in these partition paths.
+            partitions: look only in these, as for :meth:`delete_partitions`; one that is not there holds nothing.
             **call: as for :meth:`upsert`.
 
         Raises:
@@ -334,10 +331,11 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
 
         def doomed() -> tuple[DoomedKeys, TableState | None]:
             state = self.access.load()
+            places = None if partitions is None else self.access.chosen_partitions(state, partitions)
             if isinstance(what, str | pc.Expression):
                 found = Snapshot(self.access, state).read(key_columns(self.access, state), what)
-                return doomed_rows(self.access, state, found, partitions), state
-            return doomed_keys(keys_to_delete(self.access, state, what), partitions), None
+                return doomed_rows(self.access, state, found, places), state
+            return doomed_keys(keys_to_delete(self.access, state, what), places), None
 
         def attempt() -> CommitResult | None:
             keys, based_on = doomed()

@@ -9,10 +9,11 @@ from __future__ import annotations
 import enum
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import NewType, Protocol
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import NewType, Protocol, TypeAlias
 
 from lakefmt.errors import InvalidInputError, UnsupportedVersion
 
@@ -25,6 +26,7 @@ __all__ = [
     "InstantTime",
     "MergeMode",
     "PartitionPath",
+    "Partitions",
     "RandomIds",
     "SystemClock",
     "TableType",
@@ -44,6 +46,8 @@ FileId = NewType("FileId", str)
 
 #: A partition's path relative to the table, as it is on disk; ``""`` is the root of an unpartitioned table.
 PartitionPath = NewType("PartitionPath", str)
+#: Which partitions are meant: paths, values, tuples of values or mappings, one or several (docs/partitions.md).
+Partitions: TypeAlias = str | int | float | Decimal | date | Mapping[str, object] | Iterable[object]
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"

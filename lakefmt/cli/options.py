@@ -68,6 +68,22 @@ def wants_json(ctx: click.Context) -> bool:
     return bool(ctx.meta.get(_JSON))
 
 
+class Partition(_ParamType):
+    """A partition: a path, a value, or a JSON object of the values of partition columns."""
+
+    name = "partition"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the text; what is no JSON object stays text."""
+        if not isinstance(value, str) or not value.startswith("{"):
+            return value
+        try:
+            found = json.loads(value)
+        except ValueError:
+            self.fail(f'{value!r} is no JSON object; write one such as {{"city": "sf"}}', param, ctx)
+        return found
+
+
 json_option = click.option(
     "--json",
     "as_json",

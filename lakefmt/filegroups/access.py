@@ -18,10 +18,10 @@ from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.unstored import unstored_of, with_partition_columns
 from lakefmt.filegroups.view import build_slices, lacks_completions
-from lakefmt.keys import KeySpec, key_spec_from_properties
+from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema_history import LATEST_SCHEMA, parse_internal_schema, parse_schema_history, why_names_fail
-from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.api import ObjectStore, check_name
 from lakefmt.storage.pacing import Pacing, SystemPacing
 from lakefmt.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.timeline.bodies import BodyKind, decode_body
@@ -32,7 +32,16 @@ from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.properties_store import load_properties
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import Clock, IdSource, InstantTime, PartitionPath, RandomIds, SystemClock, WriteOperation
+from lakefmt.values import (
+    Clock,
+    IdSource,
+    InstantTime,
+    PartitionPath,
+    Partitions,
+    RandomIds,
+    SystemClock,
+    WriteOperation,
+)
 from lakefmt.values_mergers import adopt_merger
 
 __all__ = ["NOTES", "TableAccess", "TableState"]
@@ -285,6 +294,19 @@ class TableAccess:
     def key_spec(self, config: TableConfig) -> KeySpec:
         """Return how the table's keys and partition paths are made."""
         return key_spec_from_properties(config.properties)
+
+    def chosen_partitions(
+        self, state: TableState, asked: Partitions, *, must_exist: bool = False
+    ) -> list[PartitionPath]:
+        """Return the partitions that are meant by paths or values (:func:`lakefmt.keys.choose_partitions`).
+
+        Raises:
+            InvalidInputError: they cannot be understood, or with `must_exist` the table has no such partition.
+            UnsafePath: a text that is no partition leads out of the table.
+        """
+        known = self.listing(state.config).partitions()
+        found = choose_partitions(self.key_spec(state.config), self.schema(state), known, asked, must_exist=must_exist)
+        return [PartitionPath(path if path in known else check_name(path)) for path in found]
 
     def replaced(self, state: TableState) -> dict[tuple[str, str], InstantTime]:
         """Return the file groups that completed replacecommits have hidden."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from lakefmt.index.api import FilterTally, Index, Located, LookUpStep
 from lakefmt.index.files import key_files
 from lakefmt.index.lookup import locate_everywhere
 from lakefmt.index.opening import choose_index
-from lakefmt.values import PartitionPath
+from lakefmt.values import Partitions
 
 __all__ = ["IndexView", "LookUpReport"]
 
@@ -88,12 +88,12 @@ class IndexView:
         """The name of the index that a write with this handle's settings would use."""
         return self._index(self._access.load()).name
 
-    def explain(self, keys: object, partitions: Sequence[str] | None = None) -> LookUpReport:
+    def explain(self, keys: object, partitions: Partitions | None = None) -> LookUpReport:
         """Look keys up as a write would, and tell what was done; nothing is written.
 
         Args:
             keys: one key or many, as texts.
-            partitions: look only in these partition paths; None: in all of them.
+            partitions: look only in these, paths or values (docs/partitions.md); None: in all of them.
 
         Raises:
             InvalidKey: a key is null or no text.
@@ -119,7 +119,7 @@ class IndexView:
         state = self._access.load()
         index = self._index(state)
         wanted = _texts(keys) if self._to_keys is None else self._to_keys(state, keys)
-        places = None if partitions is None else [PartitionPath(p) for p in partitions]
+        places = None if partitions is None else self._access.chosen_partitions(state, partitions)
         slices = self._access.slices(state, places)
         located = locate_everywhere(index, wanted, slices, key_files(self._access, state))
         return _report(index, len(wanted), located)

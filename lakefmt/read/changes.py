@@ -33,7 +33,7 @@ from lakefmt.filegroups.reader import reading
 from lakefmt.formats.log_cdc import AFTER, BEFORE, KEY, OP, TS_MS
 from lakefmt.read.changes_files import FileHistory
 from lakefmt.read.changes_plan import ChangeSource, InferenceCase, plan_sources
-from lakefmt.read.filters import Filter, filter_columns
+from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.incremental import is_rewrite, select_commits
 from lakefmt.read.merged import merged_tables
 from lakefmt.read.scan import Query, plan_query, prune_partitions, scan_table
@@ -83,10 +83,9 @@ def _plan(
     asked = plan_query(access.schema(state), columns, filter, meta_columns=False)
     if not asked.columns:
         raise InvalidInputError("columns=[]: an image without columns tells nothing; leave columns out for all of them")
-    looked_at = set() if asked.expression is None else filter_columns(asked.expression, asked.schema)
-    wanted = {*_META, *asked.columns, *looked_at}
+    wanted = {*_META, *asked.columns, *asked.filter_columns}
     names = tuple(name for name in asked.schema.names if name in wanted)
-    return Query(names, asked.expression, asked.schema), asked.columns
+    return Query(names, asked.condition, asked.schema), asked.columns
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class _Changes:
     def _changed(self, commit: Instant, sources: Sequence[ChangeSource], files: FileHistory) -> Iterator[ChangedRows]:
         for source in sources:
             found = self._of_source(commit, source, files)
-            if self.query.expression is not None:
+            if self.query.condition is not None:
                 found = _filtered(found, self.query)
             if found.num_rows:
                 yield found
@@ -176,7 +175,7 @@ class _Changes:
 
     def _rows(self, piece: FileSlice, timeline: Timeline | None = None) -> pa.Table:
         """Return the rows of a slice, filtered by nothing: whether a row changed is decided before."""
-        query = replace(self.query, expression=None)
+        query = replace(self.query, condition=None)
         if piece.logs:
             state = self.state if timeline is None else replace(self.state, timeline=timeline)
             rows = pa.concat_tables(merged_tables(self.access, state, [piece], query))
@@ -247,15 +246,15 @@ def _filtered(found: ChangedRows, query: Query) -> ChangedRows:
     """Return the changes whose row passes the filter before or after."""
     either = pa.array(_matches(found.before, query) | _matches(found.after, query))
     return ChangedRows(
-        found.deleted.filter(query.expression),
+        keep_rows(found.deleted, query.condition),
         found.before.filter(either),
         found.after.filter(either),
-        found.inserted.filter(query.expression),
+        keep_rows(found.inserted, query.condition),
     )
 
 
 def _matches(rows: pa.Table, query: Query) -> Mask:
     numbered = rows.append_column("_lakefmt_row", pa.array(np.arange(rows.num_rows)))
     found = np.zeros(rows.num_rows, dtype=bool)
-    found[numbered.filter(query.expression).column("_lakefmt_row").to_numpy()] = True
+    found[keep_rows(numbered, query.condition).column("_lakefmt_row").to_numpy()] = True
     return found

@@ -6,9 +6,9 @@ the newest files and the footers of all others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
-from lakefmt.errors import InvalidInputError, TableNotFound
+from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
 from lakefmt.filegroups.access import TableAccess
 from lakefmt.filegroups.damage import CheckReport
 from lakefmt.read.check_facts import PropertiesFacts, TableFacts
@@ -16,7 +16,7 @@ from lakefmt.read.check_find import find_damage, find_notes, find_property_damag
 from lakefmt.read.check_gather import gather_facts
 from lakefmt.read.check_settings import look_at_properties
 from lakefmt.storage.api import check_name
-from lakefmt.values import PartitionPath
+from lakefmt.values import PartitionPath, Partitions
 
 __all__ = ["LEVELS", "check_table"]
 
@@ -25,13 +25,13 @@ LEVELS = ("fast", "full")
 _LOOKS = 3
 
 
-def check_table(access: TableAccess, level: str = "fast", partitions: Sequence[str] | None = None) -> CheckReport:
+def check_table(access: TableAccess, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
     """Look for damage; see ``Table.check``.
 
     Args:
         access: the table; its caches are not used.
         level: ``"fast"`` or ``"full"``.
-        partitions: look only at files of these partition paths; the timeline is looked at in any case.
+        partitions: look only at files of these (docs/partitions.md); the timeline is looked at in any case.
 
     Raises:
         InvalidInputError: there is no such level.
@@ -47,7 +47,7 @@ def check_table(access: TableAccess, level: str = "fast", partitions: Sequence[s
     """
     if level not in LEVELS:
         raise InvalidInputError(f"unknown level {level!r}: expected 'fast' or 'full'")
-    places = None if partitions is None else tuple(PartitionPath(check_name(p) if p else p) for p in partitions)
+    places = None if partitions is None else _places(access, partitions)
     looks_left = _LOOKS
     while True:
         looks_left -= 1
@@ -62,6 +62,21 @@ def check_table(access: TableAccess, level: str = "fast", partitions: Sequence[s
             return report
         if fresh.timeline_store(facts.config).load().instants == facts.before.instants:
             return report
+
+
+def _places(access: TableAccess, partitions: Partitions) -> tuple[PartitionPath, ...]:
+    """Return the partitions that are meant; of a table too damaged to tell them, the paths as they are given."""
+    items = (
+        [partitions] if isinstance(partitions, str | Mapping) or not isinstance(partitions, Iterable) else partitions
+    )
+    given = list(items)
+    try:
+        return tuple(access.chosen_partitions(access.load(), given))
+    except LakefmtError:
+        paths = [item for item in given if isinstance(item, str)]
+        if len(paths) < len(given):
+            raise
+        return tuple(PartitionPath(check_name(path) if path else path) for path in paths)
 
 
 def _without_properties(

@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidFilter
-from lakefmt.read.filter_terms import OPPOSITE, Column, compare, compare_columns, find_column, is_in, matches_like
+from lakefmt.read.filter_conditions import Condition, all_of, any_of, exactly
+from lakefmt.read.filter_terms import Column, compare, compare_columns, find_column, is_in, matches_like
+from lakefmt.read.filter_values import parse_number
 
 __all__ = ["parse_sql"]
 
@@ -38,23 +40,20 @@ _ARGUMENTS: Final = {
 }
 
 
-def parse_sql(text: str, schema: pa.Schema) -> pc.Expression:
-    """Return the Arrow expression of an SQL condition.
+def parse_sql(text: str, schema: pa.Schema) -> Condition:
+    """Return what an SQL condition says.
 
     Raises:
         InvalidFilter: it is no condition, holds something that is not supported, or names an unknown column.
 
     Example:
-        >>> parse_sql("a > 1 and b is not null", pa.schema([("a", pa.int32()), ("b", pa.string())]))
+        >>> parse_sql("a > 1 and b is not null", pa.schema([("a", pa.int32()), ("b", pa.string())])).exact
         <pyarrow.compute.Expression ((a > 1) and is_valid(b))>
     """
-    try:
-        import sqlglot
-        from sqlglot import errors, exp
-    except ImportError:
-        raise InvalidFilter(
-            "filters as SQL text need the extra lakefmt[sql]; tuples and Arrow expressions need nothing"
-        ) from None
+    # Imported with the first text: few programs write one, and all would wait for the import.
+    import sqlglot
+    from sqlglot import errors, exp
+
     if len(text) > _MAX_TEXT:
         raise InvalidFilter(f"the filter has {len(text):,} characters; at most {_MAX_TEXT:,} are read")
     try:
@@ -86,12 +85,12 @@ class _Translator:
         if known is None or any(value for name, value in tree.args.items() if name not in known):
             raise self._refuse(tree)
 
-    def condition(self, tree: Any, *, negated: bool) -> pc.Expression:
+    def condition(self, tree: Any, *, negated: bool) -> Condition:
         """Translate a condition, or its opposite."""
         self._check(tree)
         translate = getattr(self, f"_{type(tree).__name__.lower()}", None)
         if translate is not None:
-            found: pc.Expression = translate(tree, negated)
+            found: Condition = translate(tree, negated)
             return found
         if type(tree).__name__ in _OPERATORS:
             return self._comparison(tree, negated)
@@ -99,76 +98,86 @@ class _Translator:
 
     # Each is named like the kind of tree that it translates.
 
-    def _paren(self, tree: Any, negated: bool) -> pc.Expression:
+    def _paren(self, tree: Any, negated: bool) -> Condition:
         return self.condition(tree.this, negated=negated)
 
-    def _not(self, tree: Any, negated: bool) -> pc.Expression:
+    def _not(self, tree: Any, negated: bool) -> Condition:
         return self.condition(tree.this, negated=not negated)
 
-    def _and(self, tree: Any, negated: bool) -> pc.Expression:
-        left, right = (self.condition(side, negated=negated) for side in (tree.left, tree.right))
-        return left | right if negated else left & right
+    def _and(self, tree: Any, negated: bool) -> Condition:
+        join = any_of if negated else all_of
+        return join([self.condition(each, negated=negated) for each in self._operands(tree)])
 
-    def _or(self, tree: Any, negated: bool) -> pc.Expression:
-        left, right = (self.condition(side, negated=negated) for side in (tree.left, tree.right))
-        return left & right if negated else left | right
+    def _or(self, tree: Any, negated: bool) -> Condition:
+        join = all_of if negated else any_of
+        return join([self.condition(each, negated=negated) for each in self._operands(tree)])
 
-    def _boolean(self, tree: Any, negated: bool) -> pc.Expression:
-        return pc.scalar(bool(tree.this) != negated)
+    def _operands(self, tree: Any) -> list[Any]:
+        """Return what a chain of one operator joins, in order; a long chain is a deep tree."""
+        found, waiting = [], [tree]
+        while waiting:
+            each = waiting.pop()
+            if type(each) is type(tree):
+                self._check(each)
+                waiting += [each.right, each.left]
+            else:
+                found.append(each)
+        return found
 
-    def _null(self, _tree: Any, _negated: bool) -> pc.Expression:
-        return pc.scalar(False)
+    def _boolean(self, tree: Any, negated: bool) -> Condition:
+        return exactly(pc.scalar(bool(tree.this) != negated))
 
-    def _column(self, tree: Any, negated: bool) -> pc.Expression:
+    def _null(self, _tree: Any, _negated: bool) -> Condition:
+        return exactly(pc.scalar(False))
+
+    def _column(self, tree: Any, negated: bool) -> Condition:
         (field, kind), _ = self._find(tree)
         if not pt.is_boolean(kind):
             raise self._refuse(tree)
-        return ~field if negated else field
+        return exactly(~field if negated else field)
 
-    def _dot(self, tree: Any, negated: bool) -> pc.Expression:
+    def _dot(self, tree: Any, negated: bool) -> Condition:
         return self._column(tree, negated)
 
-    def _is(self, tree: Any, negated: bool) -> pc.Expression:
+    def _is(self, tree: Any, negated: bool) -> Condition:
         (field, kind), _ = self._find(tree.this)
         wanted = tree.expression
         if type(wanted).__name__ == "Null":
-            return field.is_valid() if negated else field.is_null()
+            return exactly(field.is_valid() if negated else field.is_null())
         if type(wanted).__name__ != "Boolean" or not pt.is_boolean(kind):
             raise self._refuse(tree)
         holds = (field if wanted.this else ~field) & field.is_valid()
-        return ~holds if negated else holds
+        return exactly(~holds if negated else holds)
 
-    def _in(self, tree: Any, negated: bool) -> pc.Expression:
+    def _in(self, tree: Any, negated: bool) -> Condition:
         if not tree.expressions:
             raise self._refuse(tree)
         column, name = self._find(tree.this)
         return is_in(column, [self._value(value) for value in tree.expressions], name, negated=negated)
 
-    def _between(self, tree: Any, negated: bool) -> pc.Expression:
+    def _between(self, tree: Any, negated: bool) -> Condition:
         column, name = self._find(tree.this)
         low, high = (self._value(tree.args[end]) for end in ("low", "high"))
-        if negated:
-            return self._negatable(column, ">=", low, name, True) | self._negatable(column, "<=", high, name, True)
-        return compare(column, ">=", low, name) & compare(column, "<=", high, name)
+        join = any_of if negated else all_of
+        return join([compare(column, op, end, name, negated=negated) for op, end in ((">=", low), ("<=", high))])
 
-    def _like(self, tree: Any, negated: bool, escape: str | None = None, any_case: bool = False) -> pc.Expression:
+    def _like(self, tree: Any, negated: bool, escape: str | None = None, any_case: bool = False) -> Condition:
         column, name = self._find(tree.this)
         pattern = self._value(tree.expression)
         negated = negated != bool(tree.args.get("negate"))
-        found = matches_like(column, pattern, escape, name, any_case=any_case)
-        return ~found if negated and pattern is not None else found
+        return matches_like(column, pattern, escape, name, any_case=any_case, negated=negated)
 
-    def _ilike(self, tree: Any, negated: bool, escape: str | None = None) -> pc.Expression:
+    def _ilike(self, tree: Any, negated: bool, escape: str | None = None) -> Condition:
         return self._like(tree, negated, escape, any_case=True)
 
-    def _escape(self, tree: Any, negated: bool) -> pc.Expression:
+    def _escape(self, tree: Any, negated: bool) -> Condition:
         kind = type(tree.this).__name__
         if kind not in ("Like", "ILike"):
             raise self._refuse(tree)
         self._check(tree.this)
         return self._like(tree.this, negated, str(self._value(tree.expression)), any_case=kind == "ILike")
 
-    def _comparison(self, tree: Any, negated: bool) -> pc.Expression:
+    def _comparison(self, tree: Any, negated: bool) -> Condition:
         operator = _OPERATORS[type(tree).__name__]
         left, right = tree.left, tree.right
         if not _is_column(left):
@@ -176,17 +185,8 @@ class _Translator:
         column, name = self._find(left)
         if _is_column(right):
             other, _ = self._find(right)
-            # The opposite of `<` is not `>=` where NaN can be.
-            if negated and pt.is_floating(column[1]):
-                return ~compare_columns(column, operator, other)
-            return compare_columns(column, OPPOSITE[operator] if negated else operator, other)
-        return self._negatable(column, operator, self._value(right), name, negated)
-
-    @staticmethod
-    def _negatable(column: Column, operator: str, value: object, name: str, negated: bool) -> pc.Expression:
-        if negated and pt.is_floating(column[1]) and value is not None:
-            return ~compare(column, operator, value, name)
-        return compare(column, OPPOSITE[operator] if negated else operator, value, name)
+            return compare_columns(column, operator, other, negated=negated)
+        return compare(column, operator, self._value(right), name, negated=negated)
 
     def _find(self, tree: Any) -> tuple[Column, str]:
         """Return the column that a name stands for, and how it is called."""
@@ -209,10 +209,12 @@ class _Translator:
         self._check(tree)
         kind = type(tree).__name__
         if kind == "Literal":
-            return str(tree.this) if tree.is_string else _number(tree.this)
+            return str(tree.this) if tree.is_string else parse_number(tree.this)
         if kind == "Neg":
             value = self._value(tree.this)
-            if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+            if isinstance(value, Decimal):
+                return value.copy_negate()  # a minus rounds
+            if isinstance(value, int) and not isinstance(value, bool):
                 return -value
         if kind == "Boolean":
             return bool(tree.this)
@@ -237,7 +239,3 @@ def _parts(tree: Any) -> list[Any]:
     if type(tree).__name__ == "Dot":
         return [*_parts(tree.this), tree.expression]
     return list(tree.parts)
-
-
-def _number(text: str) -> int | Decimal:
-    return int(text) if text.isdigit() and len(text) < 1000 else Decimal(text)

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
-from fractions import Fraction
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidFilter
+from lakefmt.read.filter_conditions import Condition, all_of, exactly, holds_floats
+from lakefmt.read.filter_values import double, grid_of, held, place, plain, plain_value
 
 __all__ = ["OPPOSITE", "compare", "compare_columns", "find_column", "is_in", "matches_like"]
 
@@ -38,16 +37,12 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
 OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
-_MOST_DIGITS: Final = 60
-_TICKS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
 Column = tuple[pc.Expression, pa.DataType]
 
 
-def _never() -> pc.Expression:
+def _never() -> Condition:
     # Made when needed: the first scalar makes Arrow look for pandas, which takes most of a second.
-    return pc.scalar(False)
+    return exactly(pc.scalar(False))
 
 
 def find_column(schema: pa.Schema, path: tuple[str, ...]) -> Column | None:
@@ -67,81 +62,145 @@ def find_column(schema: pa.Schema, path: tuple[str, ...]) -> Column | None:
     return (pc.field(path[0]) if len(path) == 1 else pc.field(*path)), kind
 
 
-def compare(column: Column, operator: str, value: object, name: str) -> pc.Expression:
-    """Return ``column operator value``, where the operator is one of ``= != < <= > >=``.
+def compare(column: Column, operator: str, value: object, name: str, *, negated: bool = False) -> Condition:
+    """Return ``column operator value``, or the opposite of it; the operator is one of ``= != < <= > >=``.
+
+    Neither is true of a null. Of NaN no comparison but ``!=`` is true, and so the opposite of every other one is.
 
     Raises:
         InvalidFilter: values of that kind cannot be compared with the column.
 
     Example:
-        >>> compare((pc.field("n"), pa.int32()), ">", Decimal("2.5"), "n")
+        >>> compare((pc.field("n"), pa.int32()), ">", 2.5, "n").exact
         <pyarrow.compute.Expression (n > 2)>
     """
     field, kind = column
-    if value is None:
+    known = plain_value(value)
+    if known is None:
         return _never()
-    if isinstance(value, pa.Scalar):
-        return _COMPARISONS[operator](field, pc.scalar(value))
-    grid = _grid(kind)
+    if pt.is_floating(kind):
+        return _compare_floats(column, operator, *double(known, kind, name), negated=negated)
+    operator = OPPOSITE[operator] if negated else operator
+    grid = grid_of(kind)
     if grid is None:
-        value, kind = _plain(value, kind, name)
-        return _COMPARISONS[operator](field, pc.scalar(pa.scalar(value, kind)))
-    wanted = _place(value, kind, grid, name)
+        known, kind = plain(known, kind, name)
+        return exactly(_COMPARISONS[operator](field, pc.scalar(pa.scalar(known, kind))))
+    wanted = place(known, kind, grid, name)
     if wanted > grid.high or wanted < grid.low:
         holds = operator == "!=" or (operator in ("<", "<=")) == (wanted > grid.high)
-        return field.is_valid() if holds and operator != "=" else _never()
+        return exactly(field.is_valid()) if holds and operator != "=" else _never()
     below = math.floor(wanted)
     if wanted != below:
         if operator in ("=", "!="):
-            return field.is_valid() if operator == "!=" else _never()
+            return exactly(field.is_valid()) if operator == "!=" else _never()
         operator = "<=" if operator in ("<", "<=") else ">"
-    return _COMPARISONS[operator](field, pc.scalar(grid.array([below])[0]))
+    return exactly(_COMPARISONS[operator](field, pc.scalar(grid.array([below])[0])))
 
 
-def compare_columns(left: Column, operator: str, right: Column) -> pc.Expression:
-    """Return ``left operator right``."""
-    return _COMPARISONS[operator](left[0], right[0])
+def compare_columns(left: Column, operator: str, right: Column, *, negated: bool = False) -> Condition:
+    """Return ``left operator right``, or the opposite of it."""
+    if not (holds_floats(left[1]) or holds_floats(right[1])):
+        return exactly(_COMPARISONS[OPPOSITE[operator] if negated else operator](left[0], right[0]))
+    # The opposite of `<` is not `>=` where NaN can be.
+    found = _COMPARISONS[operator](left[0], right[0])
+    return Condition(~found if negated else found, None)
 
 
-def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool) -> pc.Expression:
-    """Return whether the column is in (or not in) a list; a null in the list makes *not in* never true, as in SQL.
+#: Comparisons that mean the same with infinity as with a number beyond all doubles.
+_BEYOND: Final = {
+    math.inf: {"<": "<", "<=": "<", ">": ">=", ">=": ">="},
+    -math.inf: {"<": "<=", "<=": "<=", ">": ">", ">=": ">"},
+}
+
+
+def _compare_floats(column: Column, operator: str, value: float, beyond: bool, *, negated: bool) -> Condition:
+    field = column[0]
+    if beyond:
+        if operator in ("=", "!="):
+            return _never() if (operator == "=") != negated else exactly(field.is_valid())
+        operator = _BEYOND[value][operator]
+    holds = _COMPARISONS[operator](field, pc.scalar(pa.scalar(value, pa.float64())))
+    if negated or operator == "!=":
+        return Condition(~holds if negated else holds, field.is_valid())
+    return Condition(holds, _bounded(column, operator, value)) if column[1] != pa.float64() else exactly(holds)
+
+
+def _bounded(column: Column, operator: str, value: float) -> pc.Expression:
+    """Return a comparison in the column's own type, where statistics are, that holds wherever the given one does."""
+    if operator == "=":
+        return _bounded(column, ">=", value) & _bounded(column, "<=", value)
+    upwards = operator in ("<", "<=")
+    with np.errstate(over="ignore"):
+        bound = np.float32(value)
+        # Rounded to the nearest it may lie on the wrong side.
+        if upwards and float(bound) < value:
+            bound = np.nextafter(bound, np.float32(np.inf))
+        if not upwards and float(bound) > value:
+            bound = np.nextafter(bound, np.float32(-np.inf))
+    return _COMPARISONS["<=" if upwards else ">="](column[0], pc.scalar(pa.scalar(float(bound), pa.float32())))
+
+
+def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool) -> Condition:
+    """Return whether the column equals a value of a list, or none; a null in the list makes *not in* never true, as in SQL.
 
     Raises:
         InvalidFilter: a value cannot be compared with the column.
 
     Example:
-        >>> is_in((pc.field("n"), pa.int32()), [1, 2.5], "n", negated=False)
+        >>> is_in((pc.field("n"), pa.int32()), [1, 2.5], "n", negated=False).exact
         <pyarrow.compute.Expression is_in(n, {value_set=int32:[
           1
         ], null_matching_behavior=MATCH})>
     """
     field, kind = column
-    given = list(values)
-    if negated and any(value is None for value in given):
+    given = [plain_value(value) for value in values]
+    present = [value for value in given if value is not None]
+    if negated and len(present) < len(given):
         return _never()
-    found = field.isin(_held([value for value in given if value is not None], kind, name))
-    return (~found & field.is_valid()) if negated else found
+    if pt.is_floating(kind):
+        return _float_is_in(column, [double(value, kind, name) for value in present], negated=negated)
+    found = field.isin(held(present, kind, name))
+    return exactly((~found & field.is_valid()) if negated else found)
 
 
-def matches_like(column: Column, pattern: object, escape: str | None, name: str, *, any_case: bool) -> pc.Expression:
-    r"""Return whether a text matches an SQL pattern: ``%`` any characters, ``_`` one; no escapes unless one is given.
+def _float_is_in(column: Column, given: Sequence[tuple[float, bool]], *, negated: bool) -> Condition:
+    """Return what a chain of ``=`` means: the two zeros are equal, and NaN equals nothing, not even itself."""
+    field = column[0]
+    values = np.unique([value + 0.0 for value, beyond in given if not (beyond or math.isnan(value))])
+    if not len(values):
+        return exactly(field.is_valid()) if negated else _never()
+    # A set tells 0.0 from -0.0; to add 0.0 makes one of them, and changes nothing else.
+    normal = pc.add(field.cast(pa.float64()), pc.scalar(pa.scalar(0.0)))
+    found = normal.isin(pa.array(values, pa.float64()))
+    if negated:
+        return Condition(~found & field.is_valid(), field.is_valid())
+    ends = [compare(column, ">=", float(values[0]), ""), compare(column, "<=", float(values[-1]), "")]
+    return Condition(found, all_of(ends).pruning)
+
+
+def matches_like(
+    column: Column, pattern: object, escape: str | None, name: str, *, any_case: bool, negated: bool = False
+) -> Condition:
+    r"""Return whether a text matches an SQL pattern, or does not: ``%`` any characters, ``_`` one.
 
     Raises:
         InvalidFilter: the column is no text, or the pattern is none.
 
     Example:
-        >>> matches_like((pc.field("s"), pa.string()), "a%", None, "s", any_case=False)
+        >>> matches_like((pc.field("s"), pa.string()), "a%", None, "s", any_case=False).exact
         <pyarrow.compute.Expression match_substring_regex(s, {pattern="^(?s:a.*)$", ignore_case=false})>
     """
     field, kind = column
     if not (pt.is_string(kind) or pt.is_large_string(kind)):
         raise InvalidFilter(f"like needs a text column, and {name!r} is of type {kind}")
+    pattern = plain_value(pattern)
     if pattern is None:
         return _never()
     if not isinstance(pattern, str) or (escape is not None and len(escape) != 1):
         raise InvalidFilter(f"like needs a pattern in quotes and at most one escape character, not {pattern!r:.80}")
     # Arrow's own LIKE always takes a backslash for an escape.
-    return pc.match_substring_regex(field, f"^(?s:{_regex(pattern, escape)})$", ignore_case=any_case)
+    found = pc.match_substring_regex(field, f"^(?s:{_regex(pattern, escape)})$", ignore_case=any_case)
+    return exactly(~found if negated else found)
 
 
 def _regex(pattern: str, escape: str | None) -> str:
@@ -160,151 +219,3 @@ def _regex(pattern: str, escape: str | None) -> str:
 
 def _quoted(letter: str) -> str:
     return f"\\x{{{ord(letter):x}}}" if not letter.isalnum() else letter
-
-
-# ------------------------------------------------------------------------------------------------------------ values
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """The values of a type as whole numbers: days, ticks, cents. ``array`` makes values of the type from them."""
-
-    low: int
-    high: int
-    array: Callable[[Sequence[int]], pa.Array]
-
-
-def _grid(kind: pa.DataType) -> _Grid | None:
-    """Return the grid of numbers, decimals and times; None for types whose values lie on none."""
-    if pt.is_decimal(kind):
-        most = 10**kind.precision - 1
-        return _Grid(-most, most, lambda numbers: pa.array([_decimal(n, kind.scale) for n in numbers], kind))
-    if not (pt.is_integer(kind) or pt.is_date32(kind) or pt.is_timestamp(kind) or pt.is_time(kind)):
-        return None
-    low, high = _limits(kind)
-    stored = kind if pt.is_integer(kind) else {32: pa.int32(), 64: pa.int64()}[kind.bit_width]
-    return _Grid(low, high, lambda numbers: pa.array(numbers, stored).cast(kind))
-
-
-def _limits(kind: pa.DataType) -> tuple[int, int]:
-    if pt.is_time(kind):
-        return 0, 86_400 * _TICKS[kind.unit] - 1
-    bits = kind.bit_width
-    return (0, (1 << bits) - 1) if pt.is_unsigned_integer(kind) else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-
-
-def _decimal(number: int, scale: int) -> Decimal:
-    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
-
-
-def _place(value: object, kind: pa.DataType, grid: _Grid, name: str) -> Fraction:
-    """Return where a value lies on the grid of a type, exactly."""
-    found: Fraction | None = None
-    try:
-        if pt.is_integer(kind) or pt.is_decimal(kind):
-            found = _number(value, kind.scale if pt.is_decimal(kind) else 0, grid)
-        elif pt.is_date32(kind):
-            found = _days(value)
-        elif pt.is_timestamp(kind):
-            found = _ticks(value, _TICKS[kind.unit])
-        else:
-            found = _time_ticks(value, _TICKS[kind.unit])
-    except (ValueError, InvalidOperation):
-        found = None
-    if found is None:
-        raise InvalidFilter(f"{value!r:.80} cannot be compared with column {name!r} of type {kind}")
-    return found
-
-
-def _number(value: object, scale: int, grid: _Grid) -> Fraction | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        value = Decimal(value.strip())
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        value = Decimal(value)
-    if isinstance(value, Decimal):
-        if value.is_nan():
-            return None
-        # Beyond every type: neither infinity nor a million digits are turned into a fraction.
-        if value.is_infinite() or (value and value.adjusted() > _MOST_DIGITS):
-            return Fraction(grid.high + 1 if value > 0 else grid.low - 1)
-        if value and value.adjusted() < -_MOST_DIGITS:
-            return Fraction(1 if value > 0 else -1, 2)
-        return Fraction(value) * Fraction(10**scale)
-    return Fraction(value * 10**scale) if isinstance(value, int) else None
-
-
-def _days(value: object) -> Fraction | None:
-    if isinstance(value, str):
-        value = date.fromisoformat(value) if len(value) <= 10 else _moment(value)
-    if isinstance(value, datetime):
-        return _since_epoch(value) / 86_400
-    return Fraction((value - _EPOCH.date()).days) if isinstance(value, date) else None
-
-
-def _ticks(value: object, per_second: int) -> Fraction | None:
-    if isinstance(value, str):
-        value = _moment(value)
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
-    return _since_epoch(value) * per_second if isinstance(value, datetime) else None
-
-
-def _moment(text: str) -> datetime:
-    digits = text.partition(".")[2].rstrip("Zz").partition("+")[0].partition("-")[0]
-    if len(digits.rstrip("0")) > 6:
-        raise ValueError("finer than microseconds")
-    return datetime.fromisoformat(text.strip())
-
-
-def _since_epoch(moment: datetime) -> Fraction:
-    """Return seconds since 1970; what has no zone is taken for UTC."""
-    aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    return Fraction((aware - _EPOCH) // timedelta(microseconds=1), 1_000_000)
-
-
-def _time_ticks(value: object, per_second: int) -> Fraction | None:
-    if isinstance(value, str):
-        value = time.fromisoformat(value)
-    if not isinstance(value, time):
-        return None
-    seconds = value.hour * 3600 + value.minute * 60 + value.second
-    return (seconds + Fraction(value.microsecond, 1_000_000)) * per_second
-
-
-def _held(values: Sequence[object], kind: pa.DataType, name: str) -> pa.Array:
-    """Return those of the values that the type can hold."""
-    grid = _grid(kind)
-    if grid is None:
-        plain = [_plain(value, kind, name) for value in values]
-        return pa.array([value for value, _ in plain], plain[0][1] if plain else kind)
-    places = [_place(value, kind, grid, name) for value in values]
-    return grid.array([int(at) for at in places if at.denominator == 1 and grid.low <= at <= grid.high])
-
-
-def _plain(value: object, kind: pa.DataType, name: str) -> tuple[object, pa.DataType]:
-    """Return a value for a type without a grid, and the type to compare in: texts, bytes, truth values, floats."""
-    try:
-        if pt.is_floating(kind) and isinstance(value, str | int | float | Decimal) and not isinstance(value, bool):
-            # As double also against a float column: 0.1 must not become the float next to it.
-            return float(value), pa.float64()
-        if pt.is_boolean(kind) and isinstance(value, str):
-            value = {"true": True, "false": False}[value.strip().lower()]
-        if (pt.is_boolean(kind) and isinstance(value, bool)) or (_is_text(kind) and isinstance(value, str)):
-            return value, kind
-        if _is_bytes(kind) and isinstance(value, str | bytes):
-            return (value.encode() if isinstance(value, str) else value), pa.binary()
-    except (ValueError, KeyError, OverflowError):
-        pass
-    raise InvalidFilter(f"{value!r:.80} cannot be compared with column {name!r} of type {kind}")
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))

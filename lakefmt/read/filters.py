@@ -1,35 +1,39 @@
 """Filters: Arrow expressions, tuples in disjunctive normal form, SQL text (pure).
 
-All become one Arrow expression; that one prunes partitions, row groups and rows. SQL is parsed by a library and
-translated term by term (:mod:`lakefmt.read.filter_sql`): nothing of it is ever evaluated as Python.
+All become one condition; it prunes partitions, row groups and rows. SQL is parsed by a library and translated term by term
+(:mod:`lakefmt.read.filter_sql`): nothing of it is ever evaluated as Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-from typing import Any, TypeAlias
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.errors import InvalidFilter
+from lakefmt.errors import InvalidFilter, LakefmtError
+from lakefmt.read.filter_conditions import Condition, all_of, any_of, exactly, holds_floats
 from lakefmt.read.filter_sql import parse_sql
 from lakefmt.read.filter_terms import Column, compare, find_column, is_in, matches_like
+from lakefmt.read.filter_values import list_of, plain_value
 
-__all__ = ["Filter", "filter_columns", "parse_filter"]
+__all__ = ["Filter", "computing", "filter_columns", "keep_rows", "parse_filter"]
 
 Filter: TypeAlias = "pc.Expression | str | Sequence[Any] | None"
 
 _SPELLINGS = {"==": "=", "<>": "!="}
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
-def parse_filter(given: Filter, schema: pa.Schema) -> pc.Expression | None:
-    """Return a filter as an Arrow expression over `schema`.
+def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
+    """Return what a filter says of the columns of `schema`.
 
     Nulls count as in SQL: no comparison with null is true, neither is ``not in``. Times without a zone are UTC; NaN is
-    neither equal to, smaller nor larger than anything.
+    neither equal to, smaller nor larger than anything, so the opposite of such a comparison is true of it.
 
     Args:
         given: an expression; SQL text such as ``"city = 'sf' and fare > 10"``; or DNF: a list of ``(column, op,
@@ -42,79 +46,143 @@ def parse_filter(given: Filter, schema: pa.Schema) -> pc.Expression | None:
         InvalidFilter: it cannot be understood, or names a column that is not there.
 
     Example:
-        >>> parse_filter([("a", ">", 1)], pa.schema([("a", pa.int64())]))
+        >>> parse_filter([("a", ">", 1)], pa.schema([("a", pa.int64())])).exact
         <pyarrow.compute.Expression (a > 1)>
     """
     if given is None:
         return None
+    try:
+        return _checked(_parsed(given, schema), schema)
+    except LakefmtError:
+        raise
+    except UnicodeEncodeError as error:
+        raise InvalidFilter(f"the filter holds text that cannot be encoded: {error}") from error
+    except Exception as error:
+        # Objects of any class may be given, and their methods raise what they like.
+        raise InvalidFilter(f"the filter cannot be understood: {type(error).__name__}: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    try:
+        return str(error)[:200]
+    except Exception:  # noqa: BLE001 - an error of a class that is not known
+        return "no message"
+
+
+def _parsed(given: object, schema: pa.Schema) -> Condition:
     if isinstance(given, pc.Expression):
-        return _checked(given, schema)
+        return _of_expression(given, schema)
     if isinstance(given, str):
-        return _checked(parse_sql(given, schema), schema)
-    return _checked(_parse_dnf(given, schema), schema)
+        return parse_sql(str(plain_value(given)), schema)
+    return _parse_dnf(given, schema)
 
 
-def _checked(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
+def _of_expression(given: pc.Expression, schema: pa.Schema) -> Condition:
+    """Return a condition of which only Arrow knows what it says; of floats statistics do not tell enough."""
+    if "FieldPath(" in _QUOTED.sub("", str(given)):
+        raise InvalidFilter("the filter gives a column by its number, which differs between files: name the column")
+    _bind(given, schema)
+    named = filter_columns(given, pa.schema([field for field in schema if holds_floats(field.type)]), schema)
+    return Condition(given, None if named else given, may_fail=True)
+
+
+def _checked(condition: Condition, schema: pa.Schema) -> Condition:
+    _bind(condition.exact, schema)
+    return condition
+
+
+def _bind(expression: pc.Expression, schema: pa.Schema) -> None:
+    """Find unknown columns and impossible comparisons before any file is opened."""
     import pyarrow.dataset as ds  # takes long to import, and who does not filter needs none
 
     try:
-        # Binding finds unknown columns and impossible comparisons before any file is opened.
         ds.InMemoryDataset(schema.empty_table()).scanner(filter=expression).to_table()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
+    except pa.ArrowException as error:
         first = str(error).splitlines()[0]
         raise InvalidFilter(f"the filter does not fit the table's columns {schema.names}: {first}") from error
-    return expression
 
 
-def filter_columns(expression: pc.Expression, schema: pa.Schema) -> set[str]:
-    """Return the columns that a filter looks at.
+def filter_columns(expression: pc.Expression, asked: pa.Schema, schema: pa.Schema | None = None) -> set[str]:
+    """Return which of the columns of `asked` a filter over the columns of `schema`, by default the same, looks at.
 
     Example:
         >>> sorted(filter_columns(pc.field("a") > pc.field("b"), pa.schema([(n, pa.int64()) for n in "abc"])))
         ['a', 'b']
     """
+    if not len(asked):
+        return set()
     import pyarrow.dataset as ds
 
-    empty = schema.empty_table()
-    named = set()
-    for field in schema:
+    empty = (asked if schema is None else schema).empty_table()
+
+    def named_among(names: list[str]) -> set[str]:
         # Arrow shows no tree of an expression; without a column that it names it cannot be bound.
         try:
-            ds.InMemoryDataset(empty.drop_columns([field.name])).scanner(filter=expression)
-        except pa.ArrowInvalid:
-            named.add(field.name)
-    return named
+            ds.InMemoryDataset(empty.drop_columns(names)).scanner(filter=expression)
+        except pa.ArrowException:
+            half = len(names) // 2
+            return {*names} if not half else named_among(names[:half]) | named_among(names[half:])
+        return set()
+
+    return named_among(asked.names)
 
 
-def _parse_dnf(given: Sequence[Any], schema: pa.Schema) -> pc.Expression:
+@contextmanager
+def computing() -> Iterator[None]:
+    """Tell what Arrow raises while a filter is computed for what it is.
+
+    Raises:
+        InvalidFilter: it cannot be computed for some row.
+    """
+    try:
+        yield
+    except pa.ArrowException as error:
+        first = str(error).splitlines()[0]
+        raise InvalidFilter(f"the filter cannot be computed for every row: {first}") from error
+
+
+def keep_rows(rows: pa.Table, condition: Condition | None) -> pa.Table:
+    """Return the rows that a condition holds for.
+
+    Raises:
+        InvalidFilter: it cannot be computed for some row.
+
+    Example:
+        >>> keep_rows(pa.table({"a": [1, 2]}), exactly(pc.field("a") > 1)).to_pylist()
+        [{'a': 2}]
+    """
+    if condition is None:
+        return rows
+    with computing():
+        return rows.filter(condition.exact)
+
+
+def _parse_dnf(given: object, schema: pa.Schema) -> Condition:
     if isinstance(given, tuple) and len(given) == 3 and isinstance(given[0], str):
         return _term(given, schema)
-    if not given or not isinstance(given, list | tuple):
+    if not isinstance(given, list | tuple) or not given:
         raise InvalidFilter(f"{given!r:.200} is not a filter: expected (column, op, value) tuples in a list")
     if all(isinstance(item, tuple) for item in given):
-        return reduce(lambda a, b: a & b, [_term(item, schema) for item in given])
+        return all_of([_term(item, schema) for item in given])
     groups = [item if isinstance(item, list) else [item] for item in given]
     if any(not isinstance(item, tuple) for group in groups for item in group) or not all(groups):
         raise InvalidFilter(f"{given!r:.200} is not a filter: expected lists of (column, op, value) tuples")
-    return reduce(lambda a, b: a | b, [_parse_dnf(group, schema) for group in groups])
+    return any_of([_parse_dnf(group, schema) for group in groups])
 
 
-def _term(term: tuple[Any, ...], schema: pa.Schema) -> pc.Expression:
+def _term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
     if len(term) != 3 or not isinstance(term[0], str):
         raise InvalidFilter(f"{term!r:.200} is not a filter term: expected (column, op, value)")
     name, operator, value = term
     column = _column(name, schema)
     op = " ".join(str(operator).lower().split())
     op = _SPELLINGS.get(op, op)
-    if value is None and op in ("is", "=", "is not", "!="):
-        return column[0].is_null() if op in ("is", "=") else column[0].is_valid()
     if op in ("in", "not in"):
-        if isinstance(value, str) or not isinstance(value, list | tuple | set | frozenset):
-            raise InvalidFilter(f"{op} needs a list of values, not {value!r:.200}")
-        return is_in(column, value, name, negated=op == "not in")
+        return is_in(column, list_of(value), name, negated=op == "not in")
+    if op in ("is", "=", "is not", "!=") and plain_value(value) is None:
+        return exactly(column[0].is_null() if op in ("is", "=") else column[0].is_valid())
     if op in ("like", "not like"):
-        found = matches_like(column, value, None, name, any_case=False)
-        return ~found if op == "not like" else found
+        return matches_like(column, value, None, name, any_case=False, negated=op == "not like")
     if op not in _OPERATORS:
         raise InvalidFilter(
             f"unknown operator {operator!r:.40}: expected one of {', '.join(_OPERATORS)}, in, not in, like, not like, is"

@@ -18,7 +18,7 @@ from lakefmt.filegroups.log_merge import merge_logs
 from lakefmt.filegroups.log_rows import read_log_rows
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.unstored import unstored_of
-from lakefmt.read.filters import filter_columns
+from lakefmt.read.filters import keep_rows
 from lakefmt.read.scan import Query
 from lakefmt.schema import reconcile
 from lakefmt.table_config import merge_rule
@@ -63,17 +63,13 @@ def needed_columns(query: Query, rule: MergeRule) -> list[str]:
     """Return the columns to read, in the table's order: asked for, filtered by, or needed to merge. Pure."""
     if rule.custom is not None:
         data = {name for name in query.schema.names if name not in META_COLUMNS}
-        wanted = {RECORD_KEY, *data, *query.columns} | _filtered(query)
+        wanted = {RECORD_KEY, *data, *query.columns} | query.filter_columns
         return [name for name in query.schema.names if name in wanted]
     wanted = {RECORD_KEY, IS_DELETED, *query.columns, *(field.split(".", 1)[0] for field in rule.stored.fields)}
     if rule.delete is not None:
         wanted.add(rule.delete.field)
-    wanted |= _filtered(query)
+    wanted |= query.filter_columns
     return [name for name in query.schema.names if name in wanted]
-
-
-def _filtered(query: Query) -> set[str]:
-    return set() if query.expression is None else set(filter_columns(query.expression, query.schema))
 
 
 def _merged(
@@ -94,9 +90,7 @@ def _merged(
         positions=True,
         unstored=unstored,
     )
-    rows = merge_logs(base, logs, rule)
-    if query.expression is not None:
-        rows = rows.filter(query.expression)
+    rows = keep_rows(merge_logs(base, logs, rule), query.condition)
     if unstored is not None and unstored.makes_keys and RECORD_KEY in query.columns:
         # A key that was made to merge by is in no file: a read that merges nothing shows none either.
         at = rows.schema.get_field_index(RECORD_KEY)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -18,15 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
-from lakefmt.errors import InvalidInputError, SnapshotExpired
+from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.unstored import dropped_values
 from lakefmt.formats.parquet import check_row_counts
 from lakefmt.keys import KeySpec, partition_guarantee
-from lakefmt.read.filters import Filter, parse_filter
-from lakefmt.schema import cast_rows, reconcile, with_meta_columns
+from lakefmt.read.filter_conditions import Condition
+from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
+from lakefmt.schema import join_tables, reconcile, with_meta_columns
 from lakefmt.storage.lent import lent
 from lakefmt.table_config import TableConfig
 from lakefmt.values import META_COLUMNS, PartitionPath
@@ -45,13 +46,18 @@ class Query:
     """What to read: the columns asked for, in order, the filter, and the schema both are over."""
 
     columns: tuple[str, ...]
-    expression: pc.Expression | None
+    condition: Condition | None
     schema: pa.Schema
 
     @property
     def result_schema(self) -> pa.Schema:
         """The schema of the answer."""
         return pa.schema([self.schema.field(name) for name in self.columns])
+
+    @property
+    def filter_columns(self) -> set[str]:
+        """The columns that the filter looks at."""
+        return set() if self.condition is None else filter_columns(self.condition.exact, self.schema)
 
 
 def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter, *, meta_columns: bool) -> Query:
@@ -62,6 +68,8 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
         InvalidFilter: the filter cannot be understood.
     """
     full = with_meta_columns(schema)
+    if columns is not None:
+        columns = _names(columns)
     unknown = [name for name in columns or () if name not in full.names]
     if unknown:
         raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {schema.names}")
@@ -70,12 +78,27 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
     return Query(tuple(dict.fromkeys(wanted)), parse_filter(filter, full), full)
 
 
+def _names(columns: object) -> list[str]:
+    """Return names of columns as a list.
+
+    Raises:
+        InvalidInputError: they are something else.
+    """
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise InvalidInputError(f"columns={columns!r:.80}: a list of names is expected")
+    names = list(columns)
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise InvalidInputError(f"columns hold {wrong[0]!r:.80}, which is not a name")
+    return names
+
+
 def prune_partitions(
     access: TableAccess, state: TableState, partitions: Iterable[PartitionPath], query: Query
 ) -> list[PartitionPath]:
     """Return the partitions that may hold rows of the query, by what their paths promise."""
     found = list(partitions)
-    if query.expression is None or not state.config.is_partitioned:
+    if query.condition is None or not state.config.is_partitioned:
         return found
     spec = access.key_spec(state.config)
     # Arrow simplifies the filter under each path's promise; a path whose filter becomes false is dropped.
@@ -87,7 +110,8 @@ def prune_partitions(
         for number, path in enumerate(found)
     ]
     pruner = ds.FileSystemDataset(fragments, query.schema, layout, source)
-    kept = {int(fragment.path) for fragment in pruner.get_fragments(filter=query.expression)}
+    with computing():
+        kept = {int(fragment.path) for fragment in pruner.get_fragments(filter=query.condition.exact)}
     return [path for number, path in enumerate(found) if number in kept]
 
 
@@ -105,16 +129,7 @@ def scan_batches(
             with reading(group.path):
                 yield from _reconciled(access, config, group, query).to_batches(max_chunksize=BATCH_ROWS)
         else:
-            with _reading_many(access, files):
-                for batch in group.scanner(
-                    columns=list(query.columns),
-                    filter=query.expression,
-                    batch_size=BATCH_ROWS,
-                    batch_readahead=4,
-                    fragment_readahead=2,
-                ).to_batches():
-                    if batch.num_rows:
-                        yield batch
+            yield from _scanned(access, files, group, query)
 
 
 def scan_table(access: TableAccess, config: TableConfig, files: Sequence[BaseFile], query: Query) -> pa.Table:
@@ -123,15 +138,42 @@ def scan_table(access: TableAccess, config: TableConfig, files: Sequence[BaseFil
     for group in _groups(access, config, files, query):
         if isinstance(group, BaseFile):
             parts.append(_reconciled(access, config, group, query))
+        elif query.condition is None or query.condition.prunes_exactly:
+            with _reading_many(access, files, group, query):
+                exact = None if query.condition is None else query.condition.exact
+                parts.append(group.to_table(columns=list(query.columns), filter=exact))
         else:
-            with _reading_many(access, files):
-                parts.append(group.to_table(columns=list(query.columns), filter=query.expression))
-    schema = query.result_schema
-    return pa.concat_tables([cast_rows(part, schema) for part in parts]) if parts else schema.empty_table()
+            batches = list(_scanned(access, files, group, query))
+            parts += [pa.Table.from_batches(batches)] if batches else []
+    return join_tables(parts, query.result_schema)
+
+
+def _scanned(
+    access: TableAccess, files: Sequence[BaseFile], dataset: ds.FileSystemDataset, query: Query
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a dataset. What statistics cannot decide is computed after reading, without them."""
+    condition, columns = query.condition, list(query.columns)
+    after = condition is not None and not condition.prunes_exactly
+    read = [*columns, *sorted(query.filter_columns - {*columns})] if after else columns
+    with _reading_many(access, files, dataset, query):
+        scanner = dataset.scanner(
+            columns=read,
+            filter=None if condition is None else condition.pruning,
+            batch_size=BATCH_ROWS,
+            batch_readahead=4,
+            fragment_readahead=2,
+        )
+        for batch in scanner.to_batches():
+            if not after and batch.num_rows:
+                yield batch
+            elif batch.num_rows:
+                yield from keep_rows(pa.Table.from_batches([batch]), condition).select(columns).to_batches()
 
 
 @contextmanager
-def _reading_many(access: TableAccess, files: Sequence[BaseFile]) -> Iterator[None]:
+def _reading_many(
+    access: TableAccess, files: Sequence[BaseFile], dataset: ds.FileSystemDataset, query: Query
+) -> Iterator[None]:
     """Turn what Arrow raises into typed errors; of files that are gone the first is named."""
     try:
         with reading(f"one of {len(files)} base files"):
@@ -141,6 +183,22 @@ def _reading_many(access: TableAccess, files: Sequence[BaseFile]) -> Iterator[No
         raise SnapshotExpired(
             f"{gone or 'a base file'} is gone: a clean removed it after this snapshot was taken; read again"
         ) from None
+    except CorruptFile:
+        if query.condition is not None and query.condition.may_fail:
+            _check_filter(dataset, query)
+        raise
+
+
+def _check_filter(dataset: ds.FileSystemDataset, query: Query) -> None:
+    """Raise InvalidFilter when rows can be read, and the filter is what fails: Arrow does both at once.
+
+    Raises:
+        InvalidFilter: the filter cannot be computed for some row.
+    """
+    looked_at = sorted(query.filter_columns)
+    with suppress(pa.ArrowException, OSError):
+        for batch in dataset.scanner(columns=looked_at, batch_size=BATCH_ROWS).to_batches():
+            keep_rows(pa.Table.from_batches([batch]), query.condition)
 
 
 def _groups(
@@ -193,14 +251,10 @@ def _check_footers(fragments: Sequence[ds.ParquetFileFragment], prefix: str) -> 
 def _nested_fields(query: Query) -> list[pa.Field]:
     """Return the nested columns that are asked for; all of them when the filter looks into one."""
     nested = [field for field in query.schema if pa.types.is_nested(field.type)]
-    if not nested or query.expression is None:
-        return [field for field in nested if field.name in query.columns]
-    import pyarrow.dataset as ds
-
-    flat = pa.schema([field for field in query.schema if not pa.types.is_nested(field.type)])
-    try:
-        ds.InMemoryDataset(flat.empty_table()).scanner(filter=query.expression)
-    except pa.ArrowInvalid:  # no such column
+    if not nested:
+        return nested
+    condition = query.condition
+    if condition is not None and filter_columns(condition.exact, pa.schema(nested), query.schema):
         return nested
     return [field for field in nested if field.name in query.columns]
 
@@ -216,10 +270,7 @@ def _reconciled(access: TableAccess, config: TableConfig, file: BaseFile, query:
         for name, value in dropped_values(access.key_spec(config), file.partition, query.schema).items():
             if name not in table.column_names:
                 table = table.append_column(name, pa.repeat(value, table.num_rows))
-    table = reconcile(table, query.schema)
-    if query.expression is not None:
-        table = table.filter(query.expression)
-    return table.select(list(query.columns))
+    return keep_rows(reconcile(table, query.schema), query.condition).select(list(query.columns))
 
 
 # ------------------------------------------------------------------------------- partition columns that are not stored

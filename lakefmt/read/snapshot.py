@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.read.filter_conditions import exactly
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
 from lakefmt.read.merged import merged_tables
 from lakefmt.read.pinning import pinned_slices, reach_back
 from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, prune_partitions, scan_batches, scan_table
-from lakefmt.schema import cast_rows
+from lakefmt.schema import cast_rows, join_tables, with_metadata
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.instant import Action, State, format_instant_time
@@ -96,7 +97,7 @@ class Snapshot:
         if not logged:
             return plain
         merged = merged_tables(self.access, self._known, logged, plan)
-        return pa.concat_tables([plain, *(cast_rows(part, plan.result_schema) for part in merged)])
+        return join_tables([plain, *merged], plan.result_schema)
 
     def scan(
         self,
@@ -132,7 +133,7 @@ class Snapshot:
         if query not in ("snapshot", "read_optimized"):
             raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
         kept = None
-        if plan.expression is not None and self.state.config.is_partitioned:
+        if plan.condition is not None and self.state.config.is_partitioned:
             found = self.access.listing(self.state.config).candidates()
             kept = prune_partitions(self.access, self.state, found, plan)
         slices = self.file_slices(kept)
@@ -161,9 +162,8 @@ def read_increment(
         state.timeline, first, last, lambda i: access.commit_metadata(state, i), planned_clusterings(access, state)
     )
     plan = plan_query(access.schema(state), columns, filter, meta_columns=meta_columns)
-    written = pc.field(COMMIT_TIME).isin(pa.array(increment.commits, pa.string()))
-    expression = written if plan.expression is None else written & plan.expression
-    query = Query(plan.columns, expression, plan.schema)
+    written = exactly(pc.field(COMMIT_TIME).isin(pa.array(increment.commits, pa.string())))
+    query = replace(plan, condition=written if plan.condition is None else written & plan.condition)
     try:
         if increment.has_logs:
             rows = _merged_increment(access, state, increment, last, query)
@@ -175,7 +175,7 @@ def read_increment(
         raise SnapshotExpired(
             f"the increment after {first} needs a file that was cleaned away: {error}{hint}"
         ) from None
-    return rows.replace_schema_metadata({NEXT_START: increment.next_start.encode()})
+    return with_metadata(rows, {NEXT_START: increment.next_start.encode()})
 
 
 def _merged_increment(
@@ -191,7 +191,7 @@ def _merged_increment(
     plain = [piece.base for piece in slices if not piece.logs and piece.base is not None]
     merged = merged_tables(access, then, [piece for piece in slices if piece.logs], query)
     rows = scan_table(access, state.config, plain, query)
-    return pa.concat_tables([rows, *(cast_rows(part, rows.schema) for part in merged)])
+    return join_tables([rows, *merged], query.result_schema)
 
 
 def reaching(access: TableAccess, state: TableState, start: str) -> TableState:

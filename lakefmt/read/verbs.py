@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakefmt.config import Settings, resolve_settings
-from lakefmt.errors import SnapshotExpired
+from lakefmt.errors import InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.handle import TableHandle
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.read.filters import Filter
 from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.table_config import TableConfig
-from lakefmt.values import PartitionPath
+from lakefmt.values import Partitions
 
 if TYPE_CHECKING:
     import duckdb
@@ -56,7 +56,7 @@ class ReadingVerbs(TableHandle):
         """Read rows.
 
         Args:
-            columns: names, in the order wanted; None: all.
+            columns: names, in the order wanted; None: all; none at all: the answer has a number of rows and no columns.
             filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
             as_of: read the table as it was at an instant, aware datetime or ISO text.
             query: ``"snapshot"`` or ``"read_optimized"`` (on copy-on-write tables the same).
@@ -164,8 +164,17 @@ class ReadingVerbs(TableHandle):
         return polars.DataFrame(self.read(**arguments))
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **arguments: Any) -> object:
-        """Register the rows as a view in DuckDB; arguments as for :meth:`read`."""
-        return connection.register(name, self.read(**arguments))
+        """Register the rows as a view in DuckDB; arguments as for :meth:`read`.
+
+        Raises:
+            InvalidInputError: no columns are asked for, and DuckDB has no such views.
+        """
+        rows = self.read(**arguments)
+        if not rows.num_columns:
+            raise InvalidInputError(
+                f"columns=[]: DuckDB has no view without columns; read([]) tells the {rows.num_rows} rows"
+            )
+        return connection.register(name, rows)
 
     # --- looking inside ------------------------------------------------------------------------------------------
 
@@ -193,21 +202,23 @@ class ReadingVerbs(TableHandle):
         """Return the partition paths."""
         return [str(p) for p in self.access.listing().partitions()]
 
-    def file_groups(self, partitions: Sequence[str] | None = None) -> list[FileSlice]:
-        """Return the latest file slice of every file group."""
-        wanted = None if partitions is None else [PartitionPath(p) for p in partitions]
-        return self.access.slices(self.access.load(), wanted)
+    def file_groups(self, partitions: Partitions | None = None) -> list[FileSlice]:
+        """Return the latest file slice of every file group, in all partitions or those meant (docs/partitions.md)."""
+        state = self.access.load()
+        return self.access.slices(
+            state, None if partitions is None else self.access.chosen_partitions(state, partitions)
+        )
 
     def stats(self) -> TableStats:
         """Return counts and sizes of the latest snapshot, and per partition what waits in logs to be compacted."""
         return describe_slices(self.access, self.access.load())
 
-    def check(self, level: str = "fast", partitions: Sequence[str] | None = None) -> CheckReport:
+    def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
         """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.
 
         Args:
             level: ``"fast"``: names, timeline, footers; ``"full"``: also key columns (filters, ranges, duplicates).
-            partitions: look only at files of these partition paths; the timeline is looked at in any case.
+            partitions: look only at files of these (docs/partitions.md); the timeline is looked at in any case.
 
         Raises:
             UnsupportedFeature: lakefmt would read such a table wrongly.

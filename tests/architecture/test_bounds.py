@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKED_EXTRAS = ("s3", "gcs", "sql")
+CHECKED_EXTRAS = ("s3", "gcs")
 
 
 def declared(project: dict[str, object]) -> dict[str, str]:
@@ -30,7 +30,13 @@ def test_oldest_pins_are_the_declared_lower_bounds():
     assert {name: pins.get(name) for name in bounds} == bounds
 
 
+def test_a_plain_installation_reads_filters_that_are_text():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert any(line.startswith("sqlglot>=") for line in project["dependencies"])
+    assert project["optional-dependencies"]["sql"] == [], "installations that name the former extra go on"
+
+
 def test_a_bound_that_moved_is_seen():
-    bounds = declared({"dependencies": ["a>=2.0"], "optional-dependencies": {"s3": [], "gcs": [], "sql": []}})
+    bounds = declared({"dependencies": ["a>=2.0"], "optional-dependencies": {"s3": [], "gcs": []}})
     assert bounds == {"a": "2.0"}
     assert pinned('a==1.0; python_version < "3.13"\na==3.0; python_version >= "3.14"\n# a==9\n') == {"a": "1.0"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.options import Pair, as_mapping, open_for, table_argument, table_options
+from lakefmt.cli.options import Pair, Partition, as_mapping, open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import say_result
 
@@ -153,9 +153,10 @@ def _source(
 @click.option(
     "--partition",
     "partitions",
+    type=Partition(),
     multiple=True,
-    metavar="PATH",
-    help="Look only in this partition path; alone: drop it. Repeatable.",
+    metavar="PARTITION",
+    help="Look only in this partition (path, value or JSON object of values); alone: drop it. Repeatable.",
 )
 @_metadata_option
 @table_options
@@ -168,7 +169,7 @@ def delete(
     keys_file: str | None,
     how: str | None,
     condition: str | None,
-    partitions: tuple[str, ...],
+    partitions: tuple[str | Mapping[str, object], ...],
     commit_metadata: Mapping[str, str],
 ) -> None:
     """Delete rows of TABLE: those with the keys given, those that match a condition, or whole partitions."""

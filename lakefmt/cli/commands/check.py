@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.options import table_argument, table_options
+from lakefmt.cli.options import Partition, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import say_json
 from lakefmt.cli.units import printable
@@ -23,7 +23,14 @@ __all__ = ["check"]
 @click.command(short_help="Look for damage, and mend it.")
 @table_argument
 @click.option("--full", is_flag=True, help="Also read the key columns: filters, ranges, duplicates, partitions.")
-@click.option("--partition", "partitions", multiple=True, metavar="PATH", help="Only this partition path. Repeatable.")
+@click.option(
+    "--partition",
+    "partitions",
+    type=Partition(),
+    multiple=True,
+    metavar="PARTITION",
+    help="Only this partition: path, value or JSON object of values. Repeatable.",
+)
 @click.option("--repair", is_flag=True, help="Show the plan that mends what was found, ask, and carry it out.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show the plan and end.")
 @click.option("--yes", "-y", is_flag=True, help="Repair without asking.")
@@ -35,7 +42,7 @@ def check(
     options: Mapping[str, str],
     storage_options: Mapping[str, object],
     full: bool,
-    partitions: tuple[str, ...],
+    partitions: tuple[str | Mapping[str, object], ...],
     repair: bool,
     only_plan: bool,
     yes: bool,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.options import open_for, table_argument, table_options
+from lakefmt.cli.options import Partition, open_for, table_argument, table_options
 from lakefmt.cli.results import say_json
 
 if TYPE_CHECKING:
@@ -78,14 +78,21 @@ def _follow(access: TableAccess, every: float, limit: int | None, as_json: bool)
 
 @click.command(short_help="Show the files of the latest snapshot.")
 @table_argument
-@click.option("--partition", "partitions", multiple=True, metavar="PATH", help="Only this partition path. Repeatable.")
+@click.option(
+    "--partition",
+    "partitions",
+    type=Partition(),
+    multiple=True,
+    metavar="PARTITION",
+    help="Only this partition: path, value or JSON object of values. Repeatable.",
+)
 @table_options
 def files(
     table: str,
     as_json: bool,
     options: Mapping[str, str],
     storage_options: Mapping[str, object],
-    partitions: tuple[str, ...],
+    partitions: tuple[str | Mapping[str, object], ...],
 ) -> None:
     """Show the latest file slices of TABLE with their sizes; --json prints an array."""
     from lakefmt.cli.drawing import draw_slices
