@@ -165,6 +165,15 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "because Spark's rewrite of such a file fails; `allow`: they are written",
         choices=("refuse", "allow"),
     ),
+    _honoured(
+        "lakefmt.write.colliding_keys",
+        _text,
+        "refuse",
+        "what becomes of rows of one batch that differ in their key columns and have one record key, because Hudi joins "
+        "several key columns without escaping (`x,b:y` in a column before `b`). `refuse`: the write is refused; `merge`: one "
+        "of them is left, as in Hudi",
+        choices=("refuse", "merge"),
+    ),
     _honoured("hoodie.parquet.max.file.size", int, 120 * MIB, "target size of a base file in bytes", minimum=1024),
     _honoured(
         "hoodie.parquet.small.file.limit",

@@ -7,7 +7,7 @@ The names of this part; the work is done in ``keys_spec`` (the value), ``keys_pr
 
 from __future__ import annotations
 
-from lakefmt.keys_build import build_auto_keys, build_partition_paths, build_record_keys
+from lakefmt.keys_build import build_auto_keys, build_partition_paths, build_record_keys, check_colliding_keys
 from lakefmt.keys_paths import (
     DEFAULT_PARTITION,
     decode_path_value,
@@ -36,6 +36,7 @@ __all__ = [
     "build_auto_keys",
     "build_partition_paths",
     "build_record_keys",
+    "check_colliding_keys",
     "decode_path_value",
     "encode_path_values",
     "key_properties",

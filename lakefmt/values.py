@@ -7,6 +7,7 @@ random number or touches a store; those are handed in through :class:`Clock` and
 from __future__ import annotations
 
 import enum
+import operator
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -114,10 +115,11 @@ class TableVersion(enum.IntEnum):
             UnsupportedVersion: lakefmt does not know that version.
         """
         try:
-            return cls(int(value))
-        except ValueError:
+            return cls(int(value) if isinstance(value, str) else operator.index(value))
+        except (TypeError, ValueError):
+            given = f"{value!r:.40}".strip("'") if isinstance(value, str | int) else f"of type {type(value).__name__}"
             raise UnsupportedVersion(
-                f"table version {value} is not supported: lakefmt reads and writes versions 6, 8 and 9"
+                f"table version {given} is not supported: lakefmt reads and writes versions 6, 8 and 9"
             ) from None
 
 

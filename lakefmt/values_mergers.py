@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakefmt.errors import InvalidInputError, MergerMissing
+from lakefmt.values_python import shown, text_argument
 
 __all__ = [
     "FUNCTION",
@@ -80,8 +81,8 @@ def register_merger(name: str, function: MergeFunction) -> None:
         >>> find_merger(strategy_id("doc-keep-old")).name
         'doc-keep-old'
     """
-    if not name or not name.isprintable() or len(name) > 200 or not callable(function):
-        raise InvalidInputError(f"{name!r} and {type(function).__name__}: a merger is a short name and a function")
+    if not text_argument(name, "name") or not name.isprintable() or len(name) > 200 or not callable(function):
+        raise InvalidInputError(f"{shown(name)} and {type(function).__name__}: a merger is a short name and a function")
     _known[strategy_id(name)] = CustomMerge(name, function)
 
 
@@ -101,6 +102,7 @@ def merger_name(merge: str | MergeFunction) -> str:
         'doc-add'
     """
     if isinstance(merge, str):
+        text_argument(merge, "merge")
         if strategy_id(merge) not in _known:
             register_merger(merge, _imported(merge))
         return merge

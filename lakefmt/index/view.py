@@ -16,7 +16,7 @@ from lakefmt.index.api import FilterTally, Index, Located, LookUpStep
 from lakefmt.index.files import key_files
 from lakefmt.index.lookup import locate_everywhere
 from lakefmt.index.opening import choose_index
-from lakefmt.values import PartitionPath
+from lakefmt.values_python import foreign, partitions_argument
 
 __all__ = ["IndexView", "LookUpReport"]
 
@@ -119,8 +119,7 @@ class IndexView:
         state = self._access.load()
         index = self._index(state)
         wanted = _texts(keys) if self._to_keys is None else self._to_keys(state, keys)
-        places = None if partitions is None else [PartitionPath(p) for p in partitions]
-        slices = self._access.slices(state, places)
+        slices = self._access.slices(state, partitions_argument(partitions))
         located = locate_everywhere(index, wanted, slices, key_files(self._access, state))
         return _report(index, len(wanted), located)
 
@@ -136,12 +135,10 @@ def _report(index: Index, num_keys: int, located: Located) -> LookUpReport:
 
 def _texts(keys: Any) -> pa.StringArray:
     given = [keys] if isinstance(keys, str) else keys
-    try:
-        found = (
-            given.cast(pa.string()) if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given, pa.string())
-        )
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
-        raise InvalidKey(f"keys are texts: {error}") from error
+    arrow = isinstance(given, pa.Array | pa.ChunkedArray)
+    found = foreign(
+        lambda: given.cast(pa.string()) if arrow else pa.array(given, pa.string()), "keys are texts", InvalidKey
+    )
     if isinstance(found, pa.ChunkedArray):
         found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], pa.string())
     if found.null_count:

@@ -30,6 +30,7 @@ from lakefmt.schema import cast_rows, reconcile, with_meta_columns
 from lakefmt.storage.lent import lent
 from lakefmt.table_config import TableConfig
 from lakefmt.values import META_COLUMNS, PartitionPath
+from lakefmt.values_python import check_flags, texts_argument
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -61,6 +62,8 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
         InvalidInputError: a column is not there.
         InvalidFilter: the filter cannot be understood.
     """
+    check_flags(meta_columns=meta_columns)
+    columns = None if columns is None else texts_argument(columns, "columns")
     full = with_meta_columns(schema)
     unknown = [name for name in columns or () if name not in full.names]
     if unknown:

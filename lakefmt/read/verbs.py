@@ -16,7 +16,7 @@ from lakefmt.read.filters import Filter
 from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.table_config import TableConfig
-from lakefmt.values import PartitionPath
+from lakefmt.values_python import foreign, partitions_argument, text_argument
 
 if TYPE_CHECKING:
     import duckdb
@@ -165,7 +165,8 @@ class ReadingVerbs(TableHandle):
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **arguments: Any) -> object:
         """Register the rows as a view in DuckDB; arguments as for :meth:`read`."""
-        return connection.register(name, self.read(**arguments))
+        rows, view = self.read(**arguments), text_argument(name, "name")
+        return foreign(lambda: connection.register(view, rows), f"the view {view!r} cannot be registered")
 
     # --- looking inside ------------------------------------------------------------------------------------------
 
@@ -195,8 +196,7 @@ class ReadingVerbs(TableHandle):
 
     def file_groups(self, partitions: Sequence[str] | None = None) -> list[FileSlice]:
         """Return the latest file slice of every file group."""
-        wanted = None if partitions is None else [PartitionPath(p) for p in partitions]
-        return self.access.slices(self.access.load(), wanted)
+        return self.access.slices(self.access.load(), partitions_argument(partitions))
 
     def stats(self) -> TableStats:
         """Return counts and sizes of the latest snapshot, and per partition what waits in logs to be compacted."""
@@ -221,4 +221,4 @@ class ReadingVerbs(TableHandle):
         # Imported here: few programs check, and all wait for the import.
         from lakefmt.read.check import check_table
 
-        return check_table(self.access, level, partitions)
+        return check_table(self.access, text_argument(level, "level"), partitions_argument(partitions))
