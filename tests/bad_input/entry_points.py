@@ -33,29 +33,42 @@ def rows(*ids: str, ts: int = 2) -> pa.Table:
 
 
 class Place:
-    """A table in memory, and beside it the place where a call may make another one."""
+    """A table in memory, and beside it room for another one that a call may make."""
 
-    def __init__(self, table_type: str = "cow", **asked: Any) -> None:
+    def __init__(self, table_type: str = "cow") -> None:
+        self.table_type = table_type
         self.space = f"hostile-{next(_NUMBERS)}"
         self.url = f"memory://{self.space}/t"
         self.store = MemoryStore(self.space)
-        self.make(table_type=table_type, **asked)
-
-    def make(self, **asked: Any) -> None:
-        """Make the table anew."""
-        self.store.delete_tree("")
-        given = {"schema": SCHEMA, "record_key": "id", "partition_by": "city", "ordering": "ts", "options": OPTIONS}
-        self.table: Table = lakefmt.create_table(self.url, **{**given, **asked})
-        self.first = str(self.table.upsert(rows("k1", "k2", ts=1)).instant)
-        self.table.upsert(rows("k2", "k3"))
-        self.table.savepoint(self.first)
-        self.newest = str(self.table.upsert(rows("k3", "k4", ts=3)).instant)
-        self.reader = self.table
+        table = lakefmt.create_table(
+            self.url,
+            schema=SCHEMA,
+            record_key="id",
+            partition_by="city",
+            ordering="ts",
+            table_type=table_type,
+            options=OPTIONS,
+        )
+        self.first = str(table.upsert(rows("k1", "k2", ts=1)).instant)
+        table.savepoint(self.first)
+        self.newest = str(table.upsert(rows("k2", "k3", "k4")).instant)
         self.picture = self.look()
+        self.restore()
 
     def look(self) -> dict[str, bytes]:
         """Return every object that is there."""
         return {item.name: self.store.read(item.name) for item in self.store.list()}
+
+    def restore(self) -> None:
+        """Bring back what was there in the beginning."""
+        self.store.delete_tree("")
+        for name, data in self.picture.items():
+            self.store.put(name, data)
+        self.table: Table = lakefmt.open_table(self.url, options=OPTIONS)
+
+    def rows(self) -> pa.Table:
+        """Return the table's rows, as whoever opens it now sees them."""
+        return lakefmt.open_table(self.url).read(meta_columns=True)
 
     def context(self) -> lowlevel.WriteContext:
         """Begin a write."""
@@ -73,12 +86,13 @@ class EntryPoint:
         call: calls it with the arguments given.
         good: what each argument is in a call that works; of those not named here the default is good enough.
         rows: the arguments that take rows or keys, and so are asked with frames, too.
-        writes: it begins a write that the test has to end.
+        leaves: it is called within a write that is undone afterwards, which leaves a rollback on the timeline.
     """
 
     call: Callable[..., object]
     good: Mapping[str, Argument] = field(default_factory=dict)
     rows: tuple[str, ...] = ()
+    leaves: bool = False
 
 
 def _verb(name: str, good: Mapping[str, Argument] | None = None, rows: tuple[str, ...] = ()) -> EntryPoint:
@@ -115,18 +129,20 @@ def _timeline(place: Place) -> TimelineView:
 
 
 def _write_files(place: Place, **given: Any) -> object:
-    context = given.pop("context", None) or place.context()
+    context = given.pop("context") if "context" in given else place.context()
     try:
-        if "assignment" not in given or "batches" not in given:
+        if isinstance(context, lowlevel.WriteContext):
             assignment, batches = lowlevel.assign(context, rows("z"))[0]
             given = {"assignment": assignment, "batches": batches, **given}
+        else:
+            given = {"assignment": None, "batches": [], **given}
         return lowlevel.write_files(context, **given)
     finally:
         if isinstance(context, lowlevel.WriteContext):
             lowlevel.abort(context)
 
 
-def _seam(name: str) -> Callable[..., object]:
+def _within_a_write(name: str) -> Callable[..., object]:
     def call(place: Place, **given: Any) -> object:
         context = given.pop("context") if "context" in given else place.context()
         try:
@@ -202,10 +218,10 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     ),
     **{f"TimelineView.{name}": _shown(_timeline, name) for name in ("entries", "timeline")},
     "lowlevel.begin_write": EntryPoint(_begin),
-    "lowlevel.assign": EntryPoint(_seam("assign"), _DATA, ("data",)),
-    "lowlevel.write_files": EntryPoint(_write_files),
-    "lowlevel.commit": EntryPoint(_seam("commit"), {"statuses": lambda place: []}),
-    "lowlevel.abort": EntryPoint(lambda place, **given: lowlevel.abort(given.get("context") or place.context())),
+    "lowlevel.assign": EntryPoint(_within_a_write("assign"), _DATA, ("data",)),
+    "lowlevel.write_files": EntryPoint(_write_files, leaves=True),
+    "lowlevel.commit": EntryPoint(_within_a_write("commit"), {"statuses": lambda place: []}),
+    "lowlevel.abort": EntryPoint(lambda place, **given: lowlevel.abort(given["context"] if given else place.context())),
 }
 
 
