@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from lakefmt.config_table import ALL_SETTINGS, Setting, SettingClass, SettingValue
+from lakefmt.config_setting import Setting, SettingClass, SettingValue
+from lakefmt.config_table import ALL_SETTINGS
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.values_python import foreign, is_encodable, mapping_argument, shown
 

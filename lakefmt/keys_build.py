@@ -137,7 +137,7 @@ def check_colliding_keys(
         return
     columns = [_plain(_leaf(table, name)) for name in names]
     suspicious = _may_collide(names, columns)
-    if suspicious is None or not pc.any(suspicious).as_py():
+    if suspicious is None or not any(chunk.true_count for chunk in suspicious.chunks):
         return
     chosen = pc.is_in(keys, pc.unique(keys.filter(suspicious)))
     numbers = pa.array(np.flatnonzero(chosen.to_numpy(zero_copy_only=False)))

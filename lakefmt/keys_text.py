@@ -80,7 +80,11 @@ def _decoded(array: pa.DictionaryArray) -> pa.Array:
     """Return the values of a dictionary array; Arrow itself cannot decode one whose values are views."""
     views = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
     kind = views.get(str(array.type.value_type))
-    return array.dictionary_decode() if kind is None else array.dictionary.cast(kind).take(array.indices).cast(array.type.value_type)
+    return (
+        array.dictionary_decode()
+        if kind is None
+        else array.dictionary.cast(kind).take(array.indices).cast(array.type.value_type)
+    )
 
 
 def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.Array]:

@@ -62,7 +62,9 @@ def begin_write(
         MetadataTablePresent: see there for the way out.
     """
     request = WriteRequest(
-        _operation(operation), mapping_argument(options, "options"), mapping_argument(commit_metadata, "commit_metadata")
+        _operation(operation),
+        mapping_argument(options, "options"),
+        mapping_argument(commit_metadata, "commit_metadata"),
     )
     if schema is not None:
         instance_argument(schema, pa.Schema, "schema")

@@ -23,7 +23,7 @@ from lakefmt.compaction import (
     run_clean,
 )
 from lakefmt.config import resolve_settings
-from lakefmt.errors import InvalidInputError, MergerMissing, TableExists
+from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.index import IndexView
 from lakefmt.read.filters import Filter
@@ -32,8 +32,8 @@ from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.storage.opening import location_text, open_store
 from lakefmt.table_config import check_merger
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
-from lakefmt.values_mergers import FUNCTION, MergeFunction, merger_name
-from lakefmt.values_python import check_flags, check_texts, mapping_argument, shown, text_argument, texts_argument
+from lakefmt.values_mergers import MergeFunction, with_merger
+from lakefmt.values_python import check_flags, check_texts, mapping_argument, text_argument, texts_argument
 from lakefmt.write.callbacks import observed
 from lakefmt.write.changes import (
     DoomedKeys,
@@ -115,7 +115,7 @@ def create_table(
     check_texts(name=name, database=database)
     place, handle_options = location_text(path), mapping_argument(options, "options")
     settings = resolve_settings(handle_options)
-    access = TableAccess(open_store(place, storage_options), _with_merger(handle_options, merge))
+    access = TableAccess(open_store(place, storage_options), with_merger(handle_options, merge))
     try:
         run_creation(
             access,
@@ -164,23 +164,11 @@ def open_table(
         ['id']
     """
     handle_options = mapping_argument(options, "options")
-    access = TableAccess(open_store(path, storage_options), _with_merger(handle_options, merge))
+    access = TableAccess(open_store(path, storage_options), with_merger(handle_options, merge))
     config = access.load().config
     resolve_settings(handle_options, None, config.properties)
     check_merger(config, access.options)
     return Table(access)
-
-
-def _with_merger(options: Mapping[str, object], merge: str | MergeFunction | None) -> dict[str, object]:
-    """Return a handle's options, in which a function is named, so that workers find it by its name."""
-    if merge is None or (isinstance(merge, str) and merge in ("event_time", "commit_time")):
-        return dict(options)
-    try:
-        return {**options, FUNCTION: merger_name(merge)}
-    except MergerMissing as error:
-        raise InvalidInputError(
-            f"unknown merge {shown(merge)}: neither 'event_time' nor 'commit_time', and {error}"
-        ) from None
 
 
 class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
@@ -317,7 +305,6 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             >>> t.update("v = 2", {"v": 3}).num_updates
             1
         """
-
         given = mapping_argument(values, "values")
         if not given:
             raise InvalidInputError("update needs the columns to set and their new values, such as {'price': 5}")

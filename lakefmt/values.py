@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NewType, Protocol
+from typing import NewType, Protocol, cast
 
 from lakefmt.errors import InvalidInputError, UnsupportedVersion
 
@@ -108,16 +108,16 @@ class TableVersion(enum.IntEnum):
         return 1 if self is TableVersion.SIX else 2
 
     @classmethod
-    def parse(cls, value: int | str) -> TableVersion:
+    def parse(cls, value: object) -> TableVersion:
         """Return the version numbered `value`.
 
         Raises:
             UnsupportedVersion: lakefmt does not know that version.
         """
         try:
-            return cls(int(value) if isinstance(value, str) else operator.index(value))
+            return cls(int(value) if isinstance(value, str) else operator.index(cast("int", value)))
         except (TypeError, ValueError):
-            given = f"{value!r:.40}".strip("'") if isinstance(value, str | int) else f"of type {type(value).__name__}"
+            given = f"{value!r:.40}".strip("'") if isinstance(value, (str, int)) else f"of type {type(value).__name__}"
             raise UnsupportedVersion(
                 f"table version {given} is not supported: lakefmt reads and writes versions 6, 8 and 9"
             ) from None

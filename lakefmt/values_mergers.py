@@ -27,6 +27,7 @@ __all__ = [
     "merger_name",
     "register_merger",
     "strategy_id",
+    "with_merger",
 ]
 
 #: The option that names a function, and the note beside the table that remembers which.
@@ -114,6 +115,26 @@ def merger_name(merge: str | MergeFunction) -> str:
         )
     register_merger(known or name, merge)
     return known or name
+
+
+def with_merger(options: Mapping[str, object], merge: str | MergeFunction | None) -> dict[str, object]:
+    """Return a handle's options, in which a function is named, so that workers find it by its name.
+
+    Raises:
+        InvalidInputError: `merge` is neither a mode nor a merger.
+
+    Example:
+        >>> with_merger({}, "event_time"), with_merger({}, "os:getcwd")
+        ({}, {'lakefmt.merge.function': 'os:getcwd'})
+    """
+    if merge is None or (isinstance(merge, str) and merge in ("event_time", "commit_time")):
+        return dict(options)
+    try:
+        return {**options, FUNCTION: merger_name(merge)}
+    except MergerMissing as error:
+        raise InvalidInputError(
+            f"unknown merge {shown(merge)}: neither 'event_time' nor 'commit_time', and {error}"
+        ) from None
 
 
 def adopt_merger(options: Mapping[str, object]) -> None:

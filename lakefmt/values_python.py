@@ -44,16 +44,17 @@ T = TypeVar("T")
 MAX_LEVELS: Final = 64
 
 _LONGEST: Final = 100
+_CONTAINERS: Final = (list, tuple, dict, set, frozenset, np.ndarray)
 #: What asks the process to end is not caught; panics of other languages are no `Exception`, and are.
 _ENDS: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 def shown(value: object) -> str:
-    """Return what a message shows of a value, short, whatever the value is.
+    r"""Return what a message shows of a value, short, whatever the value is.
 
     Example:
-        >>> shown("k1"), shown("\\ud800"), len(shown("x" * 999))
-        ("'k1'", "'\\\\ud800'", 103)
+        >>> shown("k1"), shown("\ud800"), len(shown("x" * 999))
+        ("'k1'", "'\\ud800'", 103)
     """
     try:
         text = repr(value)
@@ -63,10 +64,10 @@ def shown(value: object) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Return what another library's error says, on one line, whatever its own code does.
+    r"""Return what another library's error says, on one line, whatever its own code does.
 
     Example:
-        >>> told(ValueError("one\\ntwo"))
+        >>> told(ValueError("one\ntwo"))
         'ValueError: one'
     """
     try:
@@ -143,9 +144,9 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _holds_values(value: object) -> TypeGuard[Collection[object]]:
-    if isinstance(value, np.ndarray):
-        return value.dtype == object and value.ndim > 0
-    return isinstance(value, list | tuple | dict | set | frozenset)
+    if not isinstance(value, _CONTAINERS):
+        return False
+    return not isinstance(value, np.ndarray) or (value.dtype.kind == "O" and value.ndim > 0)
 
 
 def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -> pa.Array:
@@ -172,9 +173,7 @@ def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -
     if kind is None:
         check_levels(values, name)
     fit = "together" if kind is None else f"its type {kind}"
-    found = foreign(
-        lambda: pa.array(values, kind), f"the values of column {name!r} do not fit {fit}", SchemaMismatch
-    )
+    found = foreign(lambda: pa.array(values, kind), f"the values of column {name!r} do not fit {fit}", SchemaMismatch)
     return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
@@ -239,10 +238,10 @@ def text_argument(value: object, name: str) -> str:
 
 
 def is_encodable(text: str) -> bool:
-    """Say whether a text can be stored as UTF-8.
+    r"""Say whether a text can be stored as UTF-8.
 
     Example:
-        >>> is_encodable("é"), is_encodable("\\ud800")
+        >>> is_encodable("é"), is_encodable("\ud800")
         (True, False)
     """
     try:

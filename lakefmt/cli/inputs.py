@@ -136,7 +136,7 @@ def _guarded(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 def _opened(source: Source) -> BinaryIO:
     """Open a text as UTF-8, whatever the mark at its beginning says that it is; without a mark as it is."""
-    file = sys.stdin.buffer if source.place == STDIN else Path(source.place).open("rb")
+    file = sys.stdin.buffer if source.place == STDIN else Path(source.place).open("rb")  # noqa: SIM115 - the caller closes it
     if file.seekable():
         start = file.read(4)
         file.seek(-len(start), io.SEEK_CUR)

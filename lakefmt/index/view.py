@@ -134,7 +134,7 @@ def _report(index: Index, num_keys: int, located: Located) -> LookUpReport:
 
 
 def _texts(keys: Any) -> pa.StringArray:
-    given = [keys] if isinstance(keys, str) else keys
+    given: Any = [keys] if isinstance(keys, str) else keys
     arrow = isinstance(given, pa.Array | pa.ChunkedArray)
     found = foreign(
         lambda: given.cast(pa.string()) if arrow else pa.array(given, pa.string()), "keys are texts", InvalidKey

@@ -74,11 +74,10 @@ def location_text(url_or_path: object) -> str:
         >>> location_text(PurePosixPath("/data/trips"))
         '/data/trips'
     """
-    if isinstance(url_or_path, os.PathLike):
-        url_or_path = foreign(lambda: os.fspath(url_or_path), "the path cannot be read")
-    if not isinstance(url_or_path, str):
-        raise InvalidInputError(f"path takes a text or a path object, not {shown(url_or_path)}")
-    text = url_or_path
+    path = url_or_path
+    text = foreign(lambda: os.fspath(path), "the path cannot be read") if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidInputError(f"path takes a text or a path object, not {shown(path)}")
     try:
         os.fsencode(text)  # names of files need not be Unicode, but bytes
     except UnicodeEncodeError:

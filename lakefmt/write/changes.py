@@ -18,7 +18,7 @@ from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
 from lakefmt.schema_types import field_at, struct_fields
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
-from lakefmt.values_python import arrow_array, arrow_scalar, field_names, foreign, foreign_items, shown
+from lakefmt.values_python import arrow_array, arrow_scalar, field_names, foreign, foreign_items
 from lakefmt.write.incoming import check_frame, is_stream, open_stream, read_all
 
 __all__ = [
@@ -122,7 +122,9 @@ def take_keys(what: Any) -> GivenKeys:
     check_frame(what)
     if is_stream(what) and not isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         # A series is a stream, too: of values instead of rows.
-        return _column(foreign(lambda: pa.chunked_array(what), f"the keys of this {type(what).__name__} cannot be read"))
+        return _column(
+            foreign(lambda: pa.chunked_array(what), f"the keys of this {type(what).__name__} cannot be read")
+        )
     if isinstance(what, str | bytes | bytearray | memoryview | Mapping) or not isinstance(what, Iterable):
         return GivenKeys(rows=read_all(*open_stream(what)))
     if isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
@@ -235,7 +237,9 @@ def _as_rows(what: GivenKeys, spec: KeySpec, schema: pa.Schema) -> pa.Table:
         raise SchemaMismatch(f"column names appear more than once: {', '.join(chosen)}")
     unknown = [name for name in chosen if name not in schema.names]
     if unknown:
-        raise SchemaMismatch(f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}")
+        raise SchemaMismatch(
+            f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}"
+        )
     # What is asked of the columns that are stored is asked of no others.
     kept = pa.schema([schema.field(name).with_nullable(True) for name in chosen])
     return conform(table.select(chosen), kept, allow_null_list_elements=True)

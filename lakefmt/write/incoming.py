@@ -116,7 +116,9 @@ def _open(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
     if isinstance(data, pa.RecordBatchReader):
         return _read(data, data)
     if _is_dataset(data):
-        return data.schema, (pa.Table.from_batches([batch]) for batch in foreign_items(data.to_batches(), _cannot(data)))
+        return data.schema, (
+            pa.Table.from_batches([batch]) for batch in foreign_items(data.to_batches(), _cannot(data))
+        )
     check_frame(data)
     if is_stream(data):
         return _read(foreign(lambda: pa.RecordBatchReader.from_stream(data), _cannot(data)), data)
@@ -166,7 +168,9 @@ def check_frame(data: Any) -> None:
     if not data.columns.is_unique:
         twice = ", ".join(shown(name) for name in data.columns[data.columns.duplicated()].unique())
         raise SchemaMismatch(f"column names appear more than once: {twice}")
-    for name in data.columns[data.dtypes == object]:
+    for name, kind in data.dtypes.items():
+        if not isinstance(kind, np.dtype) or kind.kind != "O":
+            continue
         if foreign(lambda name=name: pandas.api.types.infer_dtype(data[name]), _cannot(data)) != "string":  # type: ignore[misc]
             check_levels(data[name], str(name))
 

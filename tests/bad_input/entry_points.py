@@ -99,8 +99,9 @@ def _verb(name: str, good: Mapping[str, Argument] | None = None, rows: tuple[str
     return EntryPoint(lambda place, **given: getattr(place.table, name)(**given), good or {}, rows)
 
 
-def _on(make: Callable[[Place], object], name: str, good: Mapping[str, Argument] | None = None,
-        rows: tuple[str, ...] = ()) -> EntryPoint:
+def _on(
+    make: Callable[[Place], object], name: str, good: Mapping[str, Argument] | None = None, rows: tuple[str, ...] = ()
+) -> EntryPoint:
     return EntryPoint(lambda place, **given: getattr(make(place), name)(**given), good or {}, rows)
 
 
@@ -192,20 +193,18 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "Table.scan": _drained(_verb("scan")),
     "Table.incremental": _verb("incremental", {"start": lambda place: "000"}),
     "Table.changes": _verb("changes", {"start": lambda place: "000"}),
-    "Table.to_duckdb": _verb(
-        "to_duckdb", {"connection": lambda place: duckdb.connect(), "name": lambda place: "rows"}
-    ),
+    "Table.to_duckdb": _verb("to_duckdb", {"connection": lambda place: duckdb.connect(), "name": lambda place: "rows"}),
     "Table.repair": _verb("repair", {"plan": lambda place: place.table.check().plan}),
     "Table.upgrade": _verb("upgrade", {"to": lambda place: 9}),
     "Table.rollback": _verb("rollback", {"instant": lambda place: place.newest}),
     "Table.restore": _verb("restore", {"instant": lambda place: place.first}),
     "Table.delete_savepoint": _verb("delete_savepoint", {"instant": lambda place: place.first}),
     "Table.compact": _verb("compact"),
+    **{f"Table.{name}": _verb(name) for name in ("partitions", "stats", "savepoints", "services")},
     **{
-        f"Table.{name}": _verb(name)
-        for name in ("partitions", "stats", "savepoints", "services")
+        f"Table.{name}": _shown(_table, name)
+        for name in ("schema", "config", "properties", "timeline", "index", "access")
     },
-    **{f"Table.{name}": _shown(_table, name) for name in ("schema", "config", "properties", "timeline", "index", "access")},
     **{f"Snapshot.{name}": _shown(_snapshot, name) for name in ("schema", "instant", "access", "state")},
     "Snapshot.read": _on(_snapshot, "read"),
     "Snapshot.scan": _drained(_on(_snapshot, "scan")),
@@ -214,7 +213,9 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "IndexView.name": _shown(_index, "name"),
     "TimelineView.with_archived": _on(_timeline, "with_archived"),
     "TimelineView.load": EntryPoint(
-        lambda place, **given: TimelineView.load(place.table.access, **{k: v for k, v in given.items() if k != "access"})
+        lambda place, **given: TimelineView.load(
+            place.table.access, **{k: v for k, v in given.items() if k != "access"}
+        )
     ),
     **{f"TimelineView.{name}": _shown(_timeline, name) for name in ("entries", "timeline")},
     "lowlevel.begin_write": EntryPoint(_begin),

@@ -433,7 +433,9 @@ FRAMES: dict[str, Maker] = {
     "pandas, number names": lambda: pd.DataFrame([["k1", "sf", 1]]),
     "pandas, none name": lambda: pd.DataFrame([["k1", "sf", 1]], columns=["id", "city", None]),
     "pandas, half name": lambda: pd.DataFrame([["k1", "sf"]], columns=pd.Index(["id", HALF], dtype=object)),
-    "pandas, levels of names": lambda: pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "b"), ("a", "c")])),
+    "pandas, levels of names": lambda: pd.DataFrame(
+        [[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "b"), ("a", "c")])
+    ),
     "pandas, index": lambda: _frame().set_index("id"),
     "pandas, empty": pd.DataFrame,
     "pandas, rows without columns": lambda: pd.DataFrame(index=range(3)),
@@ -508,9 +510,7 @@ def _closed() -> pa.RecordBatchReader:
 
 
 def _views(values: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(
-        pa.array(range(len(values)), pa.uint32()), pa.array(values, pa.string_view())
-    )
+    return pa.DictionaryArray.from_arrays(pa.array(range(len(values)), pa.uint32()), pa.array(values, pa.string_view()))
 
 
 def _half_name() -> object:

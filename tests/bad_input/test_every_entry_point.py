@@ -36,7 +36,9 @@ def cases(name: str, entry: EntryPoint, number: int) -> list[tuple[str, str, Cal
         step = 1 if (name, argument) in WHOLE else STEP
         chosen = list(values.items())[(7 * number + 5 * at) % step :: step]
         found += [
-            (argument, each, make) for each, make in chosen if (name, argument, each) != ("Table.delete", "what", "half surrogate")
+            (argument, each, make)
+            for each, make in chosen
+            if (name, argument, each) != ("Table.delete", "what", "half surrogate")
         ]
     return found
 

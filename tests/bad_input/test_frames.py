@@ -109,7 +109,10 @@ def test_a_path_object_is_a_path_at_every_entry_point(tmp_path: pathlib.Path) ->
 
 @pytest.mark.parametrize("path", [b"/tmp/x", 5, None, "\ud800", "", "a\0b", object()], ids=repr)
 def test_what_is_no_path_is_refused(path: object) -> None:
-    for call in (lakefmt.open_table, lambda p: lakefmt.create_table(p, schema=pa.schema([("id", pa.string())]), record_key="id")):
+    for call in (
+        lakefmt.open_table,
+        lambda p: lakefmt.create_table(p, schema=pa.schema([("id", pa.string())]), record_key="id"),
+    ):
         with pytest.raises(InvalidInputError):
             call(path)  # type: ignore[operator]
 
@@ -180,7 +183,7 @@ def test_what_is_no_instant_is_refused(call: str, value: object) -> None:
         "start": [lambda: table.incremental(value), lambda: table.changes(value), lambda: table.changes("000", value)],  # type: ignore[arg-type]
     }
     for act in calls[call]:
-        with pytest.raises(InvalidInputError, match="instant|time zone"):
+        with pytest.raises(InvalidInputError, match=r"instant|time zone"):
             act()
     with pytest.raises(InvalidInputError):
         table.changes(None)  # type: ignore[arg-type]

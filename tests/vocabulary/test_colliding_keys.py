@@ -53,7 +53,12 @@ def rows(*values: tuple[str, str, str]) -> pa.Table:
 
 def make(**asked: object) -> Table:
     return lakefmt.create_table(
-        f"memory://colliding-{next(NUMBERS)}", schema=SCHEMA, record_key=["a", "b"], partition_by="p", options=OPTIONS, **asked
+        f"memory://colliding-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key=["a", "b"],
+        partition_by="p",
+        options=OPTIONS,
+        **asked,
     )  # type: ignore[arg-type]
 
 

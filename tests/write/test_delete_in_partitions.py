@@ -83,9 +83,17 @@ def test_rows_with_their_partition_are_deleted_there_only(table_type: str, holde
 
 @pytest.mark.parametrize(
     "keys",
-    [["a"], {"a"}, ("a",), iter(["a"]), pa.array(["a"]), pd.Series(["a"]), pl.Series(["a"]), pd.Index(["a"])]
-    + [pd.Series(["a"], dtype="category"), pl.Series(["a"], dtype=pl.Categorical), {"a": 1}.keys()]
-    + [pa.table({"id": ["a"]}), [{"id": "a"}], pa.array(["a"]).dictionary_encode(), pa.array(["a"], pa.string_view())],
+    [
+        *(["a"], {"a"}, ("a",), iter(["a"]), {"a": 1}.keys(), [{"id": "a"}]),
+        *(pd.Series(["a"]), pd.Index(["a"]), pd.Series(["a"], dtype="category")),
+        *(pl.Series(["a"]), pl.Series(["a"], dtype=pl.Categorical)),
+        *(
+            pa.array(["a"]),
+            pa.table({"id": ["a"]}),
+            pa.array(["a"]).dictionary_encode(),
+            pa.array(["a"], pa.string_view()),
+        ),
+    ],
     ids=lambda keys: type(keys).__name__,
 )
 def test_keys_without_their_partition_go_wherever_they_are(keys: object) -> None:
@@ -98,7 +106,9 @@ def test_keys_without_their_partition_go_wherever_they_are(keys: object) -> None
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize("index", ["bloom", "simple"])
 @given(
-    pairs=st.sets(st.tuples(st.sampled_from("abcd"), st.sampled_from(CITIES)), min_size=1).map(lambda s: sorted(s, key=repr)),
+    pairs=st.sets(st.tuples(st.sampled_from("abcd"), st.sampled_from(CITIES)), min_size=1).map(
+        lambda s: sorted(s, key=repr)
+    ),
     doomed=st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(CITIES)), max_size=5),
     named=st.booleans(),
     partitions=st.none() | st.sets(st.sampled_from(["city=sf", "city=oslo", "city=__HIVE_DEFAULT_PARTITION__"])),
