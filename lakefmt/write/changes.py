@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -44,11 +44,13 @@ class DoomedKeys:
         keys: record keys.
         homes: the partition of each; None: wherever they are.
         partitions: look only there; None: anywhere.
+        selected: a filter selected them among the stored rows; False: the caller gave them, stored or not.
     """
 
     keys: pa.StringArray
     homes: pa.DictionaryArray | None = None
     partitions: tuple[PartitionPath, ...] | None = None
+    selected: bool = False
 
     def listed(self) -> Sequence[PartitionPath] | None:
         """Return the partitions whose files have to be looked at; None: all."""
@@ -86,7 +88,7 @@ def doomed_rows(access: TableAccess, state: TableState, rows: pa.Table, partitio
         spec = access.key_spec(state.config)
         places = build_partition_paths(spec, rows).cast(pa.string())
         rows = pa.table({RECORD_KEY: build_record_keys(spec, rows), PARTITION_PATH: places})
-    return _in_their_partitions(rows, partitions)
+    return replace(_in_their_partitions(rows, partitions), selected=True)
 
 
 def _in_their_partitions(rows: pa.Table, partitions: Sequence[str] | None) -> DoomedKeys:

@@ -189,9 +189,11 @@ class WriteSession:
     def run_delete(self, doomed: DoomedKeys) -> CommitResult | None:
         """Remove keys and commit; None when none of them was there."""
         with self.undone_on_error():
-            if doomed.homes is None:
-                self._keys.append((doomed.keys, None))
-                self._keys_in = None if doomed.partitions is None else set(doomed.partitions)
+            if not doomed.selected:
+                # Given by key they are gone afterwards: nobody may bring one in meanwhile.
+                listed = doomed.listed()
+                self._keys.append((doomed.keys, doomed.homes))
+                self._keys_in = None if listed is None else set(listed)
             assigned = assign_deletes(self.access, self.context, self.state, doomed, self.index())
             self._rely_on_deletes(doomed.keys, doomed.homes)
             if not assigned and not self._request.commit_metadata:
