@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from lakefmt.config_table import ALL_SETTINGS, Setting, SettingClass, SettingValue
+from lakefmt.config_setting import Setting, SettingClass, SettingValue
+from lakefmt.config_table import ALL_SETTINGS
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
+from lakefmt.values_python import foreign, is_encodable, mapping_argument, shown
 
 __all__ = ["SETTINGS", "Setting", "SettingClass", "SettingValue", "Settings", "resolve_settings", "settings_markdown"]
 
@@ -26,6 +28,8 @@ _DEFAULTS: Final[dict[str, SettingValue]] = {
     for setting in ALL_SETTINGS
     if setting.kind is SettingClass.HONOURED and setting.table_key is None and setting.alias_of is None
 }
+
+_LARGEST_NUMBER: Final = 1 << 63
 
 #: What was said, with the type of each value.
 _Given = tuple[tuple[str, type, object], ...]
@@ -89,7 +93,8 @@ def resolve_settings(
         >>> resolve_settings({"lakefmt.durability": "none"}).text("lakefmt.durability")
         'none'
     """
-    given = tuple(tuple((key, type(value), value) for key, value in (said or {}).items()) for said in (call, handle))
+    said = (mapping_argument(call, "options"), mapping_argument(handle, "options"))
+    given = tuple(tuple((key, type(value), value) for key, value in one.items()) for one in said)
     properties = tuple((table or {}).items())
     try:
         return _resolved(given[0], given[1], properties)
@@ -110,7 +115,7 @@ def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) 
     for origin, given in (("handle", handle), ("call", call)):
         for key, _, value in given:
             setting = _known(key)
-            note = _check_class(setting, value, properties)
+            note = _check_class(setting, _text_of(setting, value), properties)
             if note is not None:
                 notes.append(note)
             _take(setting, value, origin, values, origins)
@@ -141,8 +146,8 @@ def _known(key: str) -> Setting:
     return setting
 
 
-def _check_class(setting: Setting, value: object, properties: Mapping[str, str]) -> str | None:
-    if setting.kind is SettingClass.REFUSED and str(value).lower() not in ("false", ""):
+def _check_class(setting: Setting, value: str, properties: Mapping[str, str]) -> str | None:
+    if setting.kind is SettingClass.REFUSED and value.lower() not in ("false", ""):
         raise UnsupportedFeature(f"setting {setting.key}={value} is not supported: {setting.doc}")
     if setting.kind is SettingClass.INERT:
         return f"{setting.key} has no effect: {setting.doc}"
@@ -150,21 +155,33 @@ def _check_class(setting: Setting, value: object, properties: Mapping[str, str])
         stored = properties.get(setting.table_key)
         if stored is None and setting.table_key == "hoodie.table.precombine.field":
             stored = properties.get("hoodie.table.ordering.fields")
-        if stored is not None and str(value) != stored:
+        if stored is not None and value != stored:
             raise UnknownSetting(f"{setting.key}={value} contradicts the table, where it is {stored}")
     return None
 
 
+def _text_of(setting: Setting, value: object) -> str:
+    """Return what was given for a setting as the text that its parser takes."""
+    text = foreign(lambda: str(value), f"{setting.key} does not take {shown(value)}", UnknownSetting)
+    if not is_encodable(text):
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: it holds half a surrogate pair")
+    return text
+
+
 def _parse(setting: Setting, value: object) -> SettingValue:
-    text = str(value).lower() if isinstance(value, bool) or setting.choices else str(value)
+    text = _text_of(setting, value)
+    if isinstance(value, bool) or setting.choices:
+        text = text.lower()
     try:
         parsed = setting.parse(text)
-    except ValueError as error:
-        raise UnknownSetting(f"{setting.key} does not take {value!r}: {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: {error}") from None
     if setting.choices and text not in setting.choices:
-        raise UnknownSetting(f"{setting.key} does not take {value!r}: expected {', '.join(setting.choices)}")
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: expected {', '.join(setting.choices)}")
+    if isinstance(parsed, int | float) and not abs(parsed) < _LARGEST_NUMBER:
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: it is no number of 64 bits")
     if setting.minimum is not None and isinstance(parsed, int | float) and parsed < setting.minimum:
-        raise UnknownSetting(f"{setting.key} does not take {value!r}: at least {setting.minimum:g} is needed")
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: at least {setting.minimum:g} is needed")
     return parsed
 
 

@@ -5,41 +5,12 @@ The documentation's table is generated from here; :mod:`lakefmt.config` gives th
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ALL_SETTINGS", "Setting", "SettingClass", "SettingValue"]
+from lakefmt.config_setting import Setting, SettingClass, SettingValue
 
-SettingValue = str | int | float | bool | None
-
-
-class SettingClass(enum.Enum):
-    """What becomes of a setting."""
-
-    HONOURED = "honoured"
-    INERT = "inert"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting: its key, type, default, and the reason for either.
-
-    ``table_key`` marks settings that restate a property of the table: accepted when they agree with it.
-    ``alias_of`` marks older names of another setting.
-    """
-
-    key: str
-    parse: Callable[[str], SettingValue]
-    default: SettingValue
-    doc: str
-    kind: SettingClass = SettingClass.HONOURED
-    minimum: float | None = None
-    choices: tuple[str, ...] = ()
-    table_key: str | None = None
-    alias_of: str | None = None
+__all__ = ["ALL_SETTINGS"]
 
 
 def _bool(text: str) -> bool:
@@ -164,6 +135,15 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "`refuse`: null elements in lists are refused, "
         "because Spark's rewrite of such a file fails; `allow`: they are written",
         choices=("refuse", "allow"),
+    ),
+    _honoured(
+        "lakefmt.write.colliding_keys",
+        _text,
+        "refuse",
+        "what becomes of rows of one batch that differ in their key columns and have one record key, because Hudi joins "
+        "several key columns without escaping (`x,b:y` in a column before `b`). `refuse`: the write is refused; `merge`: one "
+        "of them is left, as in Hudi",
+        choices=("refuse", "merge"),
     ),
     _honoured("hoodie.parquet.max.file.size", int, 120 * MIB, "target size of a base file in bytes", minimum=1024),
     _honoured(

@@ -7,8 +7,8 @@ The names of this part; the work is done in ``keys_spec`` (the value), ``keys_pr
 
 from __future__ import annotations
 
-from lakefmt.keys_build import build_auto_keys, build_partition_paths, build_record_keys
-from lakefmt.keys_choice import choose_partitions
+from lakefmt.keys_build import build_auto_keys, build_partition_paths, build_record_keys, check_colliding_keys
+from lakefmt.keys_choice import choose_partitions, partition_items
 from lakefmt.keys_paths import (
     DEFAULT_PARTITION,
     decode_path_value,
@@ -37,6 +37,7 @@ __all__ = [
     "build_auto_keys",
     "build_partition_paths",
     "build_record_keys",
+    "check_colliding_keys",
     "choose_partitions",
     "decode_path_value",
     "encode_path_values",
@@ -44,6 +45,7 @@ __all__ = [
     "key_spec_from_properties",
     "parse_partition_values",
     "partition_guarantee",
+    "partition_items",
     "path_tells",
     "plan_key_spec",
     "with_sampled_key",

@@ -12,12 +12,12 @@ import pyarrow.types as pt
 from lakefmt.errors import InvalidKey, UnsupportedFeature
 from lakefmt.keys_paths import DEFAULT_PARTITION, check_paths, encode_path_values
 from lakefmt.keys_spec import KeySpec, PartitionField
-from lakefmt.keys_text import distinct_values, java_text
+from lakefmt.keys_text import distinct_values, java_text, plain_array
 from lakefmt.keys_time import Times
 from lakefmt.keys_timebased import time_parts
 from lakefmt.schema_types import field_at, storage_type
 
-__all__ = ["build_auto_keys", "build_partition_paths", "build_record_keys"]
+__all__ = ["build_auto_keys", "build_partition_paths", "build_record_keys", "check_colliding_keys"]
 
 _NULL_PART: Final = "__null__"
 _EMPTY_PART: Final = "__empty__"
@@ -104,6 +104,74 @@ def _joined(names: tuple[str, ...], texts: list[pa.Array]) -> pa.Array:
         value = pc.fill_null(pc.if_else(pc.equal(text, ""), _EMPTY_PART, text), _NULL_PART)
         parts += [pa.scalar(f"{',' if number else ''}{name}:"), value]
     return pc.binary_join_element_wise(*parts, "")
+
+
+def check_colliding_keys(
+    spec: KeySpec, table: pa.Table, keys: pa.Array, within: pa.DictionaryArray | None = None
+) -> None:
+    """Refuse rows that differ in their key columns and have one record key all the same.
+
+    Hudi joins several key columns as ``a:x,b:y`` and escapes nothing, so a text with ``,b:`` in it, or one that reads
+    like the sign for a null or an empty text, may give the key of another row. Rows are compared only where there is such
+    a text; a key of one column never collides.
+
+    Args:
+        spec: the table's.
+        table: the rows.
+        keys: what :func:`build_record_keys` makes of them.
+        within: the partition of each row, where one key may stand in several partitions.
+
+    Raises:
+        InvalidKey: two rows collide; the message names both.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> spec, rows = plan_key_spec(["a", "b"], None), pa.table({"a": ["x,b:y", "x"], "b": ["z", "y,b:z"]})
+        >>> check_colliding_keys(spec, rows, build_record_keys(spec, rows))
+        Traceback (most recent call last):
+            ...
+        lakefmt.errors.InvalidKey: rows 0 and 1 differ in their key columns (a, b) and have one record key, 'a:x,b:y,b:z', because Hudi joins the columns without escaping: change the values, or take one key column; lakefmt.write.colliding_keys=merge merges such rows, as Hudi does
+    """
+    names = spec.record_key_fields
+    if len(names) < 2:
+        return
+    columns = [_plain(_leaf(table, name)) for name in names]
+    suspicious = _may_collide(names, columns)
+    if suspicious is None or not any(chunk.true_count for chunk in suspicious.chunks):
+        return
+    chosen = pc.is_in(keys, pc.unique(keys.filter(suspicious)))
+    numbers = pa.array(np.flatnonzero(chosen.to_numpy(zero_copy_only=False)))
+    places = pa.nulls(len(keys), pa.int8()) if within is None else within.indices
+    given = [keys, places, *columns]
+    rows = pa.table({f"{at}": column.filter(chosen) for at, column in enumerate(given)}).append_column("row", numbers)
+    different = rows.group_by([f"{at}" for at in range(len(given))]).aggregate([("row", "min")])
+    found = different.group_by(["0", "1"]).aggregate([("row_min", how) for how in ("min", "max", "count")])
+    found = found.filter(pc.greater(found.column("row_min_count"), 1)).sort_by("row_min_min")
+    if not found.num_rows:
+        return
+    key, first, other = (found.column(name)[0].as_py() for name in ("0", "row_min_min", "row_min_max"))
+    raise InvalidKey(
+        f"rows {first} and {other} differ in their key columns ({', '.join(names)}) and have one record key, {key!r:.200}, "
+        "because Hudi joins the columns without escaping: change the values, or take one key column; "
+        "lakefmt.write.colliding_keys=merge merges such rows, as Hudi does"
+    )
+
+
+def _may_collide(names: tuple[str, ...], columns: list[pa.ChunkedArray]) -> pa.ChunkedArray | None:
+    """Return which rows have a key text that could be read in two ways; None: no column holds texts."""
+    found = None
+    for number, text in enumerate(columns):
+        if not pt.is_string(text.type):
+            continue
+        odd = pc.is_in(text, pa.array([_NULL_PART, _EMPTY_PART]))
+        for after in names[number + 1 : number + 2]:
+            odd = pc.or_(odd, pc.fill_null(pc.match_substring(text, f",{after}:"), False))
+        found = odd if found is None else pc.or_(found, odd)
+    return found
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([plain_array(chunk) for chunk in column.chunks], storage_type(column.type))
 
 
 def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.Array:

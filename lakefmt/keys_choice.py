@@ -20,8 +20,9 @@ from lakefmt.keys_build import build_partition_paths
 from lakefmt.keys_paths import divide_path
 from lakefmt.keys_spec import KeySpec, PartitionField
 from lakefmt.schema_types import field_at
+from lakefmt.values_python import foreign
 
-__all__ = ["choose_partitions"]
+__all__ = ["choose_partitions", "partition_items"]
 
 #: What is raised for values that make no path.
 _FAILURES: Final = (LakefmtError, pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -55,7 +56,7 @@ def choose_partitions(
     """
     chooser = _Chooser(spec, schema, known)
     found: dict[str, None] = {}
-    for item in _items(asked):
+    for item in partition_items(asked):
         paths = chooser.paths_of(item)
         if must_exist and (not paths or any(path not in known for path in paths)):
             raise InvalidInputError(f"no partition {item!r:.200}; see table.partitions()")
@@ -63,10 +64,15 @@ def choose_partitions(
     return list(found)
 
 
-def _items(asked: object) -> list[object]:
+def partition_items(asked: object) -> list[object]:
+    """Return what a caller names as partitions, item by item: an iterator is read once, here.
+
+    Raises:
+        InvalidInputError: it cannot be read.
+    """
     if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
         return [asked]
-    return list(asked)
+    return foreign(lambda: list(asked), "the partitions cannot be read")
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,19 @@ def java_text(array: pa.Array, name: str, consistent_timestamps: bool = False) -
 def plain_array(array: pa.Array) -> pa.Array:
     """Return `array` as its :func:`~lakefmt.schema_types.storage_type`: no dictionary, no plain extension around it."""
     while array.type != storage_type(array.type):
-        array = array.dictionary_decode() if pt.is_dictionary(array.type) else array.storage
+        array = _decoded(array) if pt.is_dictionary(array.type) else array.storage
     return array
+
+
+def _decoded(array: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary array; Arrow itself cannot decode one whose values are views."""
+    views = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
+    kind = views.get(str(array.type.value_type))
+    return (
+        array.dictionary_decode()
+        if kind is None
+        else array.dictionary.cast(kind).take(array.indices).cast(array.type.value_type)
+    )
 
 
 def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.Array]:

@@ -16,13 +16,16 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefmt.errors import StateError
+from lakefmt.errors import InvalidInputError, StateError
+from lakefmt.filegroups.handle import TableHandle
 from lakefmt.storage.opening import open_store
 from lakefmt.values import CommitResult, WriteOperation
+from lakefmt.values_python import foreign_items, instance_argument, mapping_argument, shown, text_argument
 from lakefmt.write.files import write_assigned
 from lakefmt.write.request import WriteRequest
 from lakefmt.write.session import WriteSession, find_session
@@ -58,9 +61,25 @@ def begin_write(
         WriterActive: another writer is at work.
         MetadataTablePresent: see there for the way out.
     """
-    chosen = operation if isinstance(operation, WriteOperation) else WriteOperation(operation.upper())
-    request = WriteRequest(chosen, dict(options or {}), dict(commit_metadata or {}))
-    return WriteSession.begin(table.access, request, schema).context
+    request = WriteRequest(
+        _operation(operation),
+        mapping_argument(options, "options"),
+        mapping_argument(commit_metadata, "commit_metadata"),
+    )
+    if schema is not None:
+        instance_argument(schema, pa.Schema, "schema")
+    return WriteSession.begin(instance_argument(table, TableHandle, "table").access, request, schema).context
+
+
+def _operation(operation: str | WriteOperation) -> WriteOperation:
+    if isinstance(operation, WriteOperation):
+        return operation
+    try:
+        return WriteOperation(text_argument(operation, "operation").upper())
+    except ValueError:
+        raise InvalidInputError(
+            f"unknown operation {shown(operation)}: expected 'upsert', 'insert', 'bulk_insert' or 'delete'"
+        ) from None
 
 
 def assign(context: WriteContext, data: object) -> list[tuple[FileAssignment, list[pa.Table]]]:
@@ -91,9 +110,15 @@ def write_files(
     Raises:
         StorageError: the store failed; call again.
     """
-    session = find_session(context)
+    session = find_session(instance_argument(context, WriteContext, "context"))
+    instance_argument(assignment, FileAssignment, "assignment")
     store = session.access.store if session is not None else open_store(context.url, storage_options)
-    return write_assigned(store, context, assignment, batches)
+    items = foreign_items(batches, "batches takes the tables that assign gave")
+    tables = (instance_argument(one, pa.Table, "batches") for one in items)
+    first = next(tables, None)
+    if first is None:
+        raise InvalidInputError("batches is empty: give the tables that assign gave with the assignment")
+    return write_assigned(store, context, assignment, chain([first], tables))
 
 
 def commit(context: WriteContext, statuses: Sequence[WriteStatus]) -> CommitResult:
@@ -103,18 +128,20 @@ def commit(context: WriteContext, statuses: Sequence[WriteStatus]) -> CommitResu
         CommitConflict: a rival changed the same file groups meanwhile.
         InstantNotPending: this writer was declared dead and undone.
     """
-    return _session(context).commit(statuses)
+    session = _session(context)
+    given = foreign_items(statuses, "statuses takes what write_files returned")
+    return session.commit([instance_argument(one, WriteStatus, "statuses") for one in given])
 
 
 def abort(context: WriteContext) -> None:
     """Undo a write that began; its files go. Twice is fine."""
-    session = find_session(context)
+    session = find_session(instance_argument(context, WriteContext, "context"))
     if session is not None:
         session.abort()
 
 
 def _session(context: WriteContext) -> WriteSession:
-    session = find_session(context)
+    session = find_session(instance_argument(context, WriteContext, "context"))
     if session is None:
         raise StateError(f"the write {context.instant} was not begun by this process, or has ended")
     return session

@@ -209,6 +209,8 @@ def _map(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
 
 
 def _scalar(kind: pa.DataType, path: str) -> pa.DataType:
+    if pt.is_fixed_size_binary(kind) and not kind.byte_width:
+        raise SchemaMismatch(f"column {path!r} has type {kind}: bytes of no length cannot be stored, take pa.binary()")
     if any(check(kind) for check in _UNCHANGED):
         return kind
     if pt.is_null(kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,18 +23,29 @@ from lakefmt.compaction import (
     run_clean,
 )
 from lakefmt.config import resolve_settings
-from lakefmt.errors import InvalidInputError, MergerMissing, TableExists
+from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.index import IndexView
+from lakefmt.keys import partition_items
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
-from lakefmt.storage.opening import open_store
+from lakefmt.storage.opening import location_text, open_store
 from lakefmt.table_config import check_merger
 from lakefmt.values import CommitResult, Partitions, WriteOperation
-from lakefmt.values_mergers import FUNCTION, MergeFunction, merger_name
+from lakefmt.values_mergers import MergeFunction, with_merger
+from lakefmt.values_python import check_flags, check_texts, mapping_argument, text_argument
 from lakefmt.write.callbacks import observed
-from lakefmt.write.changes import DoomedKeys, doomed_keys, doomed_rows, key_columns, keys_to_delete, updated_rows
+from lakefmt.write.changes import (
+    DoomedKeys,
+    GivenKeys,
+    doomed_rows,
+    given_to_delete,
+    key_columns,
+    keys_to_delete,
+    take_keys,
+    updated_rows,
+)
 from lakefmt.write.creation import run_creation
 from lakefmt.write.incoming import holds_no_rows, open_stream
 from lakefmt.write.request import OnCommit, WriteRequest, parse_call
@@ -50,7 +62,7 @@ __all__ = ["Table", "create_table", "open_table"]
 
 
 def create_table(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     schema: pa.Schema | None = None,
     data: object = None,
@@ -71,7 +83,7 @@ def create_table(
     """Create an Apache Hudi table and open it.
 
     Args:
-        path: a local path or any fsspec URL.
+        path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
         schema: the columns; or `data`, anything Arrow, to take its schema (nothing of it is written).
         record_key: the column or columns that make a row's key.
         partition_by: the column or columns whose values make partition paths; None: unpartitioned.
@@ -97,12 +109,14 @@ def create_table(
         >>> t.read().num_rows
         0
     """
-    if if_exists not in ("error", "open"):
+    if text_argument(if_exists, "if_exists") not in ("error", "open"):
         raise InvalidInputError(f"unknown if_exists {if_exists!r}: expected 'error' or 'open'")
     if (schema is None) == (data is None):
         raise InvalidInputError("give either schema= or data=")
-    settings = resolve_settings(options or {})
-    access = TableAccess(open_store(path, storage_options), _with_merger(options, merge))
+    check_texts(name=name, database=database)
+    place, handle_options = location_text(path), mapping_argument(options, "options")
+    settings = resolve_settings(handle_options)
+    access = TableAccess(open_store(place, storage_options), with_merger(handle_options, merge))
     try:
         run_creation(
             access,
@@ -114,9 +128,9 @@ def create_table(
             table_version=table_version,
             index=index,
             merge=merge,
-            name=name or path.rstrip("/").rsplit("/", 1)[-1],
+            name=name or place.rstrip("/").rsplit("/", 1)[-1],
             database=database,
-            properties=properties or {},
+            properties=mapping_argument(properties, "properties"),
             durable=settings.text("lakefmt.durability") == "fsync",
         )
     except TableExists:
@@ -126,7 +140,7 @@ def create_table(
 
 
 def open_table(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     options: Mapping[str, object] | None = None,
     storage_options: Mapping[str, object] | None = None,
@@ -135,7 +149,7 @@ def open_table(
     """Open a table that exists, whoever made it.
 
     Args:
-        path: a local path or any fsspec URL.
+        path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
         options: settings of this handle; those of a call go before them.
         storage_options: credentials and settings of the store.
         merge: the function by which the table merges records, or its name; needed for tables made with one.
@@ -150,23 +164,12 @@ def open_table(
         >>> open_table("memory://doc-open").schema.names
         ['id']
     """
-    access = TableAccess(open_store(path, storage_options), _with_merger(options, merge))
+    handle_options = mapping_argument(options, "options")
+    access = TableAccess(open_store(path, storage_options), with_merger(handle_options, merge))
     config = access.load().config
-    resolve_settings(options or {}, None, config.properties)
+    resolve_settings(handle_options, None, config.properties)
     check_merger(config, access.options)
     return Table(access)
-
-
-def _with_merger(options: Mapping[str, object] | None, merge: str | MergeFunction | None) -> dict[str, object]:
-    """Return a handle's options, in which a function is named, so that workers find it by its name."""
-    if merge is None or merge in ("event_time", "commit_time"):
-        return dict(options or {})
-    try:
-        return {**(options or {}), FUNCTION: merger_name(merge)}
-    except MergerMissing as error:
-        raise InvalidInputError(
-            f"unknown merge {merge!r}: neither 'event_time' nor 'commit_time', and {error}"
-        ) from None
 
 
 class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
@@ -300,10 +303,13 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             >>> t.update("v = 2", {"v": 3}).num_updates
             1
         """
+        given = mapping_argument(values, "values")
+        if not given:
+            raise InvalidInputError("update needs the columns to set and their new values, such as {'price': 5}")
 
         def changed() -> tuple[pa.Table, TableState]:
             state = self.access.load()
-            return updated_rows(self.access, state, Snapshot(self.access, state).read(filter=filter), values), state
+            return updated_rows(self.access, state, Snapshot(self.access, state).read(filter=filter), given), state
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
 
@@ -313,7 +319,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         Args:
             what: a filter (SQL text or an Arrow expression): the keys of the rows it selects go, each in its own
                 partition; or keys: a list, array or table (composite keys: dicts or columns): they go wherever they
-                are.
+                are, or, where rows with the partition columns were given, in these partitions only.
             partitions: look only in these, as for :meth:`delete_partitions`; one that is not there holds nothing.
             **call: as for :meth:`upsert`.
 
@@ -328,14 +334,17 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             1
         """
         request, observer = parse_call(WriteOperation.DELETE, call)
+        asked = None if partitions is None else partition_items(partitions)
+        # Taken out of whatever holds them before the first attempt: an iterator can be read once.
+        given = what if isinstance(what, str | pc.Expression) else take_keys(what)
 
         def doomed() -> tuple[DoomedKeys, TableState | None]:
             state = self.access.load()
-            places = None if partitions is None else self.access.chosen_partitions(state, partitions)
-            if isinstance(what, str | pc.Expression):
-                found = Snapshot(self.access, state).read(key_columns(self.access, state), what)
-                return doomed_rows(self.access, state, found, places), state
-            return doomed_keys(keys_to_delete(self.access, state, what), places), None
+            places = None if asked is None else self.access.chosen_partitions(state, asked)
+            if isinstance(given, GivenKeys):
+                return given_to_delete(self.access, state, given, places, request.options), None
+            found = Snapshot(self.access, state).read(key_columns(self.access, state), given)
+            return doomed_rows(self.access, state, found, places), state
 
         def attempt() -> CommitResult | None:
             keys, based_on = doomed()
@@ -406,6 +415,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             >>> t.clean(options={"hoodie.clean.commits.retained": 1}).files_deleted
             1
         """
+        check_flags(schedule=schedule, dry_run=dry_run)
         if dry_run:
             return CleanResult(None, plan_clean_of(self.access, options))
         with self._writing:
@@ -424,6 +434,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             >>> len(t.archive(options={"hoodie.keep.min.commits": 1}).plan.instants)
             3
         """
+        check_flags(dry_run=dry_run)
         if dry_run:
             return ArchiveResult(plan_archive_of(self.access, options))
         with self._writing:
@@ -472,6 +483,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             >>> t.properties.version.value
             9
         """
+        check_flags(dry_run=dry_run)
         with self._writing:
             return upgrade_table(self.access, to, dry_run=dry_run)
 

@@ -7,13 +7,14 @@ random number or touches a store; those are handed in through :class:`Clock` and
 from __future__ import annotations
 
 import enum
+import operator
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import NewType, Protocol, TypeAlias
+from typing import NewType, Protocol, TypeAlias, cast
 
 from lakefmt.errors import InvalidInputError, UnsupportedVersion
 
@@ -111,17 +112,18 @@ class TableVersion(enum.IntEnum):
         return 1 if self is TableVersion.SIX else 2
 
     @classmethod
-    def parse(cls, value: int | str) -> TableVersion:
+    def parse(cls, value: object) -> TableVersion:
         """Return the version numbered `value`.
 
         Raises:
             UnsupportedVersion: lakefmt does not know that version.
         """
         try:
-            return cls(int(value))
-        except ValueError:
+            return cls(int(value) if isinstance(value, str) else operator.index(cast("int", value)))
+        except (TypeError, ValueError):
+            given = f"{value!r:.40}".strip("'") if isinstance(value, (str, int)) else f"of type {type(value).__name__}"
             raise UnsupportedVersion(
-                f"table version {value} is not supported: lakefmt reads and writes versions 6, 8 and 9"
+                f"table version {given} is not supported: lakefmt reads and writes versions 6, 8 and 9"
             ) from None
 
 

@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakefmt.errors import InvalidInputError, MergerMissing
+from lakefmt.values_python import shown, text_argument
 
 __all__ = [
     "FUNCTION",
@@ -26,6 +27,7 @@ __all__ = [
     "merger_name",
     "register_merger",
     "strategy_id",
+    "with_merger",
 ]
 
 #: The option that names a function, and the note beside the table that remembers which.
@@ -80,8 +82,8 @@ def register_merger(name: str, function: MergeFunction) -> None:
         >>> find_merger(strategy_id("doc-keep-old")).name
         'doc-keep-old'
     """
-    if not name or not name.isprintable() or len(name) > 200 or not callable(function):
-        raise InvalidInputError(f"{name!r} and {type(function).__name__}: a merger is a short name and a function")
+    if not text_argument(name, "name") or not name.isprintable() or len(name) > 200 or not callable(function):
+        raise InvalidInputError(f"{shown(name)} and {type(function).__name__}: a merger is a short name and a function")
     _known[strategy_id(name)] = CustomMerge(name, function)
 
 
@@ -101,6 +103,7 @@ def merger_name(merge: str | MergeFunction) -> str:
         'doc-add'
     """
     if isinstance(merge, str):
+        text_argument(merge, "merge")
         if strategy_id(merge) not in _known:
             register_merger(merge, _imported(merge))
         return merge
@@ -112,6 +115,26 @@ def merger_name(merge: str | MergeFunction) -> str:
         )
     register_merger(known or name, merge)
     return known or name
+
+
+def with_merger(options: Mapping[str, object], merge: str | MergeFunction | None) -> dict[str, object]:
+    """Return a handle's options, in which a function is named, so that workers find it by its name.
+
+    Raises:
+        InvalidInputError: `merge` is neither a mode nor a merger.
+
+    Example:
+        >>> with_merger({}, "event_time"), with_merger({}, "os:getcwd")
+        ({}, {'lakefmt.merge.function': 'os:getcwd'})
+    """
+    if merge is None or (isinstance(merge, str) and merge in ("event_time", "commit_time")):
+        return dict(options)
+    try:
+        return {**options, FUNCTION: merger_name(merge)}
+    except MergerMissing as error:
+        raise InvalidInputError(
+            f"unknown merge {shown(merge)}: neither 'event_time' nor 'commit_time', and {error}"
+        ) from None
 
 
 def adopt_merger(options: Mapping[str, object]) -> None:

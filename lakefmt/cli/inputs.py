@@ -1,18 +1,19 @@
 """Where rows come from: Parquet, CSV and JSON lines, in files or on standard input, batch by batch.
 
-The table's schema says how text is read: a column of strings keeps its leading zeros, moments without a zone are taken
-as UTC. Columns that the table does not have get the type their first values show.
+Texts are UTF-8, or what the mark at their beginning says (UTF-16, UTF-32). The table's schema says how text is read: a
+column of strings keeps its leading zeros, moments without a zone are taken as UTC. Columns that the table does not have get the type their first values show.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,14 @@ STDIN = "-"
 
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 _BLOCK = 4 << 20
+#: How a text tells its encoding; the longer marks come first, because one begins with another.
+_MARKS: Final = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 #: A line longer than this is no line of JSON but something else.
 _LONGEST_LINE = 64 << 20
 _BATCH_ROWS = 65_536
@@ -115,13 +124,53 @@ def _guarded(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     reader = {"parquet": _read_parquet, "csv": _read_csv, "jsonl": _read_json_lines}[source.format]
     try:
         yield from reader(source, schema)
+    except UnicodeError as error:
+        raise InvalidInputError(
+            f"{source.shown} cannot be read as {source.format}: a name or text in it is not UTF-8 ({error}); convert it, or "
+            "give it as UTF-8 or UTF-16 with a mark"
+        ) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidInputError(f"{source.shown} cannot be read as {source.format}: {what}") from error
 
 
 def _opened(source: Source) -> BinaryIO:
-    return sys.stdin.buffer if source.place == STDIN else Path(source.place).open("rb")
+    """Open a text as UTF-8, whatever the mark at its beginning says that it is; without a mark as it is."""
+    file = sys.stdin.buffer if source.place == STDIN else Path(source.place).open("rb")  # noqa: SIM115 - the caller closes it
+    if file.seekable():
+        start = file.read(4)
+        file.seek(-len(start), io.SEEK_CUR)
+    else:
+        start = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
+    encoding = next((name for mark, name in _MARKS if start.startswith(mark)), None)
+    return file if encoding is None else cast("BinaryIO", io.BufferedReader(_AsUtf8(file, encoding)))
+
+
+class _AsUtf8(io.RawIOBase):
+    """A text in another encoding, read as UTF-8; its mark is left out."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._held = b""
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        room = memoryview(buffer).cast("B")
+        while not self._held and not self._ended:
+            block = self._file.read(_BLOCK)
+            self._ended = not block
+            self._held = self._decoder.decode(block, final=self._ended).encode()
+        count = min(len(room), len(self._held))
+        room[:count], self._held = self._held[:count], self._held[count:]
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 # --- Parquet ------------------------------------------------------------------------------------------------------

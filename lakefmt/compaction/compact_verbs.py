@@ -18,6 +18,7 @@ from lakefmt.config import resolve_settings
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.handle import TableHandle
 from lakefmt.timeline.instant import Action
+from lakefmt.values_python import check_flags, check_texts
 
 __all__ = ["CompactionVerbs"]
 
@@ -63,7 +64,9 @@ class CompactionVerbs(TableHandle):
             >>> len(t.compact().files)
             1
         """
-        if sum((schedule, run is not None, abandon is not None, dry_run)) > 1:
+        check_flags(schedule=schedule, dry_run=dry_run, verify=verify, log=log)
+        check_texts(run=run, abandon=abandon)
+        if sum((bool(schedule), run is not None, abandon is not None, bool(dry_run))) > 1:
             raise InvalidInputError("compact takes one of schedule, run, abandon and dry_run")
         if dry_run:
             plan = plan_log_compaction_of if log else plan_compaction_of

@@ -18,6 +18,8 @@ from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime
+from lakefmt.values_mergers import adopt_merger
+from lakefmt.values_python import mapping_argument
 
 __all__ = [
     "TableServices",
@@ -87,7 +89,9 @@ def open_services(access: TableAccess, options: Mapping[str, object] | None = No
         access: the table; its settings go behind those of the call.
         options: settings of the call.
     """
-    settings = resolve_settings({**access.options, **(options or {})}, None, access.load_config().properties)
+    given = {**access.options, **mapping_argument(options, "options")}
+    settings = resolve_settings(given, None, access.load_config().properties)
+    adopt_merger(given)  # a function that is not there is refused before the write begins
     return services_of(access, settings, access.ids.new_uuid())
 
 

@@ -17,6 +17,7 @@ from lakefmt.index.files import key_files
 from lakefmt.index.lookup import locate_everywhere
 from lakefmt.index.opening import choose_index
 from lakefmt.values import Partitions
+from lakefmt.values_python import foreign
 
 __all__ = ["IndexView", "LookUpReport"]
 
@@ -135,13 +136,11 @@ def _report(index: Index, num_keys: int, located: Located) -> LookUpReport:
 
 
 def _texts(keys: Any) -> pa.StringArray:
-    given = [keys] if isinstance(keys, str) else keys
-    try:
-        found = (
-            given.cast(pa.string()) if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given, pa.string())
-        )
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
-        raise InvalidKey(f"keys are texts: {error}") from error
+    given: Any = [keys] if isinstance(keys, str) else keys
+    arrow = isinstance(given, pa.Array | pa.ChunkedArray)
+    found = foreign(
+        lambda: given.cast(pa.string()) if arrow else pa.array(given, pa.string()), "keys are texts", InvalidKey
+    )
     if isinstance(found, pa.ChunkedArray):
         found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], pa.string())
     if found.null_count:

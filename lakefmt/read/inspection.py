@@ -18,6 +18,7 @@ from lakefmt.timeline.heartbeat import heartbeat_name, is_alive
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, parse_instant_time
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import InstantTime, PartitionPath
+from lakefmt.values_python import check_flags, instance_argument
 
 __all__ = ["PartitionBacklog", "TableStats", "TimelineView", "describe_slices", "follow_timeline"]
 
@@ -55,6 +56,9 @@ class TimelineView:
         Raises:
             CorruptFile: a body, or the archive when it was asked for, is damaged.
         """
+        check_flags(archived=archived)
+        if limit is not None:
+            instance_argument(limit, int, "limit")
         try:
             return cls._load(access, archived, limit)
         except SnapshotExpired:

@@ -31,6 +31,7 @@ from lakefmt.schema import join_tables, reconcile, with_meta_columns
 from lakefmt.storage.lent import lent
 from lakefmt.table_config import TableConfig
 from lakefmt.values import META_COLUMNS, PartitionPath
+from lakefmt.values_python import check_flags, texts_argument
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -67,6 +68,8 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
         InvalidInputError: a column is not there.
         InvalidFilter: the filter cannot be understood.
     """
+    check_flags(meta_columns=meta_columns)
+    columns = None if columns is None else texts_argument(columns, "columns")
     full = with_meta_columns(schema)
     if columns is not None:
         columns = _names(columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,10 +20,12 @@ from lakefmt.read.merged import merged_tables
 from lakefmt.read.pinning import pinned_slices, reach_back
 from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, prune_partitions, scan_batches, scan_table
 from lakefmt.schema import cast_rows, join_tables, with_metadata
+from lakefmt.storage.opening import open_store
 from lakefmt.table_config import TableConfig
 from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.instant import Action, State, format_instant_time
 from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperation
+from lakefmt.values_python import foreign, partitions_argument, shown, text_argument
 
 __all__ = ["NEXT_START", "Snapshot", "planned_clusterings", "reaching", "read_increment", "resolve_bound"]
 
@@ -54,18 +56,25 @@ def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
         try:
             bound = datetime.fromisoformat(bound)
         except ValueError:
-            raise InvalidInputError(f"{bound!r} is neither an instant time nor an ISO date and time") from None
+            raise InvalidInputError(f"{shown(bound)} is neither an instant time nor an ISO date and time") from None
+    if not isinstance(bound, datetime):
+        raise InvalidInputError(f"{shown(bound)} is no instant: give its digits, an aware datetime or ISO text")
     if bound.tzinfo is None:
-        raise InvalidInputError(f"{bound.isoformat()} has no time zone: write +00:00 or another offset behind it")
-    return format_instant_time(bound, config.zone or datetime.now(UTC).astimezone().tzinfo or UTC)
+        raise InvalidInputError(f"{shown(bound)} has no time zone: write +00:00 or another offset behind it")
+    zone = config.zone or datetime.now(UTC).astimezone().tzinfo or UTC
+    return foreign(lambda: format_instant_time(bound, zone), f"{shown(bound)} cannot be told in the table's time zone")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table as it was when this was taken; every read of it sees the same rows."""
+    """A table as it was when this was taken; every read of it sees the same rows, also where it was pickled to."""
 
     access: TableAccess
     state: TableState
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # As of a table: without open files and without secrets; what it is pinned to goes along.
+        return (_reopen, (self.access.store.url, dict(self.access.options), self.state))
 
     @cached_property
     def _known(self) -> TableState:
@@ -126,11 +135,11 @@ class Snapshot:
         Raises:
             SnapshotExpired: files of it were cleaned away.
         """
-        return pinned_slices(self.access, self._known, partitions)
+        return pinned_slices(self.access, self._known, partitions_argument(partitions))
 
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
         """Return the base files that hold rows as they are, and the slices whose logs have to be merged."""
-        if query not in ("snapshot", "read_optimized"):
+        if text_argument(query, "query") not in ("snapshot", "read_optimized"):
             raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
         kept = None
         if plan.condition is not None and self.state.config.is_partitioned:
@@ -140,6 +149,10 @@ class Snapshot:
         logged = [piece for piece in slices if piece.logs and query == "snapshot"]
         plain = [piece for piece in slices if not piece.logs or query != "snapshot"]
         return [piece.base for piece in plain if piece.base is not None], logged
+
+
+def _reopen(url: str, options: Mapping[str, object], state: TableState) -> Snapshot:
+    return Snapshot(TableAccess(open_store(url), options), state)
 
 
 def read_increment(

@@ -17,6 +17,7 @@ from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.table_config import TableConfig
 from lakefmt.values import Partitions
+from lakefmt.values_python import foreign, partitions_argument, text_argument
 
 if TYPE_CHECKING:
     import duckdb
@@ -167,14 +168,14 @@ class ReadingVerbs(TableHandle):
         """Register the rows as a view in DuckDB; arguments as for :meth:`read`.
 
         Raises:
-            InvalidInputError: no columns are asked for, and DuckDB has no such views.
+            InvalidInputError: no columns are asked for, and DuckDB has no such views; or DuckDB refuses the view.
         """
-        rows = self.read(**arguments)
+        rows, view = self.read(**arguments), text_argument(name, "name")
         if not rows.num_columns:
             raise InvalidInputError(
                 f"columns=[]: DuckDB has no view without columns; read([]) tells the {rows.num_rows} rows"
             )
-        return connection.register(name, rows)
+        return foreign(lambda: connection.register(view, rows), f"the view {view!r} cannot be registered")
 
     # --- looking inside ------------------------------------------------------------------------------------------
 
@@ -232,4 +233,4 @@ class ReadingVerbs(TableHandle):
         # Imported here: few programs check, and all wait for the import.
         from lakefmt.read.check import check_table
 
-        return check_table(self.access, level, partitions)
+        return check_table(self.access, text_argument(level, "level"), partitions_argument(partitions))

@@ -13,11 +13,12 @@ from lakefmt.storage.local import LocalStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.redaction import Redactor, has_password, printable_url
 from lakefmt.storage.remote import RemoteStore
+from lakefmt.values_python import foreign, mapping_argument, shown
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["open_store"]
+__all__ = ["location_text", "open_store"]
 
 #: Which package brings a protocol, for the hint when it is missing.
 _PACKAGES: Final = {
@@ -48,11 +49,7 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
         >>> open_store("/data/trips"), open_store("memory://trips").url
         (LocalStore('/data/trips'), 'memory://trips')
     """
-    text = os.fspath(url_or_path)
-    if not text:
-        raise InvalidInputError("an empty path names no table")
-    if "\x00" in text:
-        raise InvalidInputError(f"{text!r} holds a NUL and names no table")
+    text = location_text(url_or_path)
     protocol, found, rest = text.partition("://")
     protocol = protocol.lower()
     if text.startswith("file:") or protocol == "local":
@@ -63,7 +60,33 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
         if not rest.strip("/"):
             raise InvalidInputError("memory:// needs a name: memory://name")
         return MemoryStore(rest)
-    return _open_remote(f"{protocol}://{rest}", protocol, storage_options or {})
+    return _open_remote(f"{protocol}://{rest}", protocol, mapping_argument(storage_options, "storage_options"))
+
+
+def location_text(url_or_path: object) -> str:
+    """Return a path or URL as a text.
+
+    Raises:
+        InvalidInputError: it is neither a text nor a path object, or names no table.
+
+    Example:
+        >>> from pathlib import PurePosixPath
+        >>> location_text(PurePosixPath("/data/trips"))
+        '/data/trips'
+    """
+    path = url_or_path
+    text = foreign(lambda: os.fspath(path), "the path cannot be read") if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidInputError(f"path takes a text or a path object, not {shown(path)}")
+    try:
+        os.fsencode(text)  # names of files need not be Unicode, but bytes
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{shown(text)} can be the name of no file: it holds half a surrogate pair") from None
+    if not text:
+        raise InvalidInputError("an empty path names no table")
+    if "\x00" in text:
+        raise InvalidInputError(f"{text!r} holds a NUL and names no table")
+    return text
 
 
 def _local_path(url: str) -> str:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from lakefmt.errors import InvalidInputError, SchemaMismatch
+from lakefmt.config import resolve_settings
+from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.index import choose_index
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
+from lakefmt.schema_types import field_at, struct_fields
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
-from lakefmt.write.incoming import open_stream, read_all
+from lakefmt.values_python import arrow_array, arrow_scalar, field_names, foreign, foreign_items
+from lakefmt.write.incoming import check_frame, is_stream, open_stream, read_all
 
-__all__ = ["DoomedKeys", "doomed_keys", "doomed_rows", "key_columns", "keys_to_delete", "updated_rows"]
+__all__ = [
+    "DoomedKeys",
+    "GivenKeys",
+    "doomed_keys",
+    "doomed_rows",
+    "given_to_delete",
+    "key_columns",
+    "keys_to_delete",
+    "take_keys",
+    "updated_rows",
+]
+
+_STORED_KEY: Final = pa.schema([pa.field(RECORD_KEY, pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +44,13 @@ class DoomedKeys:
         keys: record keys.
         homes: the partition of each; None: wherever they are.
         partitions: look only there; None: anywhere.
+        selected: a filter selected them among the stored rows; False: the caller gave them, stored or not.
     """
 
     keys: pa.StringArray
     homes: pa.DictionaryArray | None = None
     partitions: tuple[PartitionPath, ...] | None = None
+    selected: bool = False
 
     def listed(self) -> Sequence[PartitionPath] | None:
         """Return the partitions whose files have to be looked at; None: all."""
@@ -69,10 +88,69 @@ def doomed_rows(access: TableAccess, state: TableState, rows: pa.Table, partitio
         spec = access.key_spec(state.config)
         places = build_partition_paths(spec, rows).cast(pa.string())
         rows = pa.table({RECORD_KEY: build_record_keys(spec, rows), PARTITION_PATH: places})
+    return replace(_in_their_partitions(rows, partitions), selected=True)
+
+
+def _in_their_partitions(rows: pa.Table, partitions: Sequence[str] | None) -> DoomedKeys:
+    """Return the keys of rows, each in its own partition, once."""
     pairs = rows.group_by([RECORD_KEY, PARTITION_PATH]).aggregate([])
     places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
     homes = pairs.column(PARTITION_PATH).combine_chunks().dictionary_encode()
     return DoomedKeys(pairs.column(RECORD_KEY).combine_chunks(), homes, places)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenKeys:
+    """What a caller wants deleted, taken out of whatever held it, so that it can be looked at more than once.
+
+    Attributes:
+        values: values of the one key column; None: they came as rows.
+        rows: rows that have the key columns; None: they came as values.
+    """
+
+    values: pa.ChunkedArray | Sequence[object] | None = None
+    rows: pa.Table | None = None
+
+
+def take_keys(what: Any) -> GivenKeys:
+    """Return keys, or rows that hold them, out of any array, series, frame, list, set or iterator.
+
+    Raises:
+        InvalidInputError: it holds neither.
+        SchemaMismatch: some rows given as dicts have a field that others lack.
+    """
+    if isinstance(what, pa.Array | pa.ChunkedArray):
+        return _column(pa.chunked_array([what]) if isinstance(what, pa.Array) else what)
+    check_frame(what)
+    if is_stream(what) and not isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        # A series is a stream, too: of values instead of rows.
+        return _column(
+            foreign(lambda: pa.chunked_array(what), f"the keys of this {type(what).__name__} cannot be read")
+        )
+    if isinstance(what, str | bytes | bytearray | memoryview | Mapping) or not isinstance(what, Iterable):
+        return GivenKeys(rows=read_all(*open_stream(what)))
+    if isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return GivenKeys(rows=read_all(*open_stream(what)))
+    items = list(foreign_items(what, f"the keys of this {type(what).__name__} cannot be read"))
+    if any(isinstance(item, Mapping) or is_stream(item) for item in items):
+        _check_fields(items)
+        return GivenKeys(rows=read_all(*open_stream(items)))
+    return GivenKeys(values=items)
+
+
+def _column(found: pa.ChunkedArray) -> GivenKeys:
+    if not pt.is_struct(found.type):
+        return GivenKeys(values=found)
+    batches = [pa.RecordBatch.from_struct_array(chunk) for chunk in found.chunks]
+    return GivenKeys(rows=pa.Table.from_batches(batches, pa.schema(struct_fields(found.type))))
+
+
+def _check_fields(rows: Sequence[object]) -> None:
+    """Refuse dicts of which some lack a field: of a row without its partition nobody knows where it is meant to be."""
+    dicts = [row for row in rows if isinstance(row, Mapping)]
+    lacking = sorted(name for name in field_names(dicts) if any(name not in row for row in dicts))
+    if lacking:
+        raise SchemaMismatch(f"some rows lack the field {', '.join(map(repr, lacking))} that others have")
 
 
 def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.StringArray:
@@ -82,61 +160,95 @@ def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.S
         SchemaMismatch: a key column is missing, or a value has another type than its column.
         InvalidKey: a key is null or empty.
     """
+    return _keys_and_homes(access, state, what if isinstance(what, GivenKeys) else take_keys(what))[0]
+
+
+def given_to_delete(
+    access: TableAccess,
+    state: TableState,
+    what: GivenKeys,
+    partitions: Sequence[str] | None,
+    options: Mapping[str, object],
+) -> DoomedKeys:
+    """Return the keys that a caller gave, each in its own partition where the rows have the partition columns.
+
+    Args:
+        access: the table.
+        state: the table as it is.
+        what: what was given.
+        partitions: look only there; None: anywhere.
+        options: settings of the call: with a global index a key is one row of the whole table, and goes wherever it is.
+
+    Raises:
+        SchemaMismatch: a key column is missing, or a value has another type than its column.
+        InvalidKey: a key is null or empty, or a partition value cannot be one.
+    """
+    keys, homes = _keys_and_homes(access, state, what)
+    settings = resolve_settings(options, access.options, state.config.properties)
+    if homes is None or choose_index(access, settings, state.config).is_global:
+        return doomed_keys(keys, partitions)
+    rows = pa.table({RECORD_KEY: keys, PARTITION_PATH: homes.cast(pa.string())})
+    return _in_their_partitions(rows, partitions)
+
+
+def _keys_and_homes(
+    access: TableAccess, state: TableState, what: GivenKeys
+) -> tuple[pa.StringArray, pa.DictionaryArray | None]:
     spec = access.key_spec(state.config)
     if spec.auto_keys:
-        return _stored_keys(what)
+        return _stored_keys(what), None
     rows = _as_rows(what, spec, access.schema(state))
     keys = build_record_keys(spec, rows)
-    return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    homes = None
+    if what.rows is not None and spec.partition_fields and _has(rows, [f.name for f in spec.partition_fields]):
+        homes = build_partition_paths(spec, rows)
+    return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys, homes
 
 
-def _stored_keys(what: object) -> pa.StringArray:
+def _has(table: pa.Table, names: Iterable[str]) -> bool:
+    return all(field_at(table.schema, name) is not None for name in names)
+
+
+def _stored_keys(what: GivenKeys) -> pa.StringArray:
     """Return keys of a table that generates them: nobody knows them but from ``_hoodie_record_key``."""
-    try:
-        keys = what if isinstance(what, pa.Array | pa.ChunkedArray) else pa.array(what, pa.string())
-        return pc.cast(keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys, pa.string())
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
-        raise SchemaMismatch(f"the table generates its keys: give stored keys as texts ({error})") from error
+    if what.values is None:
+        raise SchemaMismatch("the table generates its keys: give stored keys as texts")
+    found = conform(pa.table({RECORD_KEY: _values(what.values, pa.string(), RECORD_KEY)}), _STORED_KEY)
+    keys = found.column(0).combine_chunks()
+    if keys.null_count:
+        raise InvalidKey(f"{keys.null_count} of {len(keys)} keys are null")
+    return keys
 
 
-def _as_rows(what: Any, spec: KeySpec, schema: pa.Schema) -> pa.Table:
+def _as_rows(what: GivenKeys, spec: KeySpec, schema: pa.Schema) -> pa.Table:
+    """Return rows with the key columns, and the partition columns where they were given, in the table's types."""
     fields = spec.record_key_fields
-    if isinstance(what, pa.Array | pa.ChunkedArray) or _is_plain_list(what):
+    if what.values is not None:
         if len(fields) != 1:
             raise SchemaMismatch(f"keys of this table have the columns {', '.join(fields)}: give dicts or a table")
-        return _cast(pa.table({fields[0]: _array(what, schema, fields[0])}), fields, schema)
-    table = read_all(*open_stream(what))
+        kind = schema.field(fields[0]).type if fields[0] in schema.names else None
+        table = pa.table({fields[0]: _values(what.values, kind, fields[0])})
+    else:
+        table = what.rows
     missing = [name for name in fields if name.split(".", 1)[0] not in table.column_names]
     if missing:
         raise SchemaMismatch(f"keys lack the column {', '.join(missing)}")
-    return _cast(table, fields, schema)
+    wanted = {name.split(".", 1)[0] for name in (*fields, *(field.name for field in spec.partition_fields))}
+    chosen = [name for name in table.column_names if name in wanted]
+    if len(set(chosen)) != len(chosen):
+        raise SchemaMismatch(f"column names appear more than once: {', '.join(chosen)}")
+    unknown = [name for name in chosen if name not in schema.names]
+    if unknown:
+        raise SchemaMismatch(
+            f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}"
+        )
+    # What is asked of the columns that are stored is asked of no others.
+    kept = pa.schema([schema.field(name).with_nullable(True) for name in chosen])
+    return conform(table.select(chosen), kept, allow_null_list_elements=True)
 
 
-def _is_plain_list(what: object) -> bool:
-    return isinstance(what, Sequence) and not any(
-        isinstance(item, Mapping | pa.RecordBatch | pa.Table) for item in what
-    )
-
-
-def _array(what: Any, schema: pa.Schema, name: str) -> pa.Array | pa.ChunkedArray:
-    if isinstance(what, pa.Array | pa.ChunkedArray):
-        return what
-    kind = schema.field(name).type if name in schema.names else None
-    try:
-        return pa.array(what, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SchemaMismatch(f"keys do not fit column {name!r} of type {kind}: {error}") from error
-
-
-def _cast(table: pa.Table, fields: Sequence[str], schema: pa.Schema) -> pa.Table:
-    columns: dict[str, pa.ChunkedArray] = {}
-    for name in {f.split(".", 1)[0] for f in fields}:
-        try:
-            columns[name] = pc.cast(table.column(name), schema.field(name).type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            kind = schema.field(name).type
-            raise SchemaMismatch(f"keys do not fit column {name!r} of type {kind}: {error}") from error
-    return pa.table(columns)
+def _values(what: Any, kind: pa.DataType | None, name: str) -> pa.Array | pa.ChunkedArray:
+    return what if isinstance(what, pa.ChunkedArray) else arrow_array(what, kind, name)
 
 
 def updated_rows(access: TableAccess, state: TableState, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
@@ -167,17 +279,13 @@ def updated_rows(access: TableAccess, state: TableState, rows: pa.Table, values:
     }
     import pyarrow.dataset as ds  # takes long to import, and few calls need it
 
-    try:
-        made = ds.dataset(rows).to_table(columns=projection)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise SchemaMismatch(f"a new value cannot be computed: {error}") from error
+    made = foreign(
+        lambda: ds.dataset(rows).to_table(columns=projection), "a new value cannot be computed", SchemaMismatch
+    )
     return conform(made, rows.schema)
 
 
 def _new_value(value: object, field: pa.Field) -> pc.Expression:
     if isinstance(value, pc.Expression):
         return value
-    try:
-        return pc.scalar(value if isinstance(value, pa.Scalar) else pa.scalar(value, field.type))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise SchemaMismatch(f"{value!r} does not fit column {field.name!r} of type {field.type}: {error}") from error
+    return pc.scalar(value if isinstance(value, pa.Scalar) else arrow_scalar(value, field.type, field.name))

@@ -30,6 +30,7 @@ from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.timeline.store import settle_put
 from lakefmt.values import MergeMode, TableType, TableVersion
 from lakefmt.values_mergers import MergeFunction, merger_name, strategy_id
+from lakefmt.values_python import shown, text_argument, texts_argument
 
 __all__ = ["plan_properties", "run_creation"]
 
@@ -273,16 +274,22 @@ def run_creation(
         TableExists: there is one already.
         InvalidInputError: the place lies in another table, or holds one.
     """
+    if not isinstance(schema, pa.Schema):
+        raise InvalidInputError(f"schema takes a pyarrow.Schema, not {shown(schema)}")
+    for argument, text in (("table_type", table_type), ("index", index), ("name", name), ("database", database or "")):
+        text_argument(text, argument)
+    for key, value in properties.items():
+        text_argument(value, f"properties[{key!r}]")
     open_index(index)
     if index.lower() == "global_bloom" and not _stated(properties, "hoodie.populate.meta.fields"):
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     kind = TableType.parse(table_type)
     stored = normalise_schema(schema)
     check_names(stored)
-    fields = [ordering] if isinstance(ordering, str) else list(ordering or ())
+    fields = _names(ordering, "ordering") or []
     spec = plan_key_spec(
-        record_key,
-        partition_by,
+        _names(record_key, "record_key"),
+        _names(partition_by, "partition_by"),
         hive_style=_stated(properties, "hoodie.datasource.write.hive_style_partitioning"),
         url_encode=_stated(properties, "hoodie.datasource.write.partitionpath.urlencode"),
         properties=properties,
@@ -311,6 +318,13 @@ def run_creation(
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
     settle_put(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, access.clock.now(), durable=durable)
+
+
+def _names(given: str | Sequence[str] | None, argument: str) -> list[str] | None:
+    """Return the columns that an argument names."""
+    if given is None:
+        return None
+    return texts_argument([given] if isinstance(given, str) else given, argument)
 
 
 def _check_place(store: ObjectStore) -> None:

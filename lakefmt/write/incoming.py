@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +17,16 @@ from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
 from lakefmt.values import META_COLUMNS, RECORD_KEY
 from lakefmt.values_merge import MergeRule
+from lakefmt.values_python import arrow_array, check_levels, field_names, foreign, foreign_items, shown
 from lakefmt.write.values import MOVED_AWAY
 
 __all__ = [
     "KeyedBatch",
     "SupportsArrow",
+    "check_frame",
     "combine",
     "holds_no_rows",
+    "is_stream",
     "key_batch",
     "open_stream",
     "read_all",
@@ -85,15 +88,24 @@ def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
     Meta columns among the data are dropped, so that what was read with them can be written again.
 
     Raises:
-        InvalidInputError: `data` holds no Arrow data.
-        SchemaMismatch: rows given as dicts do not fit together.
+        InvalidInputError: `data` holds no Arrow data, or whoever holds it fails to give it.
+        SchemaMismatch: rows given as dicts do not fit together, or rows have no columns.
     """
     schema, tables = _open(data)
+    foreign(lambda: schema.names, _cannot(data))  # a name that is no UTF-8 fails here
     extra = [name for name in META_COLUMNS if name in schema.names]
-    if not extra:
-        return schema, tables
-    kept = pa.schema([f for f in schema if f.name not in extra])
-    return kept, (table.select(kept.names) for table in tables)
+    kept = pa.schema([f for f in schema if f.name not in extra]) if extra else schema
+    if not kept.names:
+        return kept, _without_rows(tables, schema)
+    return (kept, (table.select(kept.names) for table in tables)) if extra else (schema, tables)
+
+
+def _without_rows(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield tables that have no columns, as long as they have no rows either."""
+    for table in tables:
+        if table.num_rows:
+            raise SchemaMismatch(f"{table.num_rows} rows have no columns{' but meta columns' if schema.names else ''}")
+        yield table.select([])
 
 
 def _open(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
@@ -102,20 +114,36 @@ def _open(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
     if isinstance(data, pa.RecordBatch):
         return data.schema, iter([pa.Table.from_batches([data])])
     if isinstance(data, pa.RecordBatchReader):
-        return data.schema, (pa.Table.from_batches([batch]) for batch in data)
+        return _read(data, data)
     if _is_dataset(data):
-        return data.schema, (pa.Table.from_batches([batch]) for batch in data.to_batches())
-    if isinstance(data, SupportsArrow):
-        reader = pa.RecordBatchReader.from_stream(data)
-        return reader.schema, (pa.Table.from_batches([batch]) for batch in reader)
-    if hasattr(data, "to_arrow") and callable(data.to_arrow):
-        return _open(data.to_arrow())
+        return data.schema, (
+            pa.Table.from_batches([batch]) for batch in foreign_items(data.to_batches(), _cannot(data))
+        )
+    check_frame(data)
+    if is_stream(data):
+        return _read(foreign(lambda: pa.RecordBatchReader.from_stream(data), _cannot(data)), data)
+    if not isinstance(data, type) and callable(getattr(data, "to_arrow", None)):
+        return _open(foreign(data.to_arrow, _cannot(data)))
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
         table = _from_dicts(data)
         return table.schema, iter([table])
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
-        return _from_iterable(iter(data))
+        return _from_iterable(foreign_items(data, _cannot(data)))
     raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: give a table, a frame, dicts or batches")
+
+
+def _read(reader: pa.RecordBatchReader, data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    return reader.schema, (pa.Table.from_batches([batch]) for batch in foreign_items(reader, _cannot(data)))
+
+
+def _cannot(data: object) -> str:
+    """Return how a message begins when somebody else's rows cannot be had."""
+    return f"the rows of this {type(data).__name__} cannot be read"
+
+
+def is_stream(data: object) -> TypeGuard[SupportsArrow]:
+    """Say whether a value (not a class) has Arrow's stream interface."""
+    return isinstance(data, SupportsArrow) and not isinstance(data, type)
 
 
 def _is_dataset(data: object) -> bool:
@@ -124,22 +152,53 @@ def _is_dataset(data: object) -> bool:
     return module is not None and isinstance(data, module.Dataset)
 
 
+def check_frame(data: Any) -> None:
+    """Refuse frames that cannot be taken as they are; what is no frame passes.
+
+    Raises:
+        InvalidInputError: a frame of Polars that is not computed yet.
+        SchemaMismatch: a frame of pandas has a column twice, or values in one another without end.
+    """
+    # Whoever holds a frame has imported its library.
+    polars, pandas = sys.modules.get("polars"), sys.modules.get("pandas")
+    if polars is not None and isinstance(data, polars.LazyFrame):
+        raise InvalidInputError("a LazyFrame holds no rows yet: give what its .collect() returns")
+    if pandas is None or not isinstance(data, pandas.DataFrame):
+        return
+    if not data.columns.is_unique:
+        twice = ", ".join(shown(name) for name in data.columns[data.columns.duplicated()].unique())
+        raise SchemaMismatch(f"column names appear more than once: {twice}")
+    for name, kind in data.dtypes.items():
+        if not isinstance(kind, np.dtype) or kind.kind != "O":
+            continue
+        if foreign(lambda name=name: pandas.api.types.infer_dtype(data[name]), _cannot(data)) != "string":  # type: ignore[misc]
+            check_levels(data[name], str(name))
+
+
 def _from_dicts(rows: list[Mapping[str, object]]) -> pa.Table:
     # The caller's rows are Python objects already; only their field names are gathered here.
-    names = dict.fromkeys(chain.from_iterable(rows))
-    try:
-        return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SchemaMismatch(f"rows given as dicts do not fit together: {error}") from error
+    names = field_names(rows)
+    if rows and not names:
+        raise SchemaMismatch(f"{len(rows)} rows given as dicts have no fields")
+    columns = {name: arrow_array([row.get(name) for row in rows], None, name) for name in names}
+    return foreign(lambda: pa.table(columns), "rows given as dicts do not fit together", SchemaMismatch)
 
 
 def _from_iterable(items: Iterator[object]) -> tuple[pa.Schema, Iterator[pa.Table]]:
     first = next(items, None)
     if first is None:
         return pa.schema([]), iter([])
-    schema, tables = _open(first)
-    rest = chain.from_iterable(_open(item)[1] for item in items)
+    schema, tables = _open_item(first)
+    rest = chain.from_iterable(_open_item(item)[1] for item in items)
     return schema, chain(tables, rest)
+
+
+def _open_item(item: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Open one batch of an iterable; an iterable among the batches is not followed: it may hold itself."""
+    rows = isinstance(item, list) and all(isinstance(row, Mapping) for row in item)
+    if isinstance(item, Iterable) and not (rows or is_stream(item) or hasattr(item, "to_arrow")):
+        raise InvalidInputError(f"a {type(item).__name__} among batches holds no Arrow data: give tables or frames")
+    return _open(item)
 
 
 def read_all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:

@@ -50,6 +50,7 @@ from lakefmt.timeline.instant import Action, State, instant_file_name
 from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
 from lakefmt.timeline.store import MAX_BODY_BYTES, settle_put
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
+from lakefmt.values_python import check_flags, instance_argument
 from lakefmt.write.conversation import undo_dead_writes
 from lakefmt.write.repair_copies import KEPT, keep_copy
 from lakefmt.write.repair_files import rewrite_files
@@ -94,6 +95,8 @@ def repair_table(access: TableAccess, plan: RepairPlan, check: Check, *, accept_
     Raises:
         LakefmtError: the table cannot be looked at. What fails in a step is told in its outcome.
     """
+    instance_argument(plan, RepairPlan, "plan")
+    check_flags(accept_loss=accept_loss)
     fresh = TableAccess(access.store, access.options, access.clock, access.ids)
     wanted, outcomes = still_wanted(plan, check(fresh, plan.level, plan.partitions).plan)
     refused = [step for step in wanted.steps if step.loses and not accept_loss]

@@ -11,13 +11,14 @@ from lakefmt.schema_history import LATEST_SCHEMA
 from lakefmt.timeline.commit import SCHEMA_KEY
 from lakefmt.timeline.instant import Action
 from lakefmt.values import CommitResult, WriteOperation
+from lakefmt.values_python import flag_argument, mapping_argument, shown, text_argument
 
-__all__ = ["EMPTY_PAYLOAD", "OnCommit", "WriteRequest", "honour_spark_options", "parse_call"]
+__all__ = ["ARGUMENTS", "EMPTY_PAYLOAD", "OnCommit", "WriteRequest", "honour_spark_options", "parse_call"]
 
 OnCommit = Callable[[CommitResult], object]
 
 #: The arguments that every writing verb takes beside its own.
-_ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema_change", "dry_run"})
+ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema_change", "dry_run"})
 
 #: The payload class by which an upsert becomes a delete of its keys.
 EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
@@ -51,15 +52,15 @@ class WriteRequest:
     sort: str = "none"
 
     def __post_init__(self) -> None:
-        if self.schema_change not in ("add", "strict"):
+        if text_argument(self.schema_change, "schema_change") not in ("add", "strict"):
             raise InvalidInputError(f"unknown schema_change {self.schema_change!r}: expected 'add' or 'strict'")
-        if self.sort not in _SORTS:
+        if text_argument(self.sort, "sort") not in _SORTS:
             raise InvalidInputError(f"unknown sort {self.sort!r}: expected {', '.join(map(repr, _SORTS))}")
-        if not all(isinstance(v, str) for v in self.commit_metadata.values()):
-            raise InvalidInputError("commit_metadata takes texts")
         taken = sorted({SCHEMA_KEY, LATEST_SCHEMA} & set(self.commit_metadata))
         if taken:
             raise InvalidInputError(f"commit_metadata: the name {taken[0]!r} is taken")
+        for name, text in mapping_argument(self.commit_metadata, "commit_metadata").items():
+            text_argument(text, f"commit_metadata[{name!r}]")
 
     @property
     def action(self) -> Action:
@@ -116,13 +117,18 @@ def parse_call(
         TypeError: an argument that no writing verb takes.
         InvalidInputError: a value that an argument does not take.
     """
-    if unknown := call.keys() - _ARGUMENTS:
-        raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}: a writing verb takes {sorted(_ARGUMENTS)}")
+    if unknown := call.keys() - ARGUMENTS:
+        raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}: a writing verb takes {sorted(ARGUMENTS)}")
+    asked = {name: value if name == "sort" else flag_argument(value, name) for name, value in asked.items()}
     request = WriteRequest(
         operation,
-        dict(call.get("options") or {}),
-        dict(call.get("commit_metadata") or {}),
+        mapping_argument(call.get("options"), "options"),
+        mapping_argument(call.get("commit_metadata"), "commit_metadata"),
         call.get("schema_change", "add"),
         **asked,
     )
-    return honour_spark_options(request), call.get("on_commit")
+    observer = call.get("on_commit")
+    if observer is not None and not callable(observer):
+        raise InvalidInputError(f"on_commit takes a function of the result, not {shown(observer)}")
+    flag_argument(call.get("dry_run"), "dry_run")
+    return honour_spark_options(request), observer

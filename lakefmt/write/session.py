@@ -20,6 +20,7 @@ from lakefmt.errors import CommitConflict, LakefmtError, LeaseLost, StorageError
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import services_of
 from lakefmt.index import Index, IndexKeys, choose_index, key_files, locate_everywhere, moves_between_partitions
+from lakefmt.keys import KeySpec, check_colliding_keys
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.table_config import merge_rule
 from lakefmt.timeline.lock_turn import turn_of
@@ -188,9 +189,11 @@ class WriteSession:
     def run_delete(self, doomed: DoomedKeys) -> CommitResult | None:
         """Remove keys and commit; None when none of them was there."""
         with self.undone_on_error():
-            if doomed.homes is None:
-                self._keys.append((doomed.keys, None))
-                self._keys_in = None if doomed.partitions is None else set(doomed.partitions)
+            if not doomed.selected:
+                # Given by key they are gone afterwards: nobody may bring one in meanwhile.
+                listed = doomed.listed()
+                self._keys.append((doomed.keys, doomed.homes))
+                self._keys_in = None if listed is None else set(listed)
             assigned = assign_deletes(self.access, self.context, self.state, doomed, self.index())
             self._rely_on_deletes(doomed.keys, doomed.homes)
             if not assigned and not self._request.commit_metadata:
@@ -257,6 +260,8 @@ class WriteSession:
         batch = key_batch(spec, table, schema, allow_null_elements=allow)
         if self._request.operation not in _APPENDS:
             record_keys(batch)
+        if self._combines() or self._request.operation is WriteOperation.UPSERT:
+            self._check_collisions(spec, batch)
         if self._combines():
             rule = merge_rule(self.state.config)
             if self._request.operation is WriteOperation.DELETE:
@@ -266,6 +271,14 @@ class WriteSession:
         if self._request.partial and moves_between_partitions(self.index()):
             return self._completed(batch)
         return batch
+
+    def _check_collisions(self, spec: KeySpec, batch: KeyedBatch) -> None:
+        """Refuse different rows that would be merged because their record keys read the same."""
+        if self._settings.text("lakefmt.write.colliding_keys") == "merge" or batch.keys is None:
+            return
+        if self._request.operation is not WriteOperation.DELETE:
+            within = None if self.index().is_global else batch.partitions
+            check_colliding_keys(spec, batch.table, batch.keys, within)
 
     def _completed(self, batch: KeyedBatch) -> KeyedBatch:
         """Give partial rows the stored values they lack, when some of them move to another partition."""

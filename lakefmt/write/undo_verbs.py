@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from lakefmt.filegroups.handle import TableHandle
 from lakefmt.timeline.savepoint import Savepoint
+from lakefmt.values_python import check_flags, check_texts
 from lakefmt.write.keep import create_savepoint, delete_savepoint, list_savepoints, plan_savepoint_of
 from lakefmt.write.restore import RestoreResult, plan_restore_of, restore_table
 from lakefmt.write.undo import RollbackResult, plan_undo, rollback_instant
@@ -41,6 +42,8 @@ class UndoingVerbs(TableHandle):
             >>> t.rollback(second.instant).plan.num_files, t.read().num_rows
             (1, 1)
         """
+        check_texts(instant=instant)
+        check_flags(force=force, withdraw=withdraw, dry_run=dry_run)
         if dry_run:
             return RollbackResult(None, plan=plan_undo(self.access, instant))
         with self._writing:
@@ -77,10 +80,12 @@ class UndoingVerbs(TableHandle):
             >>> len(t.savepoint(comment="before the move").files), [s.comment for s in t.savepoints()]
             (1, ['before the move'])
         """
+        check_texts(instant=instant, comment=comment, user=user)
+        check_flags(dry_run=dry_run)
         if dry_run:
-            return plan_savepoint_of(self.access, instant, comment, user)
+            return plan_savepoint_of(self.access, instant, comment or "", user or "")
         with self._writing:
-            return create_savepoint(self.access, instant, comment, user, options)
+            return create_savepoint(self.access, instant, comment or "", user or "", options)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
         """Return the savepoints of this table, oldest commit first."""
@@ -96,6 +101,7 @@ class UndoingVerbs(TableHandle):
         Raises:
             InstantNotFound: there is no such savepoint.
         """
+        check_texts(instant=instant)
         with self._writing:
             delete_savepoint(self.access, instant, options)
 
@@ -127,6 +133,8 @@ class UndoingVerbs(TableHandle):
             >>> len(t.restore(kept).plan.instants), t.read().num_rows
             (2, 1)
         """
+        check_texts(instant=instant)
+        check_flags(force=force, dry_run=dry_run)
         if dry_run:
             return RestoreResult(None, plan_restore_of(self.access, instant, options))
         with self._writing:

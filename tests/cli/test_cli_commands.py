@@ -294,6 +294,24 @@ def test_delete_by_a_file_of_keys(run, trips, tmp_path, name, content):
     assert keys(trips) == ["c"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "left"),
+    [
+        ("k.csv", "id,city\n007,01\n", ["02"]),
+        ("k.jsonl", '{"city": "02", "id": "007"}\n', ["01"]),
+        ("k.csv", "id\n007\n", []),
+        ("k.jsonl", '{"id": "007"}\n', []),
+    ],
+)
+def test_delete_by_a_file_of_keys_and_partitions(run, tmp_path, name, content, left):
+    path = tmp_path / "t"
+    run("create", path, "--schema", "id:string,city:string", "-k", "id", "-p", "city")
+    run("write", path, "--format", "csv", stdin="id,city\n007,01\n007,02\n")
+    (tmp_path / name).write_text(content)
+    run("delete", path, "--keys-file", tmp_path / name)
+    assert lakefmt.open_table(path).read(["city"])["city"].to_pylist() == left
+
+
 def test_delete_by_keys_on_standard_input(run, trips):
     run("delete", trips, "--keys-file", "-", "--format", "csv", stdin="id\nb\n")
     assert keys(trips) == ["a", "c"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import io
+import json
+import sys
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
@@ -170,3 +173,68 @@ def test_the_schema_of_an_empty_file(source):
     with pytest.raises(InvalidInputError, match="shows no schema: it is empty"):
         read_schema(source("x.jsonl", ""))
     assert read_schema(source("x.csv", "id,n\n")).names == ["id", "n"]
+
+
+# ------------------------------------------------------------------------------------------------------------ encodings
+
+#: A mark and the encoding behind it; `utf-16` and `utf-32` write a mark of their own.
+MARKED = {
+    "utf-8": (b"", "utf-8"),
+    "utf-8 with a mark": (b"", "utf-8-sig"),
+    "utf-16": (b"", "utf-16"),
+    "utf-16, large end first": (codecs.BOM_UTF16_BE, "utf-16-be"),
+    "utf-32": (b"", "utf-32"),
+    "utf-32, large end first": (codecs.BOM_UTF32_BE, "utf-32-be"),
+}
+
+
+class Pipe(io.RawIOBase):
+    """Standard input that gives a few bytes at a time and cannot go back."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def readable(self):
+        return True
+
+    def readinto(self, room):
+        count = min(len(room), 7, len(self.data))
+        room[:count], self.data = self.data[:count], self.data[count:]
+        return count
+
+
+@pytest.mark.parametrize("piped", [False, True], ids=["file", "pipe"])
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+@pytest.mark.parametrize("encoding", list(MARKED))
+def test_a_text_is_read_in_the_encoding_that_its_mark_tells(source, monkeypatch, encoding, format, piped):
+    rows = [{"id": f"Zürich-東京-😀-{n}", "n": n} for n in range(40)]
+    lines = ["id,n", *(f"{row['id']},{row['n']}" for row in rows)]
+    if format == "jsonl":
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    mark, codec = MARKED[encoding]
+    data = mark + ("\n".join(lines) + "\n").encode(codec)
+    monkeypatch.setattr(inputs, "_BLOCK", 64)  # characters fall apart between two blocks
+    given = source(f"x.{format}", data)
+    if piped:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Pipe(data))))
+        given = Source("-", format)
+    assert read([given], pa.schema([("id", pa.string()), ("n", pa.int32())])) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.jsonl", b'{"id": "a", "n\xff": 1}\n'),
+        ("x.csv", b"id,n\xff\na,1\n"),
+        ("x.csv", b"\xff\xfei\x00d"[:-1]),
+        ("x.csv", codecs.BOM_UTF16_LE + "id\n\ud800\n".encode("utf-16-le", "surrogatepass")),
+        ("x.jsonl", b'{"id": "\\ud800"}\n'),
+        ("x.jsonl", b'{"\\ud800": 1}\n'),
+    ],
+    ids=ascii,
+)
+def test_what_is_in_no_known_encoding_is_refused(source, name, content):
+    given = source(name, content)
+    for act in (lambda: read([given], pa.schema([("id", pa.string())])), lambda: read_schema(given)):
+        with pytest.raises(InvalidInputError, match="cannot be read as"):
+            act()

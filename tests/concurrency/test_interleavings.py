@@ -65,6 +65,10 @@ VERBS: dict[str, Verb] = {
     ),
     "bulk_insert": given(lambda n: rows((f"bulk{n}", "oslo", 5, n)), "bulk_insert", "insert"),
     "delete": Verb(lambda t, n: t.delete(["k1", "new"]), lambda m, n: m.delete(["k1", "new"])),
+    "delete_there": Verb(
+        lambda t, n: t.delete([{"id": key, "city": "sf"} for key in ("k1", "new")]),
+        lambda m, n: m.delete_where(lambda r: r["id"] in ("k1", "new") and r["city"] == "sf"),
+    ),
     "delete_where": Verb(lambda t, n: t.delete("id = 'k2'"), lambda m, n: m.delete_where(lambda r: r["id"] == "k2")),
     "update": Verb(
         lambda t, n: t.update("id = 'k0'", {"v": 100 + n}),

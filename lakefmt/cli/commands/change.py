@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -223,7 +224,10 @@ def _keys_of_file(table: Table, source: Source) -> pa.Table:
 
     from lakefmt.cli.inputs import open_batches
 
-    names = [name.split(".", 1)[0] for name in table.properties.record_key_fields]
+    spec = table.access.key_spec(table.properties)
+    named = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
+    names = dict.fromkeys(name.split(".", 1)[0] for name in named)
     kinds = pa.schema([table.schema.field(name) for name in names])
-    batches = list(open_batches([source], kinds))
+    # A file without the partition columns means its keys wherever they are: nulls would mean a partition.
+    batches = list(open_batches([replace(source, absent_is_missing=True)], kinds))
     return pa.Table.from_batches(batches) if batches else kinds.empty_table()

@@ -1,0 +1,254 @@
+"""Every way into lakefmt: how it is called well, argument by argument. A new one fails a test until it has its row."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import lakefmt
+from lakefmt import lowlevel
+from lakefmt.index import IndexView
+from lakefmt.read.inspection import TimelineView
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.write.request import ARGUMENTS
+
+__all__ = ["ENTRY_POINTS", "OPTIONS", "SCHEMA", "EntryPoint", "Place", "arguments_of", "public_entry_points"]
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("note", pa.string())])
+OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none"}
+_NUMBERS = itertools.count()
+
+
+def rows(*ids: str, ts: int = 2) -> pa.Table:
+    """Return rows of these keys."""
+    columns = {"id": list(ids), "city": ["sf"] * len(ids), "ts": [ts] * len(ids), "note": ["n"] * len(ids)}
+    return pa.table(columns, schema=SCHEMA)
+
+
+class Place:
+    """A table in memory, and beside it room for another one that a call may make."""
+
+    def __init__(self, table_type: str = "cow") -> None:
+        self.table_type = table_type
+        self.space = f"hostile-{next(_NUMBERS)}"
+        self.url = f"memory://{self.space}/t"
+        self.store = MemoryStore(self.space)
+        table = lakefmt.create_table(
+            self.url,
+            schema=SCHEMA,
+            record_key="id",
+            partition_by="city",
+            ordering="ts",
+            table_type=table_type,
+            options=OPTIONS,
+        )
+        self.first = str(table.upsert(rows("k1", "k2", ts=1)).instant)
+        table.savepoint(self.first)
+        self.newest = str(table.upsert(rows("k2", "k3", "k4")).instant)
+        self.picture = self.look()
+        self.restore()
+
+    def look(self) -> dict[str, bytes]:
+        """Return every object that is there."""
+        return {item.name: self.store.read(item.name) for item in self.store.list()}
+
+    def restore(self) -> None:
+        """Bring back what was there in the beginning."""
+        self.store.delete_tree("")
+        for name, data in self.picture.items():
+            self.store.put(name, data)
+        self.table: Table = lakefmt.open_table(self.url, options=OPTIONS)
+
+    def rows(self) -> pa.Table:
+        """Return the table's rows, as whoever opens it now sees them."""
+        return lakefmt.open_table(self.url).read(meta_columns=True)
+
+    def context(self) -> lowlevel.WriteContext:
+        """Begin a write."""
+        return lowlevel.begin_write(self.table)
+
+
+Argument = Callable[[Place], object]
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """One way in.
+
+    Attributes:
+        call: calls it with the arguments given.
+        good: what each argument is in a call that works; of those not named here the default is good enough.
+        rows: the arguments that take rows or keys, and so are asked with frames, too.
+        leaves: it is called within a write that is undone afterwards, which leaves a rollback on the timeline.
+    """
+
+    call: Callable[..., object]
+    good: Mapping[str, Argument] = field(default_factory=dict)
+    rows: tuple[str, ...] = ()
+    leaves: bool = False
+
+
+def _verb(name: str, good: Mapping[str, Argument] | None = None, rows: tuple[str, ...] = ()) -> EntryPoint:
+    return EntryPoint(lambda place, **given: getattr(place.table, name)(**given), good or {}, rows)
+
+
+def _on(
+    make: Callable[[Place], object], name: str, good: Mapping[str, Argument] | None = None, rows: tuple[str, ...] = ()
+) -> EntryPoint:
+    return EntryPoint(lambda place, **given: getattr(make(place), name)(**given), good or {}, rows)
+
+
+def _shown(make: Callable[[Place], object], name: str) -> EntryPoint:
+    return EntryPoint(lambda place: getattr(make(place), name))
+
+
+def _drained(entry: EntryPoint) -> EntryPoint:
+    return EntryPoint(lambda place, **given: entry.call(place, **given).read_all(), entry.good, entry.rows)  # type: ignore[attr-defined]
+
+
+def _table(place: Place) -> Table:
+    return place.table
+
+
+def _snapshot(place: Place) -> lakefmt.Snapshot:
+    return place.table.snapshot()
+
+
+def _index(place: Place) -> IndexView:
+    return place.table.index
+
+
+def _timeline(place: Place) -> TimelineView:
+    return place.table.timeline
+
+
+def _write_files(place: Place, **given: Any) -> object:
+    context = given.pop("context") if "context" in given else place.context()
+    try:
+        if isinstance(context, lowlevel.WriteContext):
+            assignment, batches = lowlevel.assign(context, rows("z"))[0]
+            given = {"assignment": assignment, "batches": batches, **given}
+        else:
+            given = {"assignment": None, "batches": [], **given}
+        return lowlevel.write_files(context, **given)
+    finally:
+        if isinstance(context, lowlevel.WriteContext):
+            lowlevel.abort(context)
+
+
+def _within_a_write(name: str) -> Callable[..., object]:
+    def call(place: Place, **given: Any) -> object:
+        context = given.pop("context") if "context" in given else place.context()
+        try:
+            return getattr(lowlevel, name)(context, **given)
+        finally:
+            if isinstance(context, lowlevel.WriteContext):
+                lowlevel.abort(context)
+
+    return call
+
+
+def _begin(place: Place, **given: Any) -> object:
+    given.setdefault("table", place.table)
+    context = lowlevel.begin_write(**given)
+    lowlevel.abort(context)
+    return context
+
+
+_FILTER: Argument = lambda place: "id = 'k1'"  # noqa: E731
+_ROWS: Argument = lambda place: rows("k1", "new")  # noqa: E731
+_DATA = {"data": _ROWS}
+
+ENTRY_POINTS: dict[str, EntryPoint] = {
+    "lakefmt.create_table": EntryPoint(
+        lambda place, **given: lakefmt.create_table(**given),
+        {
+            "path": lambda place: f"memory://{place.space}/made",
+            "data": _ROWS,
+            "record_key": lambda place: "id",
+        },
+        ("data",),
+    ),
+    "lakefmt.open_table": EntryPoint(lambda place, **given: lakefmt.open_table(**given), {"path": lambda p: p.url}),
+    "lakefmt.register_merger": EntryPoint(
+        lambda place, **given: lakefmt.register_merger(**given),
+        {"name": lambda place: "hostile", "function": lambda place: lambda older, newer: newer},
+    ),
+    **{
+        f"Table.{name}": _verb(name, _DATA, ("data",))
+        for name in ("upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table")
+    },
+    "Table.update": _verb("update", {"filter": _FILTER, "values": lambda place: {"note": "new"}}),
+    "Table.delete": _verb("delete", {"what": lambda place: ["k1"]}, ("what",)),
+    "Table.delete_partitions": _verb("delete_partitions", {"partitions": lambda place: ["city=sf"]}),
+    **{f"Table.{name}": _verb(name) for name in ("snapshot", "read", "file_groups", "check", "savepoint", "clean")},
+    **{f"Table.{name}": _verb(name) for name in ("archive", "to_pandas", "to_polars")},
+    "Table.scan": _drained(_verb("scan")),
+    "Table.incremental": _verb("incremental", {"start": lambda place: "000"}),
+    "Table.changes": _verb("changes", {"start": lambda place: "000"}),
+    "Table.to_duckdb": _verb("to_duckdb", {"connection": lambda place: duckdb.connect(), "name": lambda place: "rows"}),
+    "Table.repair": _verb("repair", {"plan": lambda place: place.table.check().plan}),
+    "Table.upgrade": _verb("upgrade", {"to": lambda place: 9}),
+    "Table.rollback": _verb("rollback", {"instant": lambda place: place.newest}),
+    "Table.restore": _verb("restore", {"instant": lambda place: place.first}),
+    "Table.delete_savepoint": _verb("delete_savepoint", {"instant": lambda place: place.first}),
+    "Table.compact": _verb("compact"),
+    **{f"Table.{name}": _verb(name) for name in ("partitions", "stats", "savepoints", "services")},
+    **{
+        f"Table.{name}": _shown(_table, name)
+        for name in ("schema", "config", "properties", "timeline", "index", "access")
+    },
+    **{f"Snapshot.{name}": _shown(_snapshot, name) for name in ("schema", "instant", "access", "state")},
+    "Snapshot.read": _on(_snapshot, "read"),
+    "Snapshot.scan": _drained(_on(_snapshot, "scan")),
+    "Snapshot.file_slices": _on(_snapshot, "file_slices"),
+    "IndexView.explain": _on(_index, "explain", {"keys": lambda place: ["k1"]}, ("keys",)),
+    "IndexView.name": _shown(_index, "name"),
+    "TimelineView.with_archived": _on(_timeline, "with_archived"),
+    "TimelineView.load": EntryPoint(
+        lambda place, **given: TimelineView.load(
+            place.table.access, **{k: v for k, v in given.items() if k != "access"}
+        )
+    ),
+    **{f"TimelineView.{name}": _shown(_timeline, name) for name in ("entries", "timeline")},
+    "lowlevel.begin_write": EntryPoint(_begin),
+    "lowlevel.assign": EntryPoint(_within_a_write("assign"), _DATA, ("data",)),
+    "lowlevel.write_files": EntryPoint(_write_files, leaves=True),
+    "lowlevel.commit": EntryPoint(_within_a_write("commit"), {"statuses": lambda place: []}),
+    "lowlevel.abort": EntryPoint(lambda place, **given: lowlevel.abort(given["context"] if given else place.context())),
+}
+
+
+def public_entry_points() -> dict[str, object]:
+    """Return what somebody can call or look at: the functions of the modules, and the members of the classes."""
+    found: dict[str, object] = {}
+    for where, face in {"lakefmt": lakefmt, "lowlevel": lowlevel}.items():
+        values = {name: getattr(face, name) for name in face.__all__}
+        found |= {f"{where}.{name}": value for name, value in values.items() if inspect.isfunction(value)}
+    for cls in (Table, lakefmt.Snapshot, IndexView, TimelineView):
+        own = [base for base in cls.__mro__ if base.__module__.startswith("lakefmt.")]
+        names = {name for base in own for name in (*vars(base), *base.__annotations__) if not name.startswith("_")}
+        found |= {f"{cls.__name__}.{name}": getattr(cls, name, None) for name in sorted(names)}
+    return found
+
+
+def arguments_of(name: str, entry: object) -> list[str]:
+    """Return the names of the arguments that an entry point takes; keyword arguments that stand for others spelt out."""
+    if not callable(entry):
+        return []
+    found: list[str] = []
+    for argument in inspect.signature(entry).parameters.values():
+        if argument.kind is not inspect.Parameter.VAR_KEYWORD:
+            found.append(argument.name)
+        elif argument.name == "call":
+            found += sorted(ARGUMENTS)
+        else:
+            found += [each for each in inspect.signature(Table.read).parameters if each != "self"]
+    return [each for each in found if each not in ("self", "cls")]
