@@ -39,6 +39,7 @@ from lakefmt.formats.log_deletes import DeleteRecords, decode_delete_content
 from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow, reconcile
 from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.failures import raise_if_transient
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, InstantTime
 from lakefmt.values_merge import MergeRule
@@ -210,6 +211,7 @@ def find_unreadable_blocks(store: ObjectStore, log: LogFile) -> tuple[tuple[int,
         try:
             _decode_keys(whole, log.path)
         except LakefmtError as error:
+            raise_if_transient(error)
             found.append((whole.block.start, InstantTime(whole.block.instant_time or ""), str(error)))
     return tuple(found)
 

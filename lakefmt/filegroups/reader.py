@@ -22,6 +22,7 @@ from lakefmt.formats.coded import coded_names
 from lakefmt.formats.parquet import BaseFileFooter, check_row_counts, decode_footer
 from lakefmt.formats.twins import Span, possible_twin
 from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.failures import is_transient_code
 from lakefmt.values import RECORD_KEY
 
 __all__ = ["BaseFileReader", "KnownFooter", "parquet_file", "reading"]
@@ -50,7 +51,7 @@ def reading(path: str) -> Iterator[None]:
         # Arrow reports damaged pages and failed decompression as OSError without an error number.
         if error.errno is None:
             raise CorruptFile(f"{path} cannot be read: {error}") from error
-        raise StorageError(f"{path} cannot be read: {error}", transient=True) from error
+        raise StorageError(f"{path} cannot be read: {error}", transient=is_transient_code(error.errno)) from error
 
 
 #: Opens a base file that Arrow has open; takes its footer when that is known.

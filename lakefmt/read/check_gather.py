@@ -33,6 +33,7 @@ from lakefmt.read.pinning import cleaned_files, record_of_clean
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.storage.addresses import is_temporary
 from lakefmt.storage.api import ObjectInfo, ObjectStore
+from lakefmt.storage.failures import raise_if_transient
 from lakefmt.storage.placing import is_abandoned
 from lakefmt.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.timeline.bodies import BodyKind, decode_body
@@ -200,7 +201,8 @@ def _planned(access: TableAccess, now: TableState) -> frozenset[InstantTime]:
             try:
                 body = access.read_body(now, file) if file.state is State.REQUESTED else b""
                 plan = decode_body(BodyKind.REQUESTED_REPLACE, body, what=file.file_name)
-            except LakefmtError:
+            except LakefmtError as error:
+                raise_if_transient(error)
                 continue
             if plan.get("clusteringPlan") is not None:
                 found.add(pending.time)
@@ -273,6 +275,7 @@ def _with_contents(
         try:
             keys = _KeyLook(access, facts)
         except LakefmtError as error:
+            raise_if_transient(error)
             return facts, (f"keys: {error}",)
         readable = [file for file in latest if not footers[file.path].problem]
         return keys.look(readable, pool.map), keys.skipped
@@ -284,6 +287,7 @@ def _footer(access: TableAccess, file: BaseFile) -> tuple[str, FooterFacts]:
     except SnapshotExpired:
         return file.path, FooterFacts(problem="it is gone")
     except LakefmtError as error:
+        raise_if_transient(error)
         return file.path, FooterFacts(problem=str(error))
     problem = ""
     has_filter = False
@@ -369,6 +373,7 @@ class _KeyLook:
         try:
             return choose_index(self._access, settings, self._facts.config).is_global
         except LakefmtError as error:
+            raise_if_transient(error)
             notes.append(f"keys across partitions: {error}")
             return False
 
@@ -406,6 +411,7 @@ class _KeyLook:
         except SnapshotExpired:
             return file, None
         except LakefmtError as error:
+            raise_if_transient(error)
             return file, str(error)
 
     def _rows(self, file: BaseFile, schema: pa.Schema) -> pa.Table:

@@ -11,6 +11,7 @@ from lakefmt.filegroups.log_damage import LogLook
 from lakefmt.filegroups.log_rows import find_unreadable_blocks, read_log_look
 from lakefmt.filegroups.model import LogFile
 from lakefmt.read.check_facts import TableFacts
+from lakefmt.storage.failures import raise_if_transient
 from lakefmt.timeline.instant import COMMIT_ACTIONS
 from lakefmt.values import InstantTime, WriteStat
 
@@ -65,6 +66,7 @@ def _look(access: TableAccess, log: LogFile, *, contents: bool) -> LogLook | Non
     except SnapshotExpired:
         return None
     except LakefmtError as error:
+        raise_if_transient(error)
         return LogLook(log.size, problem=str(error))
 
 

@@ -6,9 +6,9 @@ import errno
 import os
 from typing import TypeGuard
 
-from lakefmt.errors import StorageError
+from lakefmt.errors import LakefmtError, StorageError
 
-__all__ = ["is_full", "is_transient_code", "os_failure"]
+__all__ = ["is_full", "is_transient_code", "os_failure", "raise_if_transient"]
 
 _TRANSIENT = frozenset(
     {
@@ -53,6 +53,19 @@ def is_transient_code(code: int | None) -> bool:
         (True, False)
     """
     return code in _TRANSIENT
+
+
+def raise_if_transient(error: LakefmtError) -> None:
+    """Raise an error that says nothing about what was looked at: the store only did not answer now.
+
+    Raises:
+        StorageError: the one that was given.
+
+    Example:
+        >>> raise_if_transient(StorageError("permission denied"))
+    """
+    if isinstance(error, StorageError) and error.transient:
+        raise error
 
 
 def is_full(error: BaseException | None) -> TypeGuard[OSError]:

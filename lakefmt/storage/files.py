@@ -22,12 +22,15 @@ except ImportError:  # pragma: no cover - not a POSIX system
 
 __all__ = [
     "ABSENT",
+    "NOWHERE",
     "READ_FLAGS",
     "WRITE_FLAGS",
     "flush_descriptor",
     "flush_directory",
     "flush_path",
     "forget_file",
+    "is_directory",
+    "leads_back",
     "look_into",
     "names_in",
     "remove_file",
@@ -45,13 +48,17 @@ WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOEXEC | _BINARY
 #: What the system says when a path cannot exist: no such entry, a file where a directory would be, too long a name.
 ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
+#: What the system says of a link that leads nowhere, or to itself.
+NOWHERE: Final = ABSENT | {errno.ELOOP}
 
-def look_into(path: str) -> tuple[list[tuple[str, os.stat_result]], list[str]]:
-    """Return the regular files of a directory with their status, and the directories in it; links to files are followed.
 
-    Taken whole: no open descriptor waits for a slow consumer, and a directory's entries fit in memory.
+def look_into(path: str) -> tuple[list[tuple[str, os.stat_result]], list[str], list[str]]:
+    """Return the regular files of a directory with their status, the directories in it, and which of them are links.
+
+    Links are what they lead to, as Hadoop has it; one that leads nowhere is nothing. Taken whole: no open descriptor waits
+    for a slow consumer, and a directory's entries fit in memory.
     """
-    files, inside = [], []
+    files, inside, links = [], [], []
     with _entries_of(path) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -60,12 +67,33 @@ def look_into(path: str) -> tuple[list[tuple[str, os.stat_result]], list[str]]:
             try:
                 status = entry.stat()
             except OSError as error:
-                if error.errno in ABSENT or error.errno == errno.ELOOP:
+                if error.errno in NOWHERE:
                     continue  # it vanished meanwhile, or leads nowhere
                 raise
             if stat.S_ISREG(status.st_mode):
                 files.append((entry.name, status))
-    return files, inside
+            elif stat.S_ISDIR(status.st_mode):
+                inside.append(entry.name)
+                links.append(entry.name)
+    return files, inside, links
+
+
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a directory, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno in NOWHERE:
+            return False
+        raise
+
+
+def leads_back(base: str, name: str) -> bool:
+    """Return whether the directory `name` below `base` is one of those that its own path leads through, or `base`."""
+    found = os.stat(f"{base}{name}")
+    parts = name.split("/")
+    above = (base + "/".join(parts[:count]) for count in range(len(parts)))
+    return any(os.path.samestat(found, os.stat(path)) for path in above)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.errors import StorageError
-from lakefmt.storage.answers import may_have_happened, status_of
+from lakefmt.storage.answers import check_length, may_have_happened, status_of
 from lakefmt.storage.api import PutOutcome, Swap, Version
 from lakefmt.storage.fsspec_objects import PUT_STAMP, FsspecObjects
 from lakefmt.storage.payload import Payload
@@ -46,6 +46,8 @@ class GcsObjects(FsspecObjects):
             found = self._about(name)
             return None if found is None else Version(b"", _generation(found, name))
         told = {key.lower(): value for key, value in headers.items()}
+        if told.get("content-length", "").isdecimal() and "content-encoding" not in told:
+            check_length(data, int(told["content-length"]), name)
         return Version(bytes(data)[:limit], _generation({"generation": told.get("x-goog-generation")}, name))
 
     def replace(self, name: str, payload: Payload, mark: str) -> Swap:

@@ -4,39 +4,40 @@ Every write goes to a temporary file beside its destination and gets its final n
 that dies leaves temporary files only (:meth:`LocalStore.remove_leftovers`). Beside an object that is replaced or
 removed, the checksum sidecar that Hadoop may have left (``.<name>.crc``, spec 2.6) goes first.
 
-Links: a name never leaves the base by itself (``..`` is refused); symbolic links that somebody put below it are
-followed when named, never when listed or removed.
+Links: a name never leaves the base by itself (``..`` is refused). Symbolic links that somebody put below it are what they
+lead to, as Hadoop has it, when named and when listed; a link to a directory above itself is an error. Removing an object or a
+tree that is a link removes the link, and nothing behind it.
 """
 
 from __future__ import annotations
 
 import builtins
-import contextlib
 import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final, NoReturn
+from typing import Final, NoReturn
 
 import pyarrow.fs as pafs
 
-from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
+from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, UnsafePath
 from lakefmt.storage.addresses import directory_name, is_addressable, is_temporary, object_name, object_names
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
-from lakefmt.storage.failures import is_full, os_failure
+from lakefmt.storage.failures import os_failure
 from lakefmt.storage.files import (
     ABSENT,
+    NOWHERE,
     READ_FLAGS,
-    flush_path,
-    forget_file,
+    is_directory,
+    leads_back,
     look_into,
     names_in,
     remove_file,
     remove_tree,
     sidecar_of,
 )
+from lakefmt.storage.local_sink import LocalSink
 from lakefmt.storage.placing import AtomicFiles, is_abandoned
 from lakefmt.storage.process_lock import HeldLock, hold_file, is_held
 from lakefmt.storage.swapping import CAN_SWAP, read_marked, swap_file
@@ -138,6 +139,7 @@ class LocalStore:
         """Yield the objects below the directory `prefix`, in no order; what vanishes meanwhile is left out.
 
         Raises:
+            UnsafePath: a link leads to a directory above itself.
             StorageError: the file system failed.
         """
         return self._list(directory_name(prefix), recursive)
@@ -148,7 +150,8 @@ class LocalStore:
             directory = waiting.pop()
             start = f"{directory}/" if directory else ""
             try:
-                files, inside = look_into(self._base + directory)
+                files, inside, links = look_into(self._base + directory)
+                self._check_links([start + last for last in links] if recursive else [])
             except OSError as error:
                 if error.errno in ABSENT:
                     continue
@@ -161,15 +164,33 @@ class LocalStore:
             if recursive:
                 waiting += [start + last for last in inside]
 
+    def _check_links(self, links: Iterable[str]) -> None:
+        """Refuse links to a directory above them: whoever follows them finds the same files again and again.
+
+        Raises:
+            UnsafePath: one is such a link.
+        """
+        for name in links:
+            if self._leads_back(name):
+                raise UnsafePath(f"the link {name!r} in {self.url} leads to a directory above itself: remove the link")
+
+    def _leads_back(self, name: str) -> bool:
+        try:
+            return leads_back(self._base, name)
+        except OSError as error:
+            if error.errno in NOWHERE:
+                return False  # it vanished meanwhile
+            raise self._failure(error, "look at", name) from error
+
     def _walk(self, prefix: str, recursive: bool) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield everything below a directory that is not a directory itself."""
+        """Yield everything below a directory that is not a directory itself; links that lead back are passed over."""
         waiting = [prefix]
         while waiting:
             directory = waiting.pop()
-            for name, entry, is_directory in self._entries(directory):
-                if not is_directory:
+            for name, entry, is_inside in self._entries(directory):
+                if not is_inside:
                     yield name, entry
-                elif recursive:
+                elif recursive and not (entry.is_symlink() and self._leads_back(name)):
                     waiting.append(name)
 
     def _entries(self, directory: str) -> builtins.list[tuple[str, os.DirEntry[str], bool]]:
@@ -177,7 +198,7 @@ class LocalStore:
         start = f"{directory}/" if directory else ""
         try:
             with os.scandir(self._base + directory) as entries:
-                return [(start + entry.name, entry, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                return [(start + entry.name, entry, is_directory(entry)) for entry in entries]
         except OSError as error:
             if error.errno in ABSENT:
                 return []
@@ -199,10 +220,13 @@ class LocalStore:
         """Return the names (relative to the base) of the directories directly inside `prefix`.
 
         Raises:
+            UnsafePath: a link leads to a directory above itself.
             StorageError: the file system failed.
         """
         entries = self._entries(directory_name(prefix))
-        return [name for name, _, is_directory in entries if is_directory and is_addressable(name)]
+        found = [(name, entry) for name, entry, is_inside in entries if is_inside and is_addressable(name)]
+        self._check_links(name for name, entry in found if entry.is_symlink())
+        return [name for name, _ in found]
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
         """Return Arrow's local file system and the prefix that turns a name into its path there."""
@@ -254,7 +278,7 @@ class LocalStore:
             ...     print(sink.size, sink.put_if_absent())
             10 PutOutcome.DONE
         """
-        return LocalSink(self, name, self._path(name), durable)
+        return LocalSink(self._files, name, self._path(name), durable, self._failure, self._placed)
 
     def make_directories(self, names: Iterable[str]) -> None:
         """Create directories, with those above them.
@@ -429,69 +453,3 @@ class LocalStore:
                 why = f"{name!r} is in place in {self.url}, but may not survive a power failure: {error.strerror}"
                 raise StorageError(why) from error
         return PutOutcome.DONE
-
-
-class LocalSink:
-    """A large object of a :class:`LocalStore` in the making; see :class:`lakefmt.storage.api.Sink`."""
-
-    def __init__(self, store: LocalStore, name: str, path: str, durable: bool) -> None:
-        self._store = store
-        self._name = name
-        self._path = path
-        self._durable = durable
-        self._temporary = store._files.temporary_beside(path)
-        self._file: BinaryIO | None = None
-        self._size: int | None = None
-
-    @property
-    def file(self) -> BinaryIO:
-        """The writable binary file that takes the bytes."""
-        if self._file is None:
-            raise StateError("a sink is written to inside its with block")
-        return self._file
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        if self._size is not None:
-            return self._size
-        # Some writers close the file they were given.
-        return os.path.getsize(self._temporary) if self.file.closed else self.file.tell()
-
-    def put_if_absent(self) -> PutOutcome:
-        """Give the finished object its name, whole, unless the name is taken.
-
-        Raises:
-            StateError: it was called before.
-            StorageError: nothing became visible, or (the message says so) it may not survive a power failure.
-        """
-        if self._size is not None:
-            raise StateError(f"the sink of {self._name!r} is finished already")
-        try:
-            self.file.close()
-            if self._durable:
-                flush_path(self._temporary)
-            self._size = os.path.getsize(self._temporary)
-            placed = self._store._files.place(self._temporary, self._path)
-        except OSError as error:
-            raise self._store._failure(error, "create", self._name) from error
-        return self._store._placed(placed, self._name, self._path, self._durable)
-
-    def __enter__(self) -> LocalSink:
-        try:
-            descriptor = self._store._files.open_temporary(self._temporary)
-        except OSError as error:
-            raise self._store._failure(error, "create", self._name) from error
-        self._file = os.fdopen(descriptor, "wb", buffering=_SINK_BUFFER_BYTES)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # Bytes that cannot be written out any more are dropped with the file.
-        with contextlib.suppress(OSError):
-            self.file.close()
-        forget_file(self._temporary)
-        # A full disk, met while somebody wrote to our file object, must not look like a fault of that writer.
-        if is_full(error):
-            raise self._store._failure(error, "write", self._name) from error

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn, Protocol, TypeVar, runtime_checkable
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, StateError, StorageError, UnsupportedFeature
@@ -31,12 +30,12 @@ from lakefmt.storage.addresses import (
     object_name,
     object_names,
 )
-from lakefmt.storage.answers import describe, is_transient
+from lakefmt.storage.answers import describe, is_transient, is_transient_word
 from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
+from lakefmt.storage.checked_files import CheckedHandler
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.fsspec_objects import FsspecObjects
 from lakefmt.storage.gcs import GcsObjects
-from lakefmt.storage.lent import lent
 from lakefmt.storage.payload import Payload
 from lakefmt.storage.redaction import Redactor, printable_url
 from lakefmt.storage.s3 import S3Objects
@@ -199,7 +198,9 @@ class RemoteStore:
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
         """Return an Arrow file system over fsspec's and the prefix that turns a name into its path there."""
-        return pafs.PyFileSystem(_UncachedHandler(self._fs)), f"{self._root}/"
+        prefix = f"{self._root}/"
+        ranged = self._objects if isinstance(self._objects, S3Objects) else None
+        return pafs.PyFileSystem(CheckedHandler(self._fs, prefix, self._failure, ranged)), prefix
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -259,7 +260,8 @@ class RemoteStore:
         if failed:
             name, why = next(iter(failed.items()))
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            raise StorageError(f"cannot remove {name!r} in {self.url}: {self._redact(why)}{more}")
+            transient = all(map(is_transient_word, failed.values()))
+            raise StorageError(f"cannot remove {name!r} in {self.url}: {self._redact(why)}{more}", transient=transient)
 
     @property
     def has_versions(self) -> bool:
@@ -323,11 +325,14 @@ class RemoteStore:
         except LakefmtError:
             raise
         except Exception as error:  # noqa: BLE001 - client libraries raise what they like
-            what = repr(name) if name else "the base"
-            why = self._redact(describe(error))
-            failure = StorageError(f"cannot {doing} {what} in {self.url}: {why}", transient=is_transient(error))
+            failure = self._failure(error, doing, name)
         # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
         raise failure
+
+    def _failure(self, error: Exception, doing: str, name: str) -> StorageError:
+        what = repr(name) if name else "the base"
+        why = self._redact(describe(error))
+        return StorageError(f"cannot {doing} {what} in {self.url}: {why}", transient=is_transient(error))
 
 
 class RemoteSink:
@@ -386,14 +391,3 @@ class RemoteSink:
             os.unlink(self._path)
         if is_full(error):
             raise os_failure(error, "buffer", self._name, tempfile.gettempdir()) from error
-
-
-class _UncachedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is untyped
-    """Arrow's own handler, but every range is fetched as asked: reading ahead fits neither footers nor columns."""
-
-    def open_input_file(self, path: str) -> pa.NativeFile:
-        return pa.PythonFile(lent(self.fs.open(path, mode="rb", cache_type="none")), mode="r")
-
-    def open_input_stream(self, path: str) -> pa.NativeFile:
-        # From the first byte to the last: here reading ahead is right, and the buffer lives as long as the stream.
-        return pa.PythonFile(lent(self.fs.open(path, mode="rb")), mode="r")

@@ -10,17 +10,18 @@ metadata, and a refusal is believed only after the stamp was looked at.
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 import logging
 import re
 import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.errors import StorageError, UnsafePath
-from lakefmt.storage.answers import describe, may_have_happened, status_of
+from lakefmt.storage.answers import check_length, describe, is_transient, may_have_happened, status_of
 from lakefmt.storage.api import ObjectInfo, PutOutcome, Swap, Version
 from lakefmt.storage.payload import Payload
 
@@ -40,6 +41,10 @@ _MAX_PARTS: Final = 10_000
 _UPLOADS_AT_ONCE: Final = 4
 _CONFLICT_ATTEMPTS: Final = 5
 _DELETE_AT_ONCE: Final = 1000
+_READ_BYTES: Final = 2**24
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_PAUSE_GROWTH: Final = 1.7
+_LONGEST_PAUSE_SECONDS: Final = 5.0
 
 #: An answer of the S3 API: its shape is the service's, so it is taken apart at once.
 Answer = Mapping[str, Any]
@@ -58,9 +63,6 @@ class S3Objects:
         version = _botocore_version()
         self.conditional = version >= _IF_NONE_MATCH_SINCE
         self.versioned = version >= _IF_MATCH_SINCE
-        # Several requests for the ranges of one object could return a mix of two; not every release can be told so.
-        told = "max_concurrency" in inspect.signature(fs._cat_file).parameters
-        self._in_one_request = {"max_concurrency": 1} if told else {}
 
     def _call(self, method: str, **arguments: object) -> Answer:
         answer: Answer = self._fs.call_s3(method, Bucket=self._bucket, **arguments)
@@ -76,16 +78,38 @@ class S3Objects:
 
     def get(self, name: str, limit: int | None) -> bytes:
         """Return an object, or its first `limit` bytes; one request, so never a mix of two objects."""
-        path = f"{self._bucket}/{self._key(name)}"
-        start = None if limit is None else 0
         try:
-            data: bytes = self._fs.cat_file(path, start=start, end=limit, **self._in_one_request)
+            return self._fetched(name, None if limit is None else f"bytes=0-{limit - 1}", limit)[0]
         except OSError as error:
             # An empty object has no first byte: a range of it cannot be satisfied.
             if limit is None or status_of(error) != 416:
                 raise
             return b""
-        return data
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """Return `length` bytes of an object from `start` on; fewer only where it ends."""
+        return self._fetched(name, f"bytes={start}-{start + length - 1}", length)[0]
+
+    def _fetched(self, name: str, span: str | None, limit: int | None) -> tuple[bytes, str]:
+        from fsspec.asyn import sync
+
+        data, mark = sync(self._fs.loop, self._fetch, self._key(name), span, limit)
+        return data, str(mark)
+
+    async def _fetch(self, key: str, span: str | None, limit: int | None) -> tuple[bytes, str]:
+        """Return an object's first `limit` bytes with its ETag; a body that was cut is asked for again, as often as s3fs asks."""
+        wanted = {} if span is None else {"Range": span}
+        attempts: int = self._fs.retries
+        for attempt in range(attempts):
+            # s3fs repeats this request by itself, but not the reading of the answer's body.
+            answer = await self._fs._call_s3("get_object", Bucket=self._bucket, Key=key, **wanted)
+            try:
+                return await _whole_body(answer, limit, key), answer["ETag"]
+            except Exception as error:
+                if attempt + 1 == attempts or not is_transient(error):
+                    raise
+                await asyncio.sleep(min(_PAUSE_GROWTH**attempt * _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
+        raise AssertionError("the last attempt returns or raises")
 
     def head(self, name: str) -> ObjectInfo | None:
         """Return an object's size and time, or None when there is none."""
@@ -197,18 +221,10 @@ class S3Objects:
 
     def get_version(self, name: str, limit: int) -> Version | None:
         """Return an object, or its first `limit` bytes, with its ETag, both of one answer; None when there is none."""
-        from fsspec.asyn import sync
-
         try:
-            data, mark = sync(self._fs.loop, self._fetch, self._key(name), limit)
+            return Version(*self._fetched(name, None, limit))
         except FileNotFoundError:
             return None
-        return Version(bytes(data), str(mark))
-
-    async def _fetch(self, key: str, limit: int) -> tuple[bytes, str]:
-        answer = await self._fs._call_s3("get_object", Bucket=self._bucket, Key=key)
-        async with answer["Body"] as body:
-            return await body.read(limit), answer["ETag"]
 
     def replace(self, name: str, payload: Payload, mark: str) -> Swap:
         """Replace an object whole if its ETag is still `mark`."""
@@ -253,6 +269,18 @@ class S3Objects:
 
     def make_directory(self, name: str) -> None:
         """Do nothing: there are no directories."""
+
+
+async def _whole_body(answer: Answer, limit: int | None, key: str) -> bytes:
+    told: int | None = answer.get("ContentLength")
+    most = sys.maxsize if limit is None else limit
+    expected = most if told is None else min(told, most)
+    data = bytearray()
+    async with answer["Body"] as body:
+        # One read returns what has arrived by now, which may be a piece of the body.
+        while len(data) < expected and (piece := await body.read(min(expected - len(data), _READ_BYTES))):
+            data += piece
+    return bytes(data) if told is None else check_length(bytes(data), expected, key)
 
 
 def _botocore_version() -> tuple[int, ...]:

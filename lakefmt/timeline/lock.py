@@ -4,10 +4,11 @@ All locks keep one protocol (:mod:`lakefmt.timeline.lock_api`) and go by Hudi's 
 
 * ``InProcessLockProvider``: threads of one process; the default for memory and for object stores with one writer.
 * ``FileSystemBasedLockProvider``: Hudi's own file ``.hoodie/lock``, shared with Spark writers.
-* ``StorageBasedLockProvider``: Hudi's lock object, by conditional puts; the default of several writers on an object store.
+* ``StorageBasedLockProvider``: Hudi's lock object, by conditional puts.
 * ``ZookeeperBasedLockProvider``, ``DynamoDBBasedLockProvider``, ``HiveMetastoreBasedLockProvider``: services, by extras.
 
-On a local disk the default is a file locked by the operating system, which frees it when its holder dies.
+On a local disk the default is a file locked by the operating system, which frees it when its holder dies. Several writers on
+an object store must name a provider: a lock that only some of them take excludes nobody.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from lakefmt.config import Settings
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.storage.api import ObjectStore, with_versions
 from lakefmt.storage.local import LocalStore
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.pacing import Pacing, SystemPacing
 from lakefmt.storage.process_lock import process_locks
 from lakefmt.timeline.lock_api import Keeper, Lease, LockOptions, Patience, TableLock
@@ -56,9 +56,7 @@ def default_lock_provider(store: ObjectStore, *, shared: bool) -> str | None:
     """
     if process_locks(store) is not None:
         return "LocalLock"
-    if not shared or isinstance(store, MemoryStore):
-        return "InProcessLockProvider"
-    return None if with_versions(store) is None else "StorageBasedLockProvider"
+    return "InProcessLockProvider" if not shared or store.url.startswith("memory://") else None
 
 
 def lock_options(settings: Settings, table_name: Callable[[], str] = str) -> LockOptions:
@@ -122,9 +120,10 @@ def open_lock(
     if name == "StorageBasedLockProvider":
         return _storage_lock(store, options, unique, pacing, now)
     if name is None:
+        fitting = "StorageBasedLockProvider" if with_versions(store) is not None else "ZookeeperBasedLockProvider"
         raise UnsupportedFeature(
-            f"{store.url} cannot replace an object only if it is still the one that was seen: several writers need "
-            "hoodie.write.lock.provider, ZookeeperBasedLockProvider for example"
+            f"several writers of {store.url} need a lock that every one of them takes: set hoodie.write.lock.provider, "
+            f"{fitting} for example, everywhere"
         )
     patience = options.patience
     if name == "DynamoDBBasedLockProvider":

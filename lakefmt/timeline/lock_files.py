@@ -3,22 +3,24 @@
 Whoever creates the file has the lock; Spark writers do the same. It says nothing of time. With an expiry
 (``hoodie.write.lock.filesystem.expire``, minutes) a file that was last touched longer ago may be taken over; a holder on a
 local disk keeps touching its own. A file that is not ours any more is never removed by us.
+
+A process of lakefmt that is killed leaves the file. So the file names its process, and beside it lies a note that the process
+keeps locked: where both the process has ended and the operating system has freed the note, the next process of lakefmt on
+that machine takes the file over at once (:mod:`lakefmt.timeline.lock_notes`).
 """
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 import time
 from collections.abc import Callable
 
-from lakefmt.errors import ObjectNotFound
+from lakefmt.errors import LakefmtError, ObjectNotFound
 from lakefmt.storage.api import ObjectStore, PutOutcome, with_versions
 from lakefmt.storage.pacing import Pacing
 from lakefmt.storage.process_lock import SupportsProcessLocks
 from lakefmt.timeline.lock_api import Patience, Tenure
 from lakefmt.timeline.lock_lease import LeasedLock
+from lakefmt.timeline.lock_notes import HolderNotes, decode_stamp, encode_stamp
 
 __all__ = ["FileKeeper", "FileSystemLock"]
 
@@ -42,7 +44,9 @@ class FileKeeper:
         expire_seconds: float = 0.0,
     ) -> None:
         self._store = store
-        self._stamp = json.dumps({"owner": owner, "host": socket.gethostname(), "pid": os.getpid()}).encode()
+        self._owner = owner
+        self._notes = HolderNotes(store, name)
+        self._stamp = b""
         self._now = now
         self._name = name
         self._expire = expire_seconds
@@ -54,16 +58,32 @@ class FileKeeper:
 
     @property
     def hint(self) -> str:
-        """What to do when its holder is dead."""
-        return "when its holder is dead, remove that file (or set hoodie.write.lock.filesystem.expire everywhere)"
+        """Who holds it, as far as the file says so, and what to do when its holder is dead."""
+        return (
+            f"{self._holder()}; when that is dead, remove the file (or set hoodie.write.lock.filesystem.expire to minutes, "
+            "the same for every writer)"
+        )
+
+    def _holder(self) -> str:
+        try:
+            seen = decode_stamp(self._store.read(self._name, _MAX_BYTES))
+        except LakefmtError:
+            seen = None
+        if seen is None:
+            return "its holder is another engine, which names no process"
+        return f"its holder is process {seen.pid} of lakefmt on {seen.host!r}"
 
     def acquire(self) -> Tenure | None:
-        """Create the file, or take over one that has expired; None while somebody else has it."""
+        """Create the file, or take over one that is dead or has expired; None while somebody else has it."""
+        self._stamp = self._stamp or encode_stamp(self._owner, self._notes.begin())
         outcome = self._store.put_if_absent(self._name, self._stamp)
+        if outcome is PutOutcome.REFUSED:
+            outcome = self._notes.take_over(self._stamp)
         if outcome is PutOutcome.REFUSED and self._expire:
             outcome = self._take_over()
         tenure = FileTenure(self._store, self._name, self._stamp, self._expire)
         if outcome is PutOutcome.DONE or (outcome is PutOutcome.UNKNOWN and tenure.prove()):
+            self._notes.sweep()
             return tenure
         return None
 
@@ -81,7 +101,9 @@ class FileKeeper:
         return self._store.put_if_absent(self._name, self._stamp)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Remove the note, unless the file could not be given back and still names it."""
+        self._notes.end(self._stamp)
+        self._stamp = b""
 
 
 class FileTenure:

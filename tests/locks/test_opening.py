@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.config import resolve_settings
 from lakefmt.errors import CorruptFile, InvalidInputError, LeaseLost, LockUnavailable, UnsupportedFeature
-from lakefmt.storage import LocalStore, MemoryStore, RemoteStore
+from lakefmt.filegroups.access import TableAccess
+from lakefmt.storage import LocalStore, MemoryStore, RemoteStore, open_store
+from lakefmt.table import Table
 from lakefmt.testing.virtual_time import Process, VirtualTime
 from lakefmt.testing.wrapping import WrapperStore
 from lakefmt.timeline.lock import LockOptions, default_lock_provider, lock_options, open_lock
@@ -27,17 +31,20 @@ from lakefmt.timeline.lock_storage import (
     encode_lock_record,
 )
 
+PAGES = Path(__file__).parents[2] / "docs"
 PACKAGE = "org.apache.hudi.client.transaction.lock."
 
 
 def plain_remote():
     from fsspec.implementations.memory import MemoryFileSystem
 
-    return RemoteStore(MemoryFileSystem(skip_instance_cache=True), "/t")
+    return RemoteStore(MemoryFileSystem(skip_instance_cache=True), "/t", url="sftp://host/t")
 
 
 class Elsewhere(WrapperStore):
     """A store that is neither memory nor this machine's disk, and compares and swaps: as S3 is."""
+
+    url = "s3://bucket/elsewhere"
 
 
 def test_the_default_is_the_best_that_the_store_offers(tmp_path):
@@ -47,11 +54,37 @@ def test_the_default_is_the_best_that_the_store_offers(tmp_path):
     assert isinstance(open_lock(local, alone, "w"), LocalLock)
     assert isinstance(open_lock(MemoryStore(), shared, "w"), InProcessLock)
     assert isinstance(open_lock(remote, alone, "w"), InProcessLock)
-    assert isinstance(open_lock(remote, shared, "w"), StorageLock), "several writers on an object store"
-    assert default_lock_provider(remote, shared=True) == "StorageBasedLockProvider"
-    assert default_lock_provider(plain_remote(), shared=True) is None
-    with pytest.raises(UnsupportedFeature, match="ZookeeperBasedLockProvider"):
-        open_lock(plain_remote(), shared, "w")
+    for store, fitting in ((remote, "StorageBasedLockProvider"), (plain_remote(), "ZookeeperBasedLockProvider")):
+        assert default_lock_provider(store, shared=True) is None, "several writers on an object store name one"
+        with pytest.raises(UnsupportedFeature, match=f"{fitting} for example, everywhere"):
+            open_lock(store, shared, "w")
+
+
+def several_writers(store, provider):
+    """Return whether a table of this store takes several writers, with that provider or with none."""
+    many = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    access = TableAccess(store, many if provider is None else {**many, "hoodie.write.lock.provider": provider})
+    table = Table(access)
+    try:
+        table.upsert(pa.table({"id": ["a"]}))
+        table.clean()
+    except (InvalidInputError, UnsupportedFeature) as error:
+        return "hoodie.write.lock.provider" not in str(error)
+    return True
+
+
+@pytest.mark.parametrize("kind", ["local disk", "memory", "object store"])
+@pytest.mark.parametrize("provider", [None, "InProcessLockProvider", "StorageBasedLockProvider"])
+def test_the_pages_say_who_may_write_beside_whom(kind, provider, tmp_path):
+    inner = LocalStore(tmp_path / "t") if kind == "local disk" else open_store(f"memory://beside/{tmp_path.name}")
+    lakefmt.create_table(inner.url, schema=pa.schema([("id", pa.string())]), record_key="id")
+    store = Elsewhere(inner) if kind == "object store" else inner
+    said = (PAGES / "locks.md").read_text("utf-8"), (PAGES / "concurrency.md").read_text("utf-8")
+    refused = ("Several writers on an object store must name a provider", "without a named lock provider")
+    assert several_writers(store, provider) is not (kind == "object store" and provider is None)
+    assert all(words in " ".join(page.split()) for words, page in zip(refused, said, strict=True))
+    named = [line for line in said[0].splitlines() if line.startswith("| none named")]
+    assert [("local disk" in line, "several" in line) for line in named] == [(True, False), (False, False)]
 
 
 @pytest.mark.parametrize("package", ["", PACKAGE])

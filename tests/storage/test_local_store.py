@@ -485,26 +485,6 @@ def test_an_exclusive_create_that_cannot_finish_gives_the_name_back(store, root,
 # ----------------------------------------------------------------------------------------------- what lies around on disk
 
 
-def test_links_are_not_followed_when_listed_or_removed(store, root, tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "precious").write_bytes(b"x")
-    store.put("d/a", b"1")
-    (root / "d" / "link").symlink_to(outside)
-    (root / "d" / "file").symlink_to(outside / "precious")
-    (root / "d" / "nowhere").symlink_to(outside / "missing")
-    (root / "d" / "loop").symlink_to(root / "d" / "loop")
-    (root / "d" / "up").symlink_to(root)
-    (root / "whole").symlink_to(outside)
-    assert names_in(store) == ["d/a", "d/file"]
-    assert store.list_directories() == ["d"]
-    assert store.info("d/nowhere") is None
-    store.delete_tree("whole")
-    store.delete_tree("d")
-    assert (outside / "precious").read_bytes() == b"x"
-    assert files_under(root) == []
-
-
 def test_a_pipe_hangs_nobody(store, root):
     root.mkdir()
     os.mkfifo(root / "pipe")
