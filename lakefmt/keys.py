@@ -2,7 +2,7 @@
 
 The names of this part; the work is done in ``keys_spec`` (the value), ``keys_properties`` (a user's words and
 ``hoodie.properties``), ``keys_build`` (columns to keys and paths), ``keys_paths`` (paths back to what they say),
-``keys_text``, ``keys_time`` and ``keys_timebased`` (values as Hudi's texts).
+``keys_text``, ``keys_time``, ``keys_zones`` and ``keys_timebased`` (values as Hudi's texts).
 """
 
 from __future__ import annotations
