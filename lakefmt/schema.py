@@ -7,7 +7,7 @@ The names of this part; the work is done in ``schema_types`` (which types are st
 from __future__ import annotations
 
 from lakefmt.schema_avro import arrow_to_avro, avro_to_arrow
-from lakefmt.schema_cast import check_required, conform, reconcile
+from lakefmt.schema_cast import check_required, conform, null_element_columns, reconcile
 from lakefmt.schema_evolve import evolve
 from lakefmt.schema_nulls import cast_rows, fill_unseen
 from lakefmt.schema_types import normalise_schema, split_meta, with_meta_columns, without_meta_columns
@@ -21,6 +21,7 @@ __all__ = [
     "evolve",
     "fill_unseen",
     "normalise_schema",
+    "null_element_columns",
     "reconcile",
     "split_meta",
     "with_meta_columns",
