@@ -10,6 +10,7 @@ from lakefmt import errors
 from lakefmt.errors import LakefmtError
 
 if TYPE_CHECKING:
+    from lakefmt.keys_periods import day, hour, month, year
     from lakefmt.read.snapshot import Snapshot
     from lakefmt.table import Table, create_table, open_table
     from lakefmt.values import CommitResult
@@ -23,9 +24,13 @@ __all__ = [
     "Snapshot",
     "Table",
     "create_table",
+    "day",
     "errors",
+    "hour",
+    "month",
     "open_table",
     "register_merger",
+    "year",
 ]
 
 
@@ -46,6 +51,10 @@ def __getattr__(name: str) -> object:
         from lakefmt import values
 
         found = values.CommitResult
+    elif name in ("day", "hour", "month", "year"):
+        from lakefmt import keys_periods
+
+        found = getattr(keys_periods, name)
     elif name == "register_merger":
         from lakefmt import values_mergers
 

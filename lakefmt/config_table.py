@@ -131,10 +131,10 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _honoured(
         "lakefmt.write.null_list_elements",
         _text,
-        "refuse",
-        "`refuse`: null elements in lists are refused, "
-        "because Spark's rewrite of such a file fails; `allow`: they are written",
-        choices=("refuse", "allow"),
+        "allow",
+        "`allow`: null elements in lists are written, with a warning in the result: Spark rewrites such a file only with "
+        "`parquet.avro.write-old-list-structure=false` in its Hadoop configuration; `refuse`: they are refused",
+        choices=("allow", "refuse"),
     ),
     _honoured(
         "lakefmt.write.colliding_keys",

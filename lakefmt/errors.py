@@ -31,6 +31,7 @@
     │   └── InstantNotPending
     ├── FormatError              repair the table: stored bytes are not what they should be
     │   ├── CorruptFile
+    │   ├── CompletedFileMissing   an instant was complete, and the file that says so is gone
     │   └── UnsafePath             a stored path leaves the table
     ├── StorageError             wait and retry, or look at the store (``transient`` says which)
     └── InternalError            report it: a law of lakefmt was broken; nothing was committed
@@ -46,6 +47,7 @@ from typing import Any, ClassVar
 __all__ = [
     "AlreadyExistsError",
     "CommitConflict",
+    "CompletedFileMissing",
     "ConflictError",
     "CorruptFile",
     "FormatError",
@@ -297,6 +299,12 @@ class CorruptFile(FormatError):
     """A file cannot be decoded: truncated, damaged or of another kind."""
 
     kind = "corrupt_file"
+
+
+class CompletedFileMissing(FormatError):
+    """A pending instant was complete: its files are there, its writer removed claim and markers, its completed file is gone."""
+
+    kind = "completed_file_missing"
 
 
 class UnsafePath(FormatError):

@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from lakefmt.errors import InvalidKey, LakefmtError, UnknownSetting, UnsupportedFeature
 from lakefmt.keys_spec import KeyGeneratorType, KeySpec, PartitionField, TimestampSpec, TimestampType
+from lakefmt.keys_zones import check_new_zone
 from lakefmt.schema_types import field_at, storage_type
 from lakefmt.values import META_COLUMNS
 
@@ -55,8 +56,8 @@ def plan_key_spec(
 
     Raises:
         InvalidKey: no such column, one named twice, or a generator that does not go with the fields.
-        UnknownSetting: a generator, time unit or time kind that Hudi does not have, or one that is missing.
-        UnsupportedFeature: a date pattern or generator that lakefmt cannot reproduce.
+        UnknownSetting: a generator, time unit, time kind or zone that Hudi does not have, or one that is missing.
+        UnsupportedFeature: a date pattern, zone or generator that lakefmt cannot reproduce.
 
     Example:
         >>> plan_key_spec("uuid", ["country", "city"]).generator.name
@@ -69,6 +70,8 @@ def plan_key_spec(
     _check_fields([name for name, _, _ in items], schema, "partition")
     asked = _asked_generator(props)
     partitions = tuple(_planned(item, asked, props, schema) for item in items)
+    for zone in {zone for each in partitions if each.timestamp is not None for zone in each.timestamp.zones}:
+        check_new_zone(zone)
     generator = asked or _infer(len(keys), partitions, any(kind for _, kind, _ in items))
     if _flag(props, _SLASH_DATES):
         raise UnsupportedFeature(f"{_SLASH_DATES} is not supported: use a timestamp partition with yyyy/MM/dd")
@@ -171,7 +174,6 @@ def _check_generator(generator: KeyGeneratorType, keys: Sequence[str], partition
 
 
 def _timestamp_spec(props: Mapping[str, str], pattern: str = "", field: pa.Field | None = None) -> TimestampSpec:
-    both = _timebased(props, "timezone")
     formats = _input_formats(props)
     kind, unit = _time_kind(props, bool(formats), field)
     return TimestampSpec(
@@ -179,9 +181,18 @@ def _timestamp_spec(props: Mapping[str, str], pattern: str = "", field: pa.Field
         kind,
         unit,
         formats,
-        both or _timebased(props, "input.timezone") or None,
-        both or _timebased(props, "output.timezone") or None,
+        _zone(props, "input.timezone"),
+        _zone(props, "output.timezone"),
     )
+
+
+def _zone(props: Mapping[str, str], key: str) -> str | None:
+    """Return a zone's name as it stands there, blanks included: to Java they are part of it."""
+    for name in ("timezone", key):
+        stated = [props[prefix + name] for prefix in (_TIMEBASED, _TIMEBASED_OLD) if prefix + name in props]
+        if stated:
+            return stated[0] if stated[0].strip() else None
+    return None
 
 
 def _timebased(props: Mapping[str, str], key: str) -> str:

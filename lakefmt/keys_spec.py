@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from lakefmt.errors import UnknownSetting
 from lakefmt.keys_time import compile_pattern
+from lakefmt.keys_zones import find_zone
 
 __all__ = ["KeyGeneratorType", "KeySpec", "PartitionField", "TimestampSpec", "TimestampType", "with_sampled_key"]
 
@@ -100,6 +101,13 @@ class TimestampSpec:
             )
         for pattern in (self.output_format, *self.input_formats):
             compile_pattern(pattern)
+        for zone in self.zones:
+            find_zone(zone)
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The names of the zones, as the settings have them."""
+        return tuple(zone for zone in (self.input_timezone, self.output_timezone) if zone is not None)
 
     @property
     def unit(self) -> str | None:

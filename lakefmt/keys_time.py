@@ -1,4 +1,4 @@
-"""Times as partition texts: Joda patterns and zones of the timestamp based generator (spec 4.9). Pure.
+"""Times as partition texts: Joda patterns of the timestamp based generator (spec 4.9). Pure.
 
 Times are int64 milliseconds in NumPy arrays: *instants* count from the epoch in UTC, *local* times from the epoch as
 the clock of some zone shows them. Patterns are compiled once; every step works on whole arrays.
@@ -26,8 +26,6 @@ __all__ = [
     "compile_pattern",
     "format_times",
     "parse_times",
-    "to_instants",
-    "to_local",
 ]
 
 Times = npt.NDArray[np.int64]
@@ -35,7 +33,6 @@ Times = npt.NDArray[np.int64]
 _MAX_PATTERN: Final = 200
 #: Two quotes are one wherever they stand, one opens or closes a quotation, an open one ends with the pattern.
 _PIECE: Final = re.compile(r"''|'|" + "|".join(f"{letter}+" for letter in string.ascii_letters) + r"|[^A-Za-z']+")
-_FIXED_ZONE: Final = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
 _SECOND: Final = 1000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
@@ -115,54 +112,6 @@ def _field(piece: str, text: str) -> tuple[str, int]:
     if letter in "yY" and count == 2:
         raise UnsupportedFeature(f"the date pattern {text!r} uses years of two digits, which is not supported")
     return letter, count
-
-
-# ---------------------------------------------------------------------------------------------------------- zones
-
-
-def to_local(instants: Times, zone: str) -> Times:
-    """Return what the clocks of `zone` show at `instants`.
-
-    Raises:
-        UnsupportedFeature: nothing here knows that zone.
-    """
-    offset = _fixed_offset(zone)
-    if offset is not None:
-        return instants + offset
-    try:
-        moments = pa.array(instants).cast(pa.timestamp("ms", zone))
-        return _numbers(pc.local_timestamp(moments).cast(pa.int64()))
-    except pa.ArrowInvalid as error:
-        raise UnsupportedFeature(f"the time zone {zone!r} cannot be used: {error}") from None
-
-
-def to_instants(local: Times, zone: str) -> Times:
-    """Return the instants at which the clocks of `zone` show `local`; the earlier one where there are two.
-
-    Raises:
-        UnsupportedFeature: nothing here knows that zone.
-        InvalidKey: a time that the clocks of the zone leap over.
-    """
-    offset = _fixed_offset(zone)
-    if offset is not None:
-        return local - offset
-    moments = pa.array(local).cast(pa.timestamp("ms"))
-    try:
-        return _numbers(pc.assume_timezone(moments, zone, ambiguous="earliest", nonexistent="raise").cast(pa.int64()))
-    except pa.ArrowInvalid as error:
-        if "exist" in str(error):
-            raise InvalidKey(f"a time that does not exist in the zone {zone}: {error}") from None
-        raise UnsupportedFeature(f"the time zone {zone!r} cannot be used: {error}") from None
-
-
-def _fixed_offset(zone: str) -> int | None:
-    if zone.upper() in ("UTC", "GMT", "Z", "ETC/UTC"):
-        return 0
-    found = _FIXED_ZONE.fullmatch(zone)
-    if found is None:
-        return None
-    size = int(found[2]) * _HOUR + int(found[3] or 0) * _MINUTE
-    return -size if found[1] == "-" else size
 
 
 def _numbers(array: pa.Array) -> Times:

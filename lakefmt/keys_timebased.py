@@ -18,9 +18,8 @@ from lakefmt.keys_time import (
     compile_pattern,
     format_times,
     parse_times,
-    to_instants,
-    to_local,
 )
+from lakefmt.keys_zones import to_instants, to_local
 from lakefmt.schema_types import storage_type
 
 __all__ = ["time_parts"]

@@ -7,7 +7,7 @@ The names of this part; the work is done in ``schema_types`` (which types are st
 from __future__ import annotations
 
 from lakefmt.schema_avro import arrow_to_avro, avro_to_arrow
-from lakefmt.schema_cast import check_required, conform, reconcile
+from lakefmt.schema_cast import check_required, conform, null_element_columns, reconcile
 from lakefmt.schema_evolve import check_names, evolve
 from lakefmt.schema_nulls import cast_rows, fill_unseen
 from lakefmt.schema_rows import join_tables, with_metadata
@@ -25,6 +25,7 @@ __all__ = [
     "fill_unseen",
     "join_tables",
     "normalise_schema",
+    "null_element_columns",
     "reconcile",
     "split_meta",
     "with_meta_columns",

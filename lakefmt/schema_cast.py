@@ -24,7 +24,7 @@ from lakefmt.errors import CorruptFile, InvalidKey, LakefmtError, SchemaMismatch
 from lakefmt.keys_text import java_text, plain_array
 from lakefmt.schema_types import is_list_like, struct_fields
 
-__all__ = ["check_required", "conform", "is_castable", "reconcile"]
+__all__ = ["check_required", "conform", "is_castable", "null_element_columns", "reconcile"]
 
 #: Casts what is not nested, or raises one of the refusals.
 Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
@@ -59,6 +59,31 @@ def conform(table: pa.Table, schema: pa.Schema, *, allow_null_list_elements: boo
             for chunk in column.chunks:
                 _check_nulls(chunk, field, field.name, 0, allow_null_list_elements)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def null_element_columns(table: pa.Table) -> list[str]:
+    """Return the columns with null elements in lists, at any depth.
+
+    Example:
+        >>> null_element_columns(pa.table({"a": [[1, None]], "b": [[1]], "c": [None]}))
+        ['a']
+    """
+    nested = [n for n, field in enumerate(table.schema) if pt.is_nested(field.type) and _has_promises(field)]
+    return [
+        table.schema.field(n).name
+        for n in nested
+        if any(_has_null_elements(chunk, table.schema.field(n).type) for chunk in table.column(n).chunks)
+    ]
+
+
+def _has_null_elements(array: pa.Array, kind: pa.DataType) -> bool:
+    if pt.is_struct(kind):
+        fields = struct_fields(kind)
+        return any(_has_null_elements(child, inner.type) for child, inner in zip(array.flatten(), fields, strict=True))
+    if pt.is_list(kind):
+        values = array.flatten()
+        return values.null_count > 0 or _has_null_elements(values, kind.value_type)
+    return bool(pt.is_map(kind)) and _has_null_elements(_entries(array)[2], kind.item_type)
 
 
 def _check_bytes(table: pa.Table) -> None:

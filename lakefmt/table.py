@@ -86,7 +86,8 @@ def create_table(
         path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
         schema: the columns; or `data`, anything Arrow, to take its schema (nothing of it is written).
         record_key: the column or columns that make a row's key.
-        partition_by: the column or columns whose values make partition paths; None: unpartitioned.
+        partition_by: the column or columns whose values make partition paths; None: unpartitioned. By time:
+            ``lakefmt.year("ts")``, ``month``, ``day`` or ``hour`` of a timestamp or date column.
         ordering: the larger value wins when two rows have one key; None: the later write wins.
         table_type: ``"cow"`` or ``"mor"``.
         table_version: 6, 8 or 9.

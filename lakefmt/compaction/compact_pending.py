@@ -10,6 +10,7 @@ from lakefmt.compaction.compact_records import parse_plan_record
 from lakefmt.errors import InstantNotFound, MetadataTablePresent, ObjectNotFound, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.cdc_files import list_change_files
+from lakefmt.filegroups.completions import missing_completion
 from lakefmt.filegroups.services import TableServices, open_services
 from lakefmt.storage.leftovers import remove_abandoned
 from lakefmt.table_config import TableConfig, cdc_mode, check_readable, merge_rule
@@ -24,11 +25,13 @@ from lakefmt.values import InstantTime, PartitionPath, TableType
 __all__ = [
     "abandon_compaction",
     "check_dead",
+    "check_inputs",
     "check_table",
     "find_pending",
     "give_back",
     "partitions_of",
     "read_plan",
+    "read_plan_of",
     "take_away",
 ]
 
@@ -44,7 +47,7 @@ def abandon_compaction(
         access: the table.
         instant: its requested time.
         options: settings of the call.
-        force: also when its process may be alive.
+        force: also when its process may be alive, or what it wrote is the only copy of its rows.
 
     Returns:
         True when the plan is gone; False when it had to stay: on version 6 logs that were written meanwhile carry its
@@ -53,6 +56,7 @@ def abandon_compaction(
     Raises:
         InstantNotFound: there is no pending compaction at `instant`.
         WriterActive: its process may be alive.
+        CompletedFileMissing: it was complete, and what it wrote is the only copy of its rows.
     """
     services = open_services(access, options)
     with services.lock.hold() as lease:
@@ -63,6 +67,8 @@ def abandon_compaction(
         if not force:
             check_dead(services, state, pending)
         plan = read_plan(services, state, pending)
+        if not force:
+            check_inputs(services, state, pending, plan)
         partitions = () if plan is None else partitions_of(plan)
         lease.check()
         take_away(services, state, pending.time, partitions)
@@ -141,6 +147,21 @@ def check_dead(services: TableServices, state: TableState, pending: Instant) -> 
         raise WriterActive(f"the {pending.action.value} {pending.time} is at work ({life.reason}); try again later")
 
 
+def check_inputs(services: TableServices, state: TableState, pending: Instant, plan: CompactionPlan | None) -> None:
+    """Raise when what a pending compaction wrote is the only copy of its rows: it was complete, and was cleaned behind.
+
+    Raises:
+        CompletedFileMissing: base files of it are there, and files that it was to merge are not.
+    """
+    operations = () if plan is None else plan.operations
+    bases, logs = services.access.listing(state.config).files(() if plan is None else partitions_of(plan))
+    written = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
+    there = {file.path for file in bases} | {log.path for log in logs}
+    for operation in operations:
+        if (operation.partition, operation.file_id) in written and not there.issuperset(operation.paths):
+            raise missing_completion(state, pending)
+
+
 def read_plan(services: TableServices, state: TableState, pending: Instant) -> CompactionPlan | None:
     """Return the plan of a pending compaction, None when its author died before it was written.
 
@@ -149,14 +170,24 @@ def read_plan(services: TableServices, state: TableState, pending: Instant) -> C
         UnsafePath: it names something outside the table.
     """
     requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
+    return None if requested is None else read_plan_of(services.access, state.config, requested)
+
+
+def read_plan_of(access: TableAccess, config: TableConfig, requested: Instant) -> CompactionPlan | None:
+    """Return the plan in the requested file of a compaction, None when the file is gone or empty.
+
+    Raises:
+        CorruptFile: the plan is damaged, or names files that are not its own.
+        UnsafePath: it names something outside the table.
+    """
     try:
-        body = b"" if requested is None else services.timeline(state.config).read_body(requested)
+        body = access.timeline_store(config).read_body(requested)
     except ObjectNotFound:
         body = b""
-    if requested is None or not body:
+    if not body:
         return None
     record = decode_body(BodyKind.COMPACTION_PLAN, body, what=requested.file_name)
-    return parse_plan_record(services.access.store, record, requested.file_name)
+    return parse_plan_record(access.store, record, requested.file_name)
 
 
 def partitions_of(plan: CompactionPlan) -> tuple[PartitionPath, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 
 from lakefmt.errors import InvalidInputError, UnknownSetting
-from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.timeline.instant import Action, parse_instant_time
 from lakefmt.timeline.view import Timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
@@ -136,6 +136,12 @@ class CompactionOperation:
     base_name: str | None
     log_names: tuple[str, ...]
     metrics: Mapping[str, float]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What is merged, relative to the table."""
+        names = self.log_names if self.base_name is None else (self.base_name, *self.log_names)
+        return tuple(join_path(self.partition, name) for name in names)
 
     @property
     def log_bytes(self) -> int:

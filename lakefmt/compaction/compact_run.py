@@ -19,6 +19,7 @@ from lakefmt.compaction.clean_run import planned_groups
 from lakefmt.compaction.compact_merge import SliceFiles, SliceMerge
 from lakefmt.compaction.compact_pending import (
     check_dead,
+    check_inputs,
     check_table,
     find_pending,
     give_back,
@@ -154,6 +155,7 @@ def run_compaction(
     force: bool = True,
     verify: bool = False,
     only: Collection[GroupKey] | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> CompactionResult:
     """Carry out pending compactions, then plan one and carry it out.
 
@@ -165,6 +167,7 @@ def run_compaction(
         force: False asks the trigger of the settings first.
         verify: before it completes, read every new file back and compare it with its slice.
         only: plan no file groups, (partition, file id), but these; None: those that the strategy chooses.
+        notes: what the commits say besides, as extra metadata.
 
     Raises:
         UnsupportedFeature: the table is not merge-on-read, or lakefmt does not know how it merges.
@@ -181,7 +184,7 @@ def run_compaction(
         waiting = [run] if run is not None else [i.time for i in _pending_compactions(services)]
         for time in waiting:
             try:
-                done.append(_run_pending(services, time, verify=verify))
+                done.append(_run_pending(services, time, verify=verify, notes=notes))
             except InstantNotFound:
                 if run is not None:
                     raise
@@ -201,7 +204,7 @@ def run_compaction(
     if schedule:
         heartbeat.stop()
         return CompactionResult(time, plan, finished=finished, seconds=perf_counter() - begun)
-    made = _carry_out(services, state, time, plan, heartbeat, verify=verify)
+    made = _carry_out(services, state, time, plan, heartbeat, verify=verify, notes=notes)
     return replace(made, finished=finished, seconds=perf_counter() - begun)
 
 
@@ -248,7 +251,9 @@ def _pending_compactions(services: TableServices) -> list[Instant]:
     return [i for i in services.timeline(config).load().pending if i.action is Action.COMPACTION]
 
 
-def _run_pending(services: TableServices, instant: str, *, verify: bool) -> CompactionResult:
+def _run_pending(
+    services: TableServices, instant: str, *, verify: bool, notes: Mapping[str, str] | None = None
+) -> CompactionResult:
     """Carry out a plan that somebody requested or died over."""
     access = services.access
     with services.lock.hold() as lease:
@@ -258,6 +263,7 @@ def _run_pending(services: TableServices, instant: str, *, verify: bool) -> Comp
         pending = find_pending(state.timeline, instant)
         check_dead(services, state, pending)
         plan = read_plan(services, state, pending)
+        check_inputs(services, state, pending, plan)
         lease.check()
         if plan is None:
             services.timeline(config).remove_pending(pending.time, Action.COMPACTION)
@@ -269,7 +275,7 @@ def _run_pending(services: TableServices, instant: str, *, verify: bool) -> Comp
         except BaseException:
             heartbeat.abandon()
             raise
-    return _carry_out(services, state, pending.time, plan, heartbeat, verify=verify)
+    return _carry_out(services, state, pending.time, plan, heartbeat, verify=verify, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------------ carrying it out
@@ -283,6 +289,7 @@ def _carry_out(
     heartbeat: Heartbeat,
     *,
     verify: bool,
+    notes: Mapping[str, str] | None = None,
 ) -> CompactionResult:
     try:
         schema = services.access.schema(state)
@@ -299,7 +306,7 @@ def _carry_out(
         said = CommitMetadata(
             WriteOperation.COMPACT,
             stats,
-            extra_metadata=services.access.schema_notes(state, schema),
+            extra_metadata={**(notes or {}), **services.access.schema_notes(state, schema)},
             compacted=True,
         )
         with services.lock.hold() as lease:

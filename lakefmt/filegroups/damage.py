@@ -63,6 +63,7 @@ class Kind(enum.Enum):
     CORRUPT_FILE = "corrupt_file"
     CORRUPT_INSTANT = "corrupt_instant"
     STUCK_INSTANT = "stuck_instant"
+    MISSING_COMPLETION = "missing_completion"
     COUNTS = "counts"
     FOOTERS = "footers"
     BLOOM_FILTER = "bloom_filter"
@@ -104,7 +105,7 @@ class RestoreNotes:
 
 @dataclass(frozen=True, slots=True)
 class UndoWrites:
-    """Undo what dead writers left pending, half-done rollbacks included, and sweep their claims and markers."""
+    """Undo what dead writers left pending, sweep claims and markers; with `loses`, what was complete and lost the file for it."""
 
     order: ClassVar[int] = 2
     instants: tuple[InstantTime, ...] = ()
@@ -434,7 +435,7 @@ def plan_repair(findings: Iterable[Finding]) -> RepairPlan:
     """
     single: dict[str, Step] = {}
     rewrites: dict[tuple[str, str], RewriteFile] = {}
-    undone: list[InstantTime] = []
+    undoing: dict[bool, UndoWrites] = {}
     doomed: list[str] = []
     counts: dict[str, CorrectCounts] = {}
     lost: list[AcceptLoss] = []
@@ -443,8 +444,8 @@ def plan_repair(findings: Iterable[Finding]) -> RepairPlan:
             group = (step.source.partition, step.source.file_id)
             rewrites[group] = _joined_rewrite(rewrites[group], step) if group in rewrites else step
         elif isinstance(step, UndoWrites):
-            undone += [time for time in step.instants if time not in undone]
-            single["undo"] = UndoWrites(tuple(undone))
+            undone = undoing.get(bool(step.loses), UndoWrites())
+            undoing[bool(step.loses)] = _joined_undo(undone, step)
         elif isinstance(step, DeleteFiles):
             doomed += [name for name in step.names if name not in doomed]
         elif isinstance(step, CorrectCounts):
@@ -454,7 +455,7 @@ def plan_repair(findings: Iterable[Finding]) -> RepairPlan:
             lost.append(step)
         else:
             single[str(step)] = step
-    steps: list[Step] = [*single.values(), *counts.values(), *rewrites.values()]
+    steps: list[Step] = [*single.values(), *undoing.values(), *counts.values(), *rewrites.values()]
     steps += [DeleteFiles(tuple(sorted(doomed)))] if doomed else []
     steps += [_joined_loss(lost)] if lost else []
     return RepairPlan(tuple(sorted(steps, key=lambda step: (step.order, str(step)))))
@@ -483,6 +484,11 @@ def _joined_counts(one: CorrectCounts, other: CorrectCounts) -> CorrectCounts:
         counts[path] = {**counts.get(path, {}), **said}
     loses = "; ".join(dict.fromkeys(filter(None, (one.loses, other.loses))))
     return CorrectCounts(one.instant, counts, loses)
+
+
+def _joined_undo(one: UndoWrites, other: UndoWrites) -> UndoWrites:
+    instants = tuple(dict.fromkeys((*one.instants, *other.instants)))
+    return UndoWrites(instants, "; ".join(dict.fromkeys(filter(None, (one.loses, other.loses)))))
 
 
 def _joined_loss(losses: Sequence[AcceptLoss]) -> AcceptLoss:

@@ -132,9 +132,13 @@ def only_rows(logs: LogRows, which: Mask) -> LogRows:
 
 
 def with_delete_marks(logs: LogRows) -> pa.Table:
-    """Return the rows with every delete marked, so that combining sees those of delete blocks, too."""
+    """Return the rows with every delete marked, so that combining sees those of delete blocks, too.
+
+    A row that is no delete keeps the mark that is stored, null included.
+    """
     marks = pa.array(logs.deletes)
     if IS_DELETED in logs.table.column_names:
+        marks = pc.if_else(marks, True, logs.table.column(IS_DELETED))
         return logs.table.set_column(logs.table.schema.get_field_index(IS_DELETED), IS_DELETED, marks)
     return logs.table.append_column(IS_DELETED, marks)
 

@@ -81,9 +81,11 @@ class TableFacts:
         unreadable: completed instants whose content cannot be read, and why.
         removed: base files and logs that cleans have removed or are about to.
         lost: files that were given up.
+        spare: base files of compactions that are gone, and of which readers miss no row.
         alive: signs of life of every pending instant, claim and marker directory.
         claims: instants with a heartbeat file.
         marked: instants with a marker directory.
+        were_complete: pending instants that were complete, and whose completed file is gone.
         planned: pending replacecommits of version 6 that hold the plan of a clustering.
         temporaries: temporary files whose process has ended.
         logs: log files in the same directories as `bases`.
@@ -105,9 +107,11 @@ class TableFacts:
     unreadable: Mapping[Instant, str] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
+    spare: frozenset[str] = frozenset()
     alive: Mapping[InstantTime, Liveness] = field(default_factory=dict)
     claims: frozenset[InstantTime] = frozenset()
     marked: frozenset[InstantTime] = frozenset()
+    were_complete: frozenset[InstantTime] = frozenset()
     planned: frozenset[InstantTime] = frozenset()
     temporaries: tuple[str, ...] = ()
     logs: tuple[LogFile, ...] = ()

@@ -138,6 +138,9 @@ def _instants(facts: TableFacts) -> Iterator[Finding]:
 
 def _stuck(facts: TableFacts) -> Iterator[Finding]:
     for instant in facts.after.pending:
+        if instant.time in facts.were_complete:
+            yield _missing_completion(facts, instant)
+            continue
         is_service = instant.action in _RESUMED or instant.time in facts.planned
         if (is_service and instant.state is State.REQUESTED) or _lives(facts, instant.time):
             continue
@@ -151,6 +154,19 @@ def _stuck(facts: TableFacts) -> Iterator[Finding]:
             _way_out(instant, bool(steps)),
             steps,
         )
+
+
+def _missing_completion(facts: TableFacts, instant: Instant) -> Finding:
+    loses = f"what {instant.action.value} {instant.time} did, unless its completed file is put back"
+    return Finding(
+        Kind.MISSING_COMPLETION,
+        f"{facts.config.timeline_directory}/{instant.file_name}",
+        f"the {instant.action.value} was complete, and its completed file is gone: its files are there, and its writer has "
+        "removed its claim and its markers, as writers do after they complete",
+        "what it did is not read, and lakefmt refuses to write; other engines roll it back",
+        "put the completed file back, or accept the loss",
+        (UndoWrites((instant.time,), loses),),
+    )
 
 
 def _harm(instant: Instant, is_ours: bool) -> str:
@@ -283,18 +299,28 @@ def _missing(facts: TableFacts) -> Iterator[Finding]:
         is_latest = newest[group] == file.instant and group not in facts.replaced
         source = _fallback(facts, file) if is_latest else None
         time, stat = facts.stats[path]
-        what = f"commit {time} names it and it is not there; no clean removed it"
-        if not is_latest:
+        what, remedy = f"commit {time} names it and it is not there; no clean removed it", _LOST_REMEDY
+        step: Step
+        if not is_latest and path in facts.spare:
+            consequence = "none: the table as of then is read from the older slice and its logs"
+            step, remedy = AcceptLoss((path,)), "note that it is gone, or put the file back"
+        elif not is_latest:
             consequence = f"the table as of {time} is read without its rows; the newest snapshot is whole"
-            step: Step = AcceptLoss((path,), loses=f"the table as of {time}, unless the file is put back")
+            step = AcceptLoss((path,), loses=f"the table as of {time}, unless the file is put back")
         elif source is None:
             consequence = f"its {stat.num_writes:,} rows are silently missing from every read"
             step = AcceptLoss((path,), loses=f"{stat.num_writes:,} rows, unless the file is put back")
+        elif path in facts.spare:
+            consequence = (
+                f"readers take the older slice {source.instant} and its logs, which hold every row; none is missing"
+            )
+            step = RewriteFile(source, source.path, f"{path} is gone, its logs are there", gives_up=(path,))
+            remedy = "compact the file group, or put the file back"
         else:
             consequence = f"readers silently take the older slice {source.instant}: {_changes(stat)} are not seen"
             loses = f"{_changes(stat)} of commit {time}, unless the file is put back"
             step = RewriteFile(source, source.path, f"{path} is gone", gives_up=(path,), loses=loses)
-        yield Finding(Kind.MISSING_FILE, path, what, consequence, _LOST_REMEDY, (step,))
+        yield Finding(Kind.MISSING_FILE, path, what, consequence, remedy, (step,))
 
 
 _LOST_REMEDY = "put the file back, or roll its commit back while it is the newest, or accept the loss"

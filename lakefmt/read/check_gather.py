@@ -18,6 +18,7 @@ import pyarrow.fs as pafs
 from lakefmt.config import resolve_settings
 from lakefmt.errors import FormatError, LakefmtError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.completions import was_complete
 from lakefmt.filegroups.damage import LOST_KEY
 from lakefmt.filegroups.listing import partition_levels
 from lakefmt.filegroups.model import BaseFile, LogFile
@@ -25,6 +26,7 @@ from lakefmt.filegroups.view import parse_files
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import choose_index, key_files
 from lakefmt.keys import key_spec_from_properties
+from lakefmt.read.check_compacted import find_spare_files
 from lakefmt.read.check_facts import FooterFacts, PropertiesFacts, TableFacts
 from lakefmt.read.check_keys import DuplicateKeys, Hashes, KeyFacts, KeyRules, examine_keys, find_duplicates
 from lakefmt.read.check_logs import with_logs
@@ -115,6 +117,9 @@ def gather_facts(
     facts = replace(facts, removed=_removed(access, now, facts), planned=_planned(access, now))
     facts = replace(facts, slicing=access.slicing(TableState(config, before), facts.bases, facts.logs))
     facts = _with_signs_of_life(access, facts, objects)
+    without = [i for i in after.pending if i.time not in facts.claims | facts.marked]
+    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(access, now, i)))
+    facts = replace(facts, spare=find_spare_files(access, now, facts))
     return _with_contents(access, now, facts, level)
 
 

@@ -254,11 +254,23 @@ def run_rollback(
     timeline: TimelineStore,
     plan: RollbackPlan,
     next_time: Callable[[], InstantTime],
+    completed: Instant | None = None,
 ) -> InstantTime:
-    """Carry out a plan under the table lock; returns the rollback's own instant time."""
+    """Carry out a plan under the table lock; returns the rollback's own instant time.
+
+    Args:
+        store: the table.
+        timeline: its timeline.
+        plan: what undoes the target.
+        next_time: hands out the rollback's own time.
+        completed: the target when it is complete. It becomes invisible after the plan is on the timeline, so that a death
+            in between is never taken for a completed file that somebody removed, and before any file goes.
+    """
     time = next_time()
     timeline.request(time, Action.ROLLBACK, encode_body(BodyKind.ROLLBACK_PLAN, _plan_record(store, plan)))
     timeline.start(time, Action.ROLLBACK)
+    if completed is not None:
+        timeline.reopen(completed)
     _finish(store, timeline, plan, time, next_time)
     return time
 
@@ -270,7 +282,11 @@ def finish_rollback(
     pending: Instant,
     next_time: Callable[[], InstantTime],
 ) -> None:
-    """Finish a rollback that died: carry out its stored plan again (deleting twice is fine)."""
+    """Finish a rollback that died: carry out its stored plan again (deleting twice is fine).
+
+    Engines hide a completed target before they delete a file of it. A rollback whose target is still complete has
+    deleted nothing, and others may have committed on top of the target since: it leaves the timeline.
+    """
     requested = next((f for f in view.files_of(pending) if f.state is State.REQUESTED), pending)
     body = timeline.read_body(requested)
     if not body:
@@ -278,6 +294,9 @@ def finish_rollback(
         timeline.remove_pending(pending.time, Action.ROLLBACK)
         return
     plan = _parse_plan(store, decode_body(BodyKind.ROLLBACK_PLAN, body, what=requested.file_name))
+    if any(commit.time == plan.target for commit in view.commits):
+        timeline.remove_pending(pending.time, Action.ROLLBACK)
+        return
     timeline.start(pending.time, Action.ROLLBACK)
     _finish(store, timeline, plan, pending.time, next_time)
 

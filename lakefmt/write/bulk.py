@@ -24,7 +24,7 @@ from lakefmt.values import PartitionPath
 from lakefmt.write.assign import FileSizing, new_file
 from lakefmt.write.files import FileInProgress, prepare
 from lakefmt.write.hands import Hands, results, threads_of
-from lakefmt.write.incoming import KeyedBatch, key_batch
+from lakefmt.write.incoming import KeyedBatch
 from lakefmt.write.sorting import gather_windows, sort_stream
 from lakefmt.write.spread import Spread, told_texts
 from lakefmt.write.values import WriteContext, WriteStatus
@@ -50,6 +50,7 @@ def stream_files(
     spec: KeySpec,
     schema: pa.Schema,
     tables: Iterable[pa.Table],
+    keyed: Callable[[pa.Table], KeyedBatch],
     sizing: Callable[[pa.Table], FileSizing],
     sort: str,
 ) -> tuple[list[WriteStatus], int]:
@@ -58,8 +59,6 @@ def stream_files(
     Rows wait in a window until it is full; then each partition's part becomes a row group of its file.
     """
     window_bytes = context.settings.integer("lakefmt.write.window.bytes")
-    allow_null = context.settings.text("lakefmt.write.null_list_elements") == "allow"
-    keyed = partial(key_batch, spec, schema=schema, allow_null_elements=allow_null)
     statuses: list[WriteStatus] = []
     rows_in = 0
     # The hands are the inner ones: when something fails, nobody writes any more before the files are given up.

@@ -39,7 +39,7 @@ from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.properties_store import looks_at_properties, recover_properties
 from lakefmt.timeline.rollback import plan_rollback_of, run_rollback
 from lakefmt.timeline.view import Timeline
-from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType
+from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType, WriteOperation
 from lakefmt.write.callbacks import SECRET_OPTIONS
 from lakefmt.write.concurrency import Concurrency, check_concurrency
 from lakefmt.write.key_notes import HASH_NOTE, KEY_NOTE, note_keys
@@ -122,7 +122,9 @@ def begin_write(
             state = TableState(config, timeline)
             schema = _evolved(access, state, evolve)
             action = _action(request, config)
-            heartbeat, instant = claim_instant(services, config, timeline, action, _requested_body(action))
+            heartbeat, instant = claim_instant(
+                services, config, timeline, action, _requested_body(action, request.operation)
+            )
             # When it fails from here on, it is dead: the next writer undoes what there is.
             held.callback(heartbeat.abandon)
             lease.check()
@@ -221,10 +223,11 @@ def _check_nobody_keeps_it(services: TableServices, config: TableConfig) -> None
             raise WriterActive(f"{pending} is at work and may keep the metadata table: drop it when nobody writes")
 
 
-def _requested_body(action: Action) -> bytes:
+def _requested_body(action: Action, operation: WriteOperation) -> bytes:
     if action is not Action.REPLACE_COMMIT:
         return b""
-    nothing = {"operationType": None, "clusteringPlan": None, "extraMetadata": None, "version": 1}
+    # The operation tells whoever finds the instant pending that it may hide file groups without writing a file.
+    nothing = {"operationType": operation.name, "clusteringPlan": None, "extraMetadata": None, "version": 1}
     return encode_body(BodyKind.REQUESTED_REPLACE, nothing)
 
 

@@ -13,7 +13,14 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.access import NOTES, TableAccess
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import open_index
-from lakefmt.keys import KeyGeneratorType, KeySpec, key_properties, path_tells, plan_key_spec
+from lakefmt.keys import (
+    KeyGeneratorType,
+    KeySpec,
+    key_properties,
+    key_spec_from_properties,
+    path_tells,
+    plan_key_spec,
+)
 from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local import LocalStore
@@ -61,6 +68,8 @@ _STORED = {
     "hoodie.datasource.write.drop.partition.columns": "false",
     "hoodie.populate.meta.fields": "true",
 }
+#: The settings of timestamp based partitions begin so.
+_TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
 _WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
 #: A bucket may hold thousands of directories: making a table does not look into each.
@@ -110,6 +119,7 @@ def plan_properties(
     capture = _change_capture(properties)
     planned |= capture
     properties = {key: value for key, value in properties.items() if key not in capture}
+    properties = _without_spellings(planned, properties)
     contradicting = [key for key in properties if key in planned and planned[key] != properties[key]]
     if contradicting:
         raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
@@ -154,6 +164,14 @@ def _check_merging(properties: Mapping[str, str], planned: Mapping[str, str], ve
         )
     if _PARTIAL_MODE in properties and version is not TableVersion.NINE:
         raise InvalidInputError(f"properties: {_PARTIAL_MODE} needs table_version=9: no engine looks at it before")
+
+
+def _without_spellings(planned: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties without those that say what is planned in other letters, such as a time unit in lower case."""
+    timed = {key: value for key, value in properties.items() if key.startswith(_TIMED)}
+    if not timed or key_spec_from_properties({**planned, **timed}) != key_spec_from_properties(planned):
+        return dict(properties)
+    return {key: value for key, value in properties.items() if key not in timed or key not in planned}
 
 
 def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:

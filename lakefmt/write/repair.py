@@ -51,12 +51,12 @@ from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
 from lakefmt.timeline.store import MAX_BODY_BYTES, settle_put
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.values_python import check_flags, instance_argument
-from lakefmt.write.conversation import undo_dead_writes
 from lakefmt.write.repair_copies import KEPT, keep_copy
 from lakefmt.write.repair_files import rewrite_files
 from lakefmt.write.repair_logs import find_free_logs, rewrite_log
 from lakefmt.write.request import WriteRequest
 from lakefmt.write.session import WriteSession
+from lakefmt.write.settling import Consent, undo_dead_writes
 from lakefmt.write.values import WriteStatus
 
 __all__ = ["KEPT", "Check", "repair_table", "still_wanted"]
@@ -144,6 +144,11 @@ def _common(asked: Step, now: Step) -> Step | None:
     if isinstance(asked, DeleteFiles) and isinstance(now, DeleteFiles):
         names = tuple(name for name in now.names if name in asked.names)
         return DeleteFiles(names) if names else None
+    if isinstance(asked, UndoWrites) and isinstance(now, UndoWrites):
+        if not asked.loses or not now.loses:
+            return now if not (asked.loses or now.loses) else None
+        instants = tuple(time for time in now.instants if time in asked.instants)
+        return UndoWrites(instants, now.loses) if instants else None
     if isinstance(asked, AcceptLoss) and isinstance(now, AcceptLoss):
         lost = tuple(name for name in now.lost if name in asked.lost)
         hides = tuple(group for group in now.hides if group in asked.hides)
@@ -198,7 +203,7 @@ class _Runner:
     def rewrite(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
         """Rewrite file groups in one commit, when one of them cannot be, each by itself; those with logs by compaction."""
         try:
-            merged = self._with_logs(_group(step) for step in steps if not step.gives_up)
+            merged = self._with_logs(_group(step) for step in steps if not step.loses)
         except LakefmtError as error:
             return [Outcome(step, "failed", str(error)) for step in steps]
         compacted = [step for step in steps if _group(step) in merged]
@@ -233,7 +238,9 @@ class _Runner:
         """Rewrite file groups with logs by merging them: readers see the same rows, now in one base file."""
         groups = [_group(step) for step in steps]
         try:
-            made = run_compaction(self._access, only=groups)
+            lost = sorted({name for step in steps for name in step.gives_up})
+            notes = {LOST_KEY: json.dumps(lost)} if lost else None
+            made = run_compaction(self._access, only=groups, notes=notes)
         except LakefmtError as error:
             return [Outcome(step, "failed", str(error)) for step in steps]
         if made.instant is not None:
@@ -347,7 +354,8 @@ def _restore_notes(services: TableServices, config: TableConfig, step: RestoreNo
 
 
 def _undo_writes(services: TableServices, config: TableConfig, step: UndoWrites) -> None:
-    undo_dead_writes(services, config)
+    consent = Consent(frozenset(step.instants) if step.loses else frozenset(), leaves_others=True)
+    undo_dead_writes(services, config, consent=consent)
 
 
 def _sweep_temporary(services: TableServices, config: TableConfig, step: SweepTemporary) -> None:

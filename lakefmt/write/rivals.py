@@ -6,12 +6,12 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
-from lakefmt.errors import CommitConflict, CorruptFile, InstantNotPending, LakefmtError, NotFoundError
+from lakefmt.errors import CommitConflict, InstantNotPending, LakefmtError, NotFoundError
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.completions import rollback_targets
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.plans import PLANNING, groups_of_plan, is_clustering
 from lakefmt.filegroups.services import TableServices
@@ -19,11 +19,10 @@ from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.index import IndexKeys, key_files, locate_everywhere, open_index
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.storage.beside import side_by_side
-from lakefmt.timeline.bodies import BodyKind, decode_body
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.conflict import Changes, Finding, Reason, Verdict, changes_of, judge, judge_plan, settle_schema
 from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.markers import list_marked
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.write.key_notes import KeySpan, certainly_apart, noted_hashes, noted_ranges, sharing_hashes
@@ -343,19 +342,8 @@ def clustered_groups(access: TableAccess, state: TableState) -> dict[Group, Inst
 
 def undone_by(access: TableAccess, state: TableState, time: InstantTime | None = None) -> set[InstantTime | None]:
     """Return the targets of pending rollbacks, of `time` alone when it is given; None among them: one does not say."""
-    targets = {_target(access, state, i) for i in state.timeline.pending if i.action is Action.ROLLBACK}
+    targets = rollback_targets(access, state)
     return targets if time is None else targets & {time}
-
-
-def _target(access: TableAccess, state: TableState, rollback: Instant) -> InstantTime | None:
-    requested = next((f for f in state.timeline.files_of(rollback) if f.state is State.REQUESTED), None)
-    try:
-        body = b"" if requested is None else access.timeline_store(state.config).read_body(requested)
-        said: dict[str, Any] = decode_body(BodyKind.ROLLBACK_PLAN, body, what=rollback.file_name) if body else {}
-    except (NotFoundError, CorruptFile):
-        return None
-    target = said.get("instantToRollback") or {}
-    return InstantTime(str(target["commitTime"])) if target.get("commitTime") else None
 
 
 # ------------------------------------------------------------------------------------------------------------ the error

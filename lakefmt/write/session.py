@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Literal
@@ -21,7 +22,7 @@ from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.services import services_of
 from lakefmt.index import Index, IndexKeys, choose_index, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.keys import KeySpec, check_colliding_keys
-from lakefmt.schema import avro_to_arrow, evolve
+from lakefmt.schema import avro_to_arrow, evolve, null_element_columns
 from lakefmt.table_config import merge_rule
 from lakefmt.timeline.lock_turn import turn_of
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
@@ -78,6 +79,7 @@ class WriteSession:
         self._keys_in: set[PartitionPath] | None = set()
         self._read: set[tuple[PartitionPath, FileId]] = set()
         self._covers: Sequence[PartitionPath] | None = ()
+        self._null_elements: set[str] = set()
 
     @property
     def context(self) -> WriteContext:
@@ -256,8 +258,7 @@ class WriteSession:
         schema = avro_to_arrow(self.context.schema_text)
         if self._request.partial:
             schema = pa.schema([field for field in schema if field.name in table.column_names])
-        allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
-        batch = key_batch(spec, table, schema, allow_null_elements=allow)
+        batch = self._keyed(spec, schema, table)
         if self._request.operation not in _APPENDS:
             record_keys(batch)
         if self._combines() or self._request.operation is WriteOperation.UPSERT:
@@ -279,6 +280,13 @@ class WriteSession:
         if self._request.operation is not WriteOperation.DELETE:
             within = None if self.index().is_global else batch.partitions
             check_colliding_keys(spec, batch.table, batch.keys, within)
+
+    def _keyed(self, spec: KeySpec, schema: pa.Schema, table: pa.Table) -> KeyedBatch:
+        """Return rows in a schema with their keys; remember what is to be said of them when they are committed."""
+        allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
+        batch = key_batch(spec, table, schema, allow_null_elements=allow)
+        self._null_elements.update(null_element_columns(batch.table))
+        return batch
 
     def _completed(self, batch: KeyedBatch) -> KeyedBatch:
         """Give partial rows the stored values they lack, when some of them move to another partition."""
@@ -379,7 +387,8 @@ class WriteSession:
     def _stream(self, tables: Iterable[pa.Table]) -> tuple[list[WriteStatus], int]:
         spec = self.access.key_spec(self.state.config)
         schema = avro_to_arrow(self.context.schema_text)
-        return stream_files(self.access, self.context, spec, schema, tables, self._sizing, self._request.sort)
+        keyed = partial(self._keyed, spec, schema)
+        return stream_files(self.access, self.context, spec, schema, tables, keyed, self._sizing, self._request.sort)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -399,7 +408,18 @@ class WriteSession:
         )
         result = commit_write(self._services, self._live, statuses, hidden, footprint)
         self._end()
-        return replace(result, seconds=perf_counter() - self._started, warnings=self._settings.notes)
+        return replace(result, seconds=perf_counter() - self._started, warnings=self._warnings())
+
+    def _warnings(self) -> tuple[str, ...]:
+        if not self._null_elements:
+            return self._settings.notes
+        names = ", ".join(sorted(self._null_elements))
+        return (
+            *self._settings.notes,
+            f"lists with null elements were written ({names}): Hudi on Spark rewrites such a file only with "
+            "parquet.avro.write-old-list-structure=false in its Hadoop configuration; "
+            "lakefmt.write.null_list_elements=refuse refuses such rows",
+        )
 
     def _overwritten(self, touched: Sequence[PartitionPath]) -> Mapping[PartitionPath, tuple[FileId, ...]]:
         if self._request.operation is WriteOperation.INSERT_OVERWRITE_TABLE:

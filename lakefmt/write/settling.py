@@ -14,6 +14,7 @@ from typing import cast
 
 from lakefmt.errors import LakefmtError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.completions import missing_completion, was_complete
 from lakefmt.filegroups.plans import is_clustering
 from lakefmt.filegroups.services import TableServices
 from lakefmt.storage.api import ObjectStore
@@ -32,12 +33,28 @@ from lakefmt.write.concurrency import Concurrency, FailedWrites
 from lakefmt.write.restore_run import finish_dead_restores
 from lakefmt.write.rivals import undone_by
 
-__all__ = ["ALONE", "Look", "look_under_the_lock", "remove_marked_files", "undo_dead_writes"]
+__all__ = ["ALONE", "Consent", "Look", "look_under_the_lock", "remove_marked_files", "undo_dead_writes"]
 
 #: How services behave that need the table to themselves (upgrades, repairs).
 ALONE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
 
 _PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION})
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What is done about instants that were complete, and whose completed file is gone.
+
+    Attributes:
+        instants: those that somebody agreed to lose.
+        leaves_others: whether the others stay as they are; otherwise they are an error.
+    """
+
+    instants: frozenset[InstantTime] = frozenset()
+    leaves_others: bool = False
+
+
+_NO_CONSENT = Consent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,7 @@ def undo_dead_writes(
     lease: Lease | None = None,
     look: Look | None = None,
     later: list[Callable[[], object]] | None = None,
+    consent: Consent = _NO_CONSENT,
 ) -> Timeline:
     """Roll back the pending instants of dead writers and sweep what completed ones left; call under the lock.
 
@@ -93,8 +111,10 @@ def undo_dead_writes(
             instant is pending, and it is completed by now.
         look: what was seen under this very lock.
         later: takes what needs no lock: sweeping after writes that are complete; done here when there is no such list.
+        consent: what is done about instants that were complete, and whose completed file is gone.
 
     Raises:
+        CompletedFileMissing: an instant was complete, its completed file is gone, and nobody agreed to lose its rows.
         LeaseLost: the lock is somebody else's by now.
         WriterActive: a pending instant's writer may be alive, and the caller wants to be alone, or a restore is at work.
         UnsupportedFeature: a service is pending beside which lakefmt cannot write alone.
@@ -113,7 +133,12 @@ def undo_dead_writes(
     looks: list[Callable[[], object]] = [partial(services.life_of, config, timeline, pending) for pending in asked]
     looks.append(partial(_read_ahead, services.access, state))
     found = side_by_side(store, looks)
+    kept = _were_complete(services.access, state, asked, look, rules) - consent.instants
     for pending, life in zip(asked, cast("list[Liveness]", found[:-1]), strict=True):
+        if pending.time in kept:
+            if consent.leaves_others:
+                continue
+            raise missing_completion(state, pending)
         if life.alive and not (rules.beside and pending.action is not Action.RESTORE):
             raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
         if life.alive:
@@ -141,6 +166,17 @@ def undo_dead_writes(
     else:
         later += behind
     return look.timeline
+
+
+def _were_complete(
+    access: TableAccess, state: TableState, asked: Sequence[Instant], look: Look, rules: Concurrency
+) -> frozenset[InstantTime]:
+    """Return the instants, among those that are to be undone, that were complete and lost their completed file."""
+    if rules.failed_writes is FailedWrites.NEVER:
+        return frozenset()
+    traces = {_time_of(name) for name in (*look.claims, *look.markers)}
+    without = (pending for pending in asked if pending.time not in traces)
+    return frozenset(pending.time for pending in without if was_complete(access, state, pending))
 
 
 def _read_ahead(access: TableAccess, state: TableState) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakefmt.compaction.clean_run import finish_clean
+from lakefmt.compaction.compact_pending import check_inputs, read_plan
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.plans import groups_of_plan
@@ -75,6 +76,8 @@ def rollback_instant(access: TableAccess, instant: str, *, force: bool, withdraw
         _check_may_go(access, state, target)
         if not target.is_completed and not force:
             _check_dead(services, state, target)
+            if target.action is Action.COMPACTION:
+                check_inputs(services, state, target, read_plan(services, state, target))
         if target.action in _FINISHED:
             return _end(services, state, target, lease)
         plan = _plan(access, state, target)
@@ -188,9 +191,9 @@ def _plan(access: TableAccess, state: TableState, target: Instant) -> RollbackPl
 
 def _undo(services: TableServices, state: TableState, target: Instant, plan: RollbackPlan) -> InstantTime:
     timeline_store = services.timeline(state.config)
-    if target.is_completed:
-        timeline_store.reopen(target)
-    time = run_rollback(services.access.store, timeline_store, plan, services.times_after(state.config, state.timeline))
+    next_time = services.times_after(state.config, state.timeline)
+    completed = target if target.is_completed else None
+    time = run_rollback(services.access.store, timeline_store, plan, next_time, completed)
     if any(file.action is Action.LOG_COMPACTION for file in state.timeline.files_of(target)):
         timeline_store.remove_pending(target.time, Action.LOG_COMPACTION)  # its plan is not kept, unlike a compaction's
     return time

@@ -24,7 +24,7 @@ class UndoingVerbs(TableHandle):
 
         Args:
             instant: its requested time.
-            force: also when its writer may still be alive.
+            force: also when its writer may still be alive, or when it is a compaction of which nothing else has the rows.
             withdraw: whether the plan of a pending compaction or clustering goes, too. None: as Hudi does, a
                 compaction's waits again, a clustering's goes.
             dry_run: True returns the plan and touches nothing.
@@ -33,6 +33,7 @@ class UndoingVerbs(TableHandle):
             InstantNotFound: the timeline has no such instant.
             StateError: it is completed and not the newest, or what was before it was cleaned away.
             WriterActive: its writer may be alive.
+            CompletedFileMissing: it is a compaction that was complete, and what it merged was cleaned away.
 
         Example:
             >>> import lakefmt, pyarrow as pa

@@ -215,8 +215,8 @@ def _carry_out(services: TableServices, plan: UpgradePlan, archive: LogArchive, 
         lease.check()
         update_properties(access.store, plan.properties, access.clock.now(), durable=services.durable)
     access.store.delete(plan.leftovers)
-    for directory in (OLD_TIMELINE, NEW_TIMELINE, NEW_HISTORY):
-        remove_abandoned(access.store, directory, recursive=False)
+    # Whatever an upgrade that was killed had begun to write: timeline files, properties, claims, markers.
+    remove_abandoned(access.store, OLD_TIMELINE)
 
 
 def _write_timeline(services: TableServices, plan: UpgradePlan, archive: LogArchive) -> None:

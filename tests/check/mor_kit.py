@@ -10,6 +10,7 @@ from lakefmt.filegroups.damage import Kind
 from lakefmt.filegroups.model import LogFile
 from lakefmt.formats.log_blocks import LogBlock, scan_blocks
 from lakefmt.formats.names import parse_log_file
+from lakefmt.values import WriteOperation
 from tests.check.kit import NUMBERS, OPTIONS, Damage, Sabotage, Scene, new_table, objects_of, rows
 
 #: Several blocks in each log.
@@ -157,6 +158,26 @@ def missing_log(scene: Scene, choose: Choose) -> Damage:
 @log_sabotage
 def missing_log_below_a_compaction(scene: Scene, choose: Choose) -> Damage:
     return _gone(scene, choose(older_logs(scene)), Kind.MISSING_FILE, None)
+
+
+def compacted(scene: Scene) -> list[str]:
+    """The base files that a compaction wrote and that readers take."""
+    access = scene.open().access
+    state = access.load()
+    merging = {
+        instant.time
+        for instant in state.timeline.commits
+        if access.commit_metadata(state, instant).operation is WriteOperation.COMPACT
+    }
+    return [file.path for file in scene.files() if file.instant in merging]
+
+
+@log_sabotage
+def missing_compacted_base(scene: Scene, choose: Choose) -> Damage:
+    """Readers take the older slice and its logs: no row is missing."""
+    path = choose(compacted(scene))
+    scene.store.delete([path])
+    return Damage({(Kind.MISSING_FILE, path)}, level="fast")
 
 
 # ------------------------------------------------------------------------------------------------------------- torn logs

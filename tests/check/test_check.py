@@ -250,6 +250,42 @@ def test_temporary_files_of_ended_processes_are_found_and_swept(tmp_path: Path) 
     assert not [path for path in (tmp_path / "t/city=sf").iterdir() if "tmp" in path.name]
 
 
+def leave_dead(root: Path, place: str) -> Path:
+    """Leave in a directory of a table what a process leaves that died while it wrote a file there."""
+    store = LocalStore(str(root))
+    store.leave_temporary(f"{place}/x", b"half")
+    mine = next(path for path in (root / place).iterdir() if "lakefmt-tmp" in path.name)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    machine, token, _, number = mine.name.rsplit("-", 3)
+    return mine.rename(mine.with_name(f"{machine}-{token}-{ended.pid}-{number}"))
+
+
+INSIDE = (
+    *(".hoodie", ".hoodie/timeline", ".hoodie/timeline/history"),
+    *(".hoodie/.heartbeat", ".hoodie/.temp/20260101", ".hoodie/.lakefmt"),
+)
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_what_a_killed_upgrade_leaves_is_found_and_the_next_upgrade_sweeps_it(tmp_path: Path, version: int) -> None:
+    """Wherever it died: before the table was of the new version, or when it was."""
+    table = lakefmt.create_table(
+        str(tmp_path / "t"), schema=SCHEMA, record_key="id", table_version=version, options=OPTIONS
+    )
+    table.upsert(rows(0, 3, ts=1))
+    left = [leave_dead(tmp_path / "t", place) for place in INSIDE]
+    report = full(table)
+    found = {finding.where for finding in report.findings if finding.kind is Kind.ORPHAN_TEMPORARY}
+    assert found == {path.relative_to(tmp_path / "t").as_posix() for path in left}
+    table.upgrade(9)
+    assert [path for path in left if path.exists()] == []
+    assert full(table).is_clean
+    left = [leave_dead(tmp_path / "t", place) for place in INSIDE]
+    assert repair_table(table.access, full(table).plan, check_table).is_clean
+    assert [path for path in left if path.exists()] == []
+
+
 # -------------------------------------------------------------------------------------------------- keys that come twice
 
 

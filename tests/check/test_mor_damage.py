@@ -23,7 +23,7 @@ from lakefmt.timeline.view import timeline_from_names
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.repair import repair_table
 from tests.check.kit import OPTIONS, edit_commit, rows
-from tests.check.mor_kit import LOG_SABOTAGE, logs, mor_scene, older_logs, writers, writers_of
+from tests.check.mor_kit import LOG_SABOTAGE, compacted, logs, mor_scene, older_logs, writers, writers_of
 from tests.check.test_check_and_repair import found, full, same
 from tests.check.test_repair_dies import dying
 from tests.compat.fixture_tables import RealTable
@@ -93,7 +93,9 @@ def test_the_judge_refuses_what_was_not_repaired(version: int, hudi_rs_judge: Hu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 8])
-@pytest.mark.parametrize("name", ["orphan_log", "stray_log", "missing_log", "flipped_magic", "spoiled_block"])
+@pytest.mark.parametrize(
+    "name", ["orphan_log", "stray_log", "missing_log", "missing_compacted_base", "flipped_magic", "spoiled_block"]
+)
 def test_dying_anywhere_and_again(name: str, version: int) -> None:
     scene = mor_scene(version)
     damage = LOG_SABOTAGE[name](scene, CHOICES["first"])
@@ -105,6 +107,35 @@ def test_dying_anywhere_and_again(name: str, version: int) -> None:
         done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
         assert done.is_clean, f"{died.story}\n{done}"
         assert not multiset_difference(scene.open().read(), wanted), died.story
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_compacted_base_file_that_is_gone_hides_no_row(version: int) -> None:
+    """The finding says what readers see, before and after an ordinary compaction, and until a clean has taken the logs."""
+    scene = mor_scene(version)
+    before = scene.open().read()
+    LOG_SABOTAGE["missing_compacted_base"](scene, CHOICES["first"])
+    assert same(scene.open().read(), before)
+    (finding,) = check_table(scene.open().access).findings
+    assert "none is missing" in finding.consequence
+    assert not finding.loses
+    scene.open().compact()
+    (finding,) = check_table(scene.open().access).findings
+    assert finding.consequence.startswith("none")
+    done = scene.open().repair(check_table(scene.open().access).plan)
+    assert done.is_clean, str(done)
+    assert same(scene.open().read(), before)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_compacted_base_file_without_its_logs_is_a_loss(version: int) -> None:
+    scene = mor_scene(version)
+    before = scene.open().read()
+    path = compacted(scene)[0]
+    group = path.rpartition("/")[2].partition("_")[0]
+    scene.store.delete([path, *(name for name in older_logs(scene) if group in name)])
+    assert not same(scene.open().read(), before)
+    assert all(finding.loses for finding in check_table(scene.open().access).findings)
 
 
 # --------------------------------------------------------------------------------------------------- what is no damage

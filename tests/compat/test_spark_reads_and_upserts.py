@@ -218,17 +218,28 @@ def test_sparks_defaults_bring_a_metadata_table_that_we_refuse_and_drop_on_reque
     spark_judge.assert_same_rows(root, rebuilt, options={"hoodie.metadata.enable": "true"})
 
 
-def test_null_list_elements_are_refused_because_sparks_rewrite_fails(tmp_path: Path, spark_judge: SparkJudge) -> None:
+def test_null_list_elements_are_written_with_a_warning_that_names_what_spark_needs(
+    tmp_path: Path, spark_judge: SparkJudge
+) -> None:
+    """Spark reads them; it rewrites such a file with the setting that the warning names, and fails without it."""
     schema = pa.schema([("id", pa.string()), ("tags", pa.list_(pa.string()))])
     rows = pa.table({"id": ["a", "b"], "tags": [["x", None], ["y"]]}, schema=schema)
+    more = pa.table({"id": ["b"], "tags": [["z"]]}, schema=schema)
     table = lakefmt.create_table(str(tmp_path / "t"), schema=schema, record_key="id")
     with pytest.raises(SchemaMismatch, match="null"):
-        table.upsert(rows)
+        table.upsert(rows, options={"lakefmt.write.null_list_elements": "refuse"})
     assert len(table.timeline) == 0
-    table.upsert(rows, options={"lakefmt.write.null_list_elements": "allow"})
+    (warning,) = table.upsert(rows).warnings
+    setting, value = "parquet.avro.write-old-list-structure", "false"
+    assert f"{setting}={value}" in warning
+    assert "lakefmt.write.null_list_elements" in warning
     spark_judge.assert_same_rows(tmp_path / "t", rows)
     with pytest.raises(JudgeError):
-        spark_judge.write(tmp_path / "t", pa.table({"id": ["b"], "tags": [["z"]]}, schema=schema))
+        spark_judge.write(tmp_path / "t", more)
+    spark_judge.write(tmp_path / "t", more, hadoop={setting: value})
+    expected = pa.concat_tables([rows.slice(0, 1), more])
+    spark_judge.assert_same_rows(tmp_path / "t", expected)
+    assert_same_multiset(table.read(), expected, what="after Spark's rewrite")
 
 
 def test_the_increment_of_a_sabotaged_commit_time_is_seen(tmp_path: Path, spark_judge: SparkJudge) -> None:

@@ -137,3 +137,36 @@ def test_spark_makes_the_table_and_both_find_its_keys(tmp_path: Path, spark_judg
     assert (commit.num_inserts, commit.num_updates) == (0, 18), "Spark finds the keys that we wrote"
     assert partitions(root) == paths
     assert_same_multiset(table.read(), rows(kind, made, 0, 18, 3), what="after Spark's upsert")
+
+
+#: Every way in which Java and Joda read a zone: a region, old short names, offsets, and texts that mean GMT to them.
+ZONES = (
+    *("America/New_York", "EST", "MST", "HST", "CST", "JST", "ECT", "GMT+8", "GMT-3:30"),
+    *("UTC+8", "+08:00", "UT+3", "asia/tokyo"),
+)
+#: Winter, summer, 1900, and a year after the last one of which Arrow knows the rules.
+AROUND = [datetime(*when, 4, 30, tzinfo=UTC) for when in ((2023, 1, 15), (2023, 7, 15), (1900, 6, 1), (2050, 7, 15))]
+
+
+def test_zones_are_read_as_spark_reads_them(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    """Spark makes a table in each zone; our upsert of the very same rows finds every key, and a full check finds nothing."""
+    data = pa.table(
+        {
+            "id": [f"k{n}" for n in range(len(AROUND))],
+            "at": pa.array([_micros(moment) // 1000 for moment in AROUND], pa.int64()),
+            "ts": pa.array([1] * len(AROUND), pa.int64()),
+        }
+    )
+    settings = {"timestamp.type": "EPOCHMILLISECONDS", "output.dateformat": "yyyy-MM-dd HHmm"}
+    wrong = {}
+    for number, zone in enumerate(ZONES):
+        root = tmp_path / f"t{number}"
+        options = spark_options({**settings, "output.timezone": zone}, 8)
+        spark_judge.write(root, data, "insert", options=options, mode="overwrite")
+        theirs = partitions(root)
+        table = lakefmt.open_table(str(root), options={"lakefmt.durability": "none"})
+        assert table.check("full").is_clean, f"{zone}: {table.check('full')}"
+        found = table.upsert(data)
+        if (found.num_inserts, found.num_updates) != (0, len(AROUND)) or partitions(root) != theirs:
+            wrong[zone] = (theirs, partitions(root))
+    assert not wrong

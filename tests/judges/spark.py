@@ -402,8 +402,11 @@ class SparkJudge:
         *,
         index: str | None = None,
         mode: str = "append",
+        hadoop: Mapping[str, str] | None = None,
     ) -> str:
         """Write `rows` to the table with Spark; returns the file name of the commit it completed last.
+
+        `hadoop` are settings of Hadoop for this write.
 
         Raises:
             JudgeError: Spark refused, completed no commit, or turned the table to another version.
@@ -413,7 +416,7 @@ class SparkJudge:
         before = completed_instants(path) if exists else []
         version = table_properties(path)["hoodie.table.version"] if exists else None
         with self._as_file(rows) as source:
-            self.request("write", path=str(path), input=source, options=told, mode=mode)
+            self.request("write", path=str(path), input=source, options=told, mode=mode, hadoop=dict(hadoop or {}))
         new = [name for name in completed_instants(path) if name not in before and name.endswith("commit")]
         now = table_properties(path)["hoodie.table.version"]
         if not new:

@@ -93,10 +93,18 @@ def read(spark: SparkSession, request: Request) -> Answer:
 
 
 def write(spark: SparkSession, request: Request) -> Answer:
-    """The rows of the Parquet file `input`, written to the table."""
+    """The rows of the Parquet file `input`, written to the table, under Hadoop settings that hold for this request only."""
     rows = spark.read.parquet(request["input"]).coalesce(1)
     writer = rows.write.format("hudi").options(**request["options"])
-    writer.mode(request.get("mode", "append")).save(request["path"])
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    settings = request.get("hadoop") or {}
+    for key, value in settings.items():
+        hadoop.set(key, value)
+    try:
+        writer.mode(request.get("mode", "append")).save(request["path"])
+    finally:
+        for key in settings:
+            hadoop.unset(key)
     return {}
 
 
