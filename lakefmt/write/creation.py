@@ -12,8 +12,17 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.access import NOTES, TableAccess
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import open_index
-from lakefmt.keys import KeyGeneratorType, KeySpec, key_properties, path_tells, plan_key_spec
+from lakefmt.keys import (
+    KeyGeneratorType,
+    KeySpec,
+    build_partition_paths,
+    build_record_keys,
+    key_properties,
+    path_tells,
+    plan_key_spec,
+)
 from lakefmt.schema import arrow_to_avro, normalise_schema
+from lakefmt.schema_types import field_at
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local import LocalStore
 from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, cdc_mode, check_writable, parse_table_config
@@ -232,6 +241,7 @@ def run_creation(
         properties=properties,
         schema=stored,
     )
+    _check_key_types(spec, stored)
     mode = _merge_mode(merge, fields)
     planned = plan_properties(
         name,
@@ -255,6 +265,16 @@ def run_creation(
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
     settle_put(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, access.clock.now(), durable=durable)
+
+
+def _check_key_types(spec: KeySpec, schema: pa.Schema) -> None:
+    """Refuse columns of whose type no key and no path can be made: every write would be refused."""
+    nothing = schema.empty_table()
+    known = all(field_at(schema, name) is not None for name in spec.record_key_fields)
+    if known and spec.record_key_fields and spec.prefixed is not None and not spec.unsupported:
+        build_record_keys(spec, nothing)
+    if not spec.unsupported:
+        build_partition_paths(spec, nothing)
 
 
 def _names(given: str | Sequence[str] | None, argument: str) -> list[str] | None:
