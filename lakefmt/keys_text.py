@@ -78,18 +78,17 @@ def plain_array(array: pa.Array) -> pa.Array:
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:
     """Return the values of a dictionary array; Arrow itself cannot decode one whose values are views."""
-    views = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
-    kind = views.get(str(array.type.value_type))
-    return (
-        array.dictionary_decode()
-        if kind is None
-        else array.dictionary.cast(kind).take(array.indices).cast(array.type.value_type)
-    )
+    kind = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}.get(str(array.type.value_type))
+    if kind is None:
+        return array.dictionary_decode()
+    return array.dictionary.cast(kind).take(array.indices).cast(array.type.value_type)
 
 
 def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.Array]:
     """Return a code for every row of `column` and the value of every code; the last value is null."""
     plain = pa.chunked_array([plain_array(chunk) for chunk in column.chunks], storage_type(column.type))
+    if not len(plain):  # of some types Arrow cannot make a dictionary without values
+        return np.zeros(0, np.int64), pa.nulls(1, plain.type)
     encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
     if not encoded.null_count:
         # The usual case, and in a small batch each of the steps below costs as much as the rows.

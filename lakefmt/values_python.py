@@ -139,10 +139,6 @@ def check_levels(values: Iterable[object], name: str) -> None:
     )
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_fixed_size_binary(kind))
-
-
 def _holds_values(value: object) -> TypeGuard[Collection[object]]:
     if not isinstance(value, _CONTAINERS):
         return False
@@ -167,7 +163,7 @@ def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -
         lakefmt.errors.SchemaMismatch: the values of column 'x' do not fit together: ArrowTypeError: Expected bytes, got a \
 'int' object
     """
-    if kind is not None and (pt.is_string(kind) or _is_bytes(kind)):
+    if kind is not None and (pt.is_string(kind) or pt.is_binary(kind)):
         # Arrow takes bytes for a text and a text for bytes; the type that the values show tells them apart.
         kind = None
     if kind is None:
@@ -192,7 +188,7 @@ type str: tried to convert to int64
     """
     unfit = f"{shown(value)} does not fit column {name!r} of type {kind}"
     # Arrow takes bytes for a text and a text for bytes.
-    others = (bytes, bytearray, memoryview) if pt.is_string(kind) else (str,) if _is_bytes(kind) else ()
+    others = (bytes, bytearray, memoryview) if pt.is_string(kind) else (str,) if pt.is_binary(kind) else ()
     if isinstance(value, others):
         raise SchemaMismatch(unfit)
     return foreign(lambda: pa.scalar(value, kind), unfit, SchemaMismatch)

@@ -106,10 +106,12 @@ class GivenKeys:
     Attributes:
         values: values of the one key column; None: they came as rows.
         rows: rows that have the key columns; None: they came as values.
+        lacking: fields that some of the rows, given as dicts, have and others do not.
     """
 
     values: pa.ChunkedArray | Sequence[object] | None = None
     rows: pa.Table | None = None
+    lacking: frozenset[str] = frozenset()
 
 
 def take_keys(what: Any) -> GivenKeys:
@@ -117,7 +119,7 @@ def take_keys(what: Any) -> GivenKeys:
 
     Raises:
         InvalidInputError: it holds neither.
-        SchemaMismatch: some rows given as dicts have a field that others lack.
+        SchemaMismatch: rows do not fit together.
     """
     if isinstance(what, pa.Array | pa.ChunkedArray):
         return _column(pa.chunked_array([what]) if isinstance(what, pa.Array) else what)
@@ -133,8 +135,7 @@ def take_keys(what: Any) -> GivenKeys:
         return GivenKeys(rows=read_all(*open_stream(what)))
     items = list(foreign_items(what, f"the keys of this {type(what).__name__} cannot be read"))
     if any(isinstance(item, Mapping) or is_stream(item) for item in items):
-        _check_fields(items)
-        return GivenKeys(rows=read_all(*open_stream(items)))
+        return GivenKeys(rows=read_all(*open_stream(items)), lacking=_lacking(items))
     return GivenKeys(values=items)
 
 
@@ -145,12 +146,9 @@ def _column(found: pa.ChunkedArray) -> GivenKeys:
     return GivenKeys(rows=pa.Table.from_batches(batches, pa.schema(struct_fields(found.type))))
 
 
-def _check_fields(rows: Sequence[object]) -> None:
-    """Refuse dicts of which some lack a field: of a row without its partition nobody knows where it is meant to be."""
+def _lacking(rows: Sequence[object]) -> frozenset[str]:
     dicts = [row for row in rows if isinstance(row, Mapping)]
-    lacking = sorted(name for name in field_names(dicts) if any(name not in row for row in dicts))
-    if lacking:
-        raise SchemaMismatch(f"some rows lack the field {', '.join(map(repr, lacking))} that others have")
+    return frozenset(name for name in field_names(dicts) if any(name not in row for row in dicts))
 
 
 def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.StringArray:
@@ -160,7 +158,8 @@ def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.S
         SchemaMismatch: a key column is missing, or a value has another type than its column.
         InvalidKey: a key is null or empty.
     """
-    return _keys_and_homes(access, state, what if isinstance(what, GivenKeys) else take_keys(what))[0]
+    given = what if isinstance(what, GivenKeys) else take_keys([what] if isinstance(what, str) else what)
+    return _keys_and_homes(access, state, given)[0]
 
 
 def given_to_delete(
@@ -235,6 +234,9 @@ def _as_rows(what: GivenKeys, spec: KeySpec, schema: pa.Schema) -> pa.Table:
         raise SchemaMismatch(f"keys lack the column {', '.join(missing)}")
     wanted = {name.split(".", 1)[0] for name in (*fields, *(field.name for field in spec.partition_fields))}
     chosen = [name for name in table.column_names if name in wanted]
+    # A null is a partition of its own: of a row that does not name its partition nobody knows where it is meant to be.
+    if unclear := sorted(what.lacking.intersection(wanted)):
+        raise SchemaMismatch(f"some rows lack the field {', '.join(map(repr, unclear))} that others have")
     if len(set(chosen)) != len(chosen):
         raise SchemaMismatch(f"column names appear more than once: {', '.join(chosen)}")
     unknown = [name for name in chosen if name not in schema.names]

@@ -16,6 +16,8 @@ from lakefmt.index import open_index
 from lakefmt.keys import (
     KeyGeneratorType,
     KeySpec,
+    build_partition_paths,
+    build_record_keys,
     key_properties,
     key_spec_from_properties,
     path_tells,
@@ -313,6 +315,7 @@ def run_creation(
         properties=properties,
         schema=stored,
     )
+    _check_key_types(spec, stored)
     mode = _merge_mode(merge, fields)
     planned = plan_properties(
         name,
@@ -336,6 +339,16 @@ def run_creation(
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
     settle_put(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, access.clock.now(), durable=durable)
+
+
+def _check_key_types(spec: KeySpec, schema: pa.Schema) -> None:
+    """Refuse columns of whose type no key and no path can be made: every write would be refused."""
+    nothing = schema.empty_table()
+    known = all(field_at(schema, name) is not None for name in spec.record_key_fields)
+    if known and spec.record_key_fields and spec.prefixed is not None and not spec.unsupported:
+        build_record_keys(spec, nothing)
+    if not spec.unsupported:
+        build_partition_paths(spec, nothing)
 
 
 def _names(given: str | Sequence[str] | None, argument: str) -> list[str] | None:

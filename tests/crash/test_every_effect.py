@@ -68,7 +68,7 @@ VERBS: dict[str, Verb] = {
     "bulk_insert": Verb("bulk_insert", lambda t: t.bulk_insert(rows(20, 24, ts=2))),
     "bulk_insert_sorted": Verb("bulk_insert", lambda t: t.bulk_insert(iter([rows(20, 24, ts=2)]), sort="global")),
     "delete_keys": Verb("delete", lambda t: t.delete(["k1", "k2"])),
-    "delete_there": Verb("delete", lambda t: t.delete(rows(1, 3).select(["id", "city"]))),
+    "delete_there": Verb("delete", lambda t: t.delete(rows(1, 3, ts=1).select(["id", "city"]))),
     "delete_where": Verb("delete", lambda t: t.delete("id = 'k1' or id = 'k2'")),
     "update": Verb("update", lambda t: t.update("id = 'k1'", {"ts": 7})),
     "insert_overwrite": Verb("insert_overwrite", lambda t: t.insert_overwrite(rows(0, 2, ts=5))),

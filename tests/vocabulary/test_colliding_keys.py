@@ -17,7 +17,7 @@ from lakefmt.table import Table
 OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none"}
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 NUMBERS = itertools.count()
-#: Pieces of which texts are made that may be taken for the joints of a key.
+#: Pieces of which texts are made that may be taken for the separators of a key.
 PIECES = ["x", "y", ",", ":", ",b:", ",c:", "b:", "__null__", "__empty__", ""]
 TEXTS = st.none() | st.lists(st.sampled_from(PIECES), max_size=3).map("".join)
 
