@@ -95,6 +95,7 @@ class TableAccess:
         self._schemas: dict[str, pa.Schema] = {}
         self._followed: set[str] = set()
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
+        self._first_active: InstantTime | None = None
 
     def load_config(self) -> TableConfig:
         """Read the properties as they are now."""
@@ -134,8 +135,16 @@ class TableAccess:
             # version afterwards.
             now = config if config.version.layout > 1 else self.load_config()
             if now.version is config.version:
+                self._forget_archived(timeline)
                 return TableState(config, timeline)
             config = now
+
+    def _forget_archived(self, timeline: Timeline) -> None:
+        """Drop the contents of commits that have left the active timeline since the last look."""
+        first = timeline.first_active
+        if first is not None and first != self._first_active:
+            self._first_active = first
+            self._commits = {key: said for key, said in self._commits.items() if key[0][: len(first)] >= first}
 
     def timeline_store(self, config: TableConfig, *, durable: bool = True) -> TimelineStore:
         """Return the timeline directory of the table."""
@@ -172,7 +181,8 @@ class TableAccess:
 
     def listing(self, config: TableConfig | None = None) -> FileListing:
         """Return where file names come from; quicker when the table's properties are at hand."""
-        return StorageListing(self.store, None if config is None else partition_levels(self.key_spec(config)))
+        levels = None if config is None else partition_levels(self.key_spec(config))
+        return StorageListing(self.store, levels, self.reader.forget_absent)
 
     def read_body(self, state: TableState, instant: Instant) -> bytes:
         """Return the content of an instant's file, wherever it is by now.

@@ -5,7 +5,7 @@ The metadata table, when it is kept, will be handed in as another :class:`FileLi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -28,6 +28,7 @@ _FEW_DIRECTORIES = 8
 _THREADS = 8
 
 _Files = tuple[list[BaseFile], list[LogFile]]
+Seen = Callable[[Collection[PartitionPath] | None, Sequence[BaseFile]], None]
 
 
 class FileListing(Protocol):
@@ -74,11 +75,13 @@ class StorageListing:
         store: the table.
         levels: directory levels of every partition path when the key generator fixes them: then no directory has to be
             looked into to know whether it is a partition. None: they may differ.
+        seen: is told which partitions were listed (None: all) and which base files are there.
     """
 
-    def __init__(self, store: ObjectStore, levels: int | None = None) -> None:
+    def __init__(self, store: ObjectStore, levels: int | None = None, seen: Seen | None = None) -> None:
         self._store = store
         self._levels = levels
+        self._seen = seen
 
     def partitions(self) -> list[PartitionPath]:
         """Return the directories that hold partition metadata (spec 2.3)."""
@@ -121,11 +124,18 @@ class StorageListing:
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
         """List each partition's directory; an object store with many of them as a whole."""
+        listed = None if partitions is None else list(partitions)
+        found = self._files(listed)
+        if self._seen is not None:
+            self._seen(listed, found[0])
+        return found
+
+    def _files(self, partitions: list[PartitionPath] | None) -> _Files:
         if partitions is None:
             if not self._store.capabilities.directories:
                 return _parsed(self._at_depth(_partitioned(self._objects())).items())
             partitions = self.candidates()
-        wanted = list(partitions)
+        wanted = partitions
         if self._store.capabilities.at_hand or len(wanted) < 2:
             return _parsed((path, self._inside_files(path)) for path in wanted)
         with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:

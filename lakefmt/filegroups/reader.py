@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, StorageError
+from lakefmt.filegroups.kept import Kept
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.unstored import Unstored
 from lakefmt.formats.bloom import BloomFilter
@@ -23,7 +23,7 @@ from lakefmt.formats.parquet import BaseFileFooter, check_row_counts, decode_foo
 from lakefmt.formats.twins import Span, possible_twin
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.failures import is_transient_code
-from lakefmt.values import RECORD_KEY
+from lakefmt.values import RECORD_KEY, PartitionPath
 
 __all__ = ["BaseFileReader", "KnownFooter", "parquet_file", "reading"]
 
@@ -87,8 +87,9 @@ class BaseFileReader:
     def __init__(self, store: ObjectStore, unstored: Unstored | None = None) -> None:
         self._unstored = unstored
         self._filesystem, self._prefix = store.arrow_filesystem()
-        self._footers: OrderedDict[tuple[str, int], tuple[BaseFileFooter, BloomFilter | None]] = OrderedDict()
-        self._lock = Lock()
+        self._footers: Kept[tuple[BaseFileFooter, BloomFilter | None]] = Kept(_CACHED_FOOTERS)
+        #: What this reader, and whoever reads the same files, keeps of them.
+        self.kept: list[Kept[Any]] = [self._footers]
 
     def completing(self, unstored: Unstored | None) -> BaseFileReader:
         """Return a reader that gives rows what files do not hold, and shares the footers that are known."""
@@ -119,19 +120,23 @@ class BaseFileReader:
         return self._cached(file)[1]
 
     def _cached(self, file: BaseFile) -> tuple[BaseFileFooter, BloomFilter | None]:
-        key = (file.path, file.size)
-        with self._lock:
-            if key in self._footers:
-                self._footers.move_to_end(key)
-                return self._footers[key]
-        with self._open(file) as parquet:
-            footer = decode_footer(parquet.metadata)
-        found = (footer, footer.bloom_filter())
-        with self._lock:
-            self._footers[key] = found
-            if len(self._footers) > _CACHED_FOOTERS:
-                self._footers.popitem(last=False)
-        return found
+        known = self._footers.get(file)
+        if known is None:
+            with self._open(file) as parquet:
+                footer = decode_footer(parquet.metadata)
+            known = (footer, footer.bloom_filter())
+            self._footers.keep(file, known, 1)
+        return known
+
+    def forget_absent(self, partitions: Collection[PartitionPath] | None, present: Sequence[BaseFile]) -> None:
+        """Drop what is kept of files that a listing did not show: a handle would hold the footers of all that was cleaned.
+
+        Args:
+            partitions: what was listed; None: the whole table.
+            present: the files that are there.
+        """
+        for kept in self.kept:
+            kept.forget_absent(partitions, present)
 
     def keys(self, file: BaseFile) -> pa.ChunkedArray:
         """Return a file's record keys, in file order: one column is read.

@@ -7,11 +7,10 @@ a key column is then read without asking for the footer again.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Final, Generic, TypeVar
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.kept import Kept
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter, parquet_file, reading
 from lakefmt.formats.bloom import BloomFilter
@@ -31,8 +31,6 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.values import RECORD_KEY, TableType
 
 __all__ = ["KeyFiles", "key_files"]
-
-T = TypeVar("T")
 
 #: Bytes of footers that are kept. Files by Hudi's defaults carry filters of 430 kB, so this is some hundred of them.
 _KEPT_BYTES: Final = 256 << 20
@@ -59,14 +57,16 @@ class KeyFiles:
 
     Attributes:
         threads: how many threads it pays to ask with at once.
+        kept: what is kept of files.
     """
 
     def __init__(self, store: ObjectStore, kept_bytes: int = _KEPT_BYTES, kept_key_bytes: int = 0) -> None:
         self._filesystem, self._prefix = store.arrow_filesystem()
         near = isinstance(self._filesystem, pafs.LocalFileSystem)
         self.threads = min(_THREADS_NEAR, os.cpu_count() or 1) if near else _THREADS_FAR
-        self._known: _Kept[KnownFooter] = _Kept(kept_bytes)
-        self._keys: _Kept[pa.ChunkedArray] = _Kept(kept_key_bytes)
+        self._known: Kept[KnownFooter] = Kept(kept_bytes)
+        self._keys: Kept[pa.ChunkedArray] = Kept(kept_key_bytes)
+        self.kept: tuple[Kept[Any], ...] = (self._known, self._keys)
 
     def footer(self, file: BaseFile) -> BaseFileFooter:
         """Return a file's footer.
@@ -168,41 +168,6 @@ class KeyFiles:
     def keep_keys(self, kept_key_bytes: int) -> None:
         """Keep so many bytes of key columns from now on."""
         self._keys.most = kept_key_bytes
-
-
-class _Kept(Generic[T]):
-    """What was read of files lately, by name and size; what was not asked for longest goes first.
-
-    Args:
-        most: bytes that are kept.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._found: OrderedDict[tuple[str, int], tuple[T, int]] = OrderedDict()
-        self._num_bytes = 0
-        self._lock = Lock()
-
-    def get(self, file: BaseFile) -> T | None:
-        """Return what is kept of a file."""
-        name = (file.path, file.size)
-        with self._lock:
-            if name not in self._found:
-                return None
-            self._found.move_to_end(name)
-            return self._found[name][0]
-
-    def keep(self, file: BaseFile, value: T, num_bytes: int) -> None:
-        """Keep what was read of a file, if it fits."""
-        name = (file.path, file.size)
-        with self._lock:
-            # Two threads may have read the same; one that takes all the room alone would only push the others out.
-            if name in self._found or num_bytes > self.most:
-                return
-            self._found[name] = (value, num_bytes)
-            self._num_bytes += num_bytes
-            while self._num_bytes > self.most:
-                self._num_bytes -= self._found.popitem(last=False)[1][1]
 
 
 def _as_text(keys: pa.ChunkedArray, file: BaseFile) -> pa.ChunkedArray:
@@ -314,5 +279,6 @@ def key_files(access: TableAccess, state: TableState | None = None) -> KeyFiles 
 def _kept_files(access: TableAccess) -> KeyFiles:
     with _guard:
         if access.reader not in _known_tables:
-            _known_tables[access.reader] = KeyFiles(access.store)
+            _known_tables[access.reader] = made = KeyFiles(access.store)
+            access.reader.kept += made.kept  # whatever lists the table drops what is gone
         return _known_tables[access.reader]

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakefmt.config import Settings, resolve_settings
-from lakefmt.errors import InvalidInputError, SnapshotExpired
+from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.handle import TableHandle
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.read.filters import Filter
 from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
+from lakefmt.read.newest import read_newest, scan_newest
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.table_config import TableConfig
 from lakefmt.values import Partitions
@@ -65,7 +66,7 @@ class ReadingVerbs(TableHandle):
 
         Raises:
             InvalidInputError: a column or query type is not known.
-            SnapshotExpired: files were cleaned away meanwhile.
+            SnapshotExpired: files of the instant were cleaned away; the newest state is read again until it stands.
 
         Example:
             >>> import lakefmt, pyarrow as pa
@@ -74,13 +75,9 @@ class ReadingVerbs(TableHandle):
             >>> t.read(filter=[("id", ">", 1)]).num_rows
             2
         """
-        try:
+        if as_of is not None:
             return self.snapshot(as_of).read(columns, filter, query, meta_columns=meta_columns)
-        except SnapshotExpired:
-            if as_of is not None:
-                raise
-            # A clean came between the look at the timeline and the files: the newest state is there to be read.
-            return self.snapshot().read(columns, filter, query, meta_columns=meta_columns)
+        return read_newest(lambda: self.snapshot().read(columns, filter, query, meta_columns=meta_columns))
 
     def scan(
         self,
@@ -92,7 +89,9 @@ class ReadingVerbs(TableHandle):
         meta_columns: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory. Arguments as for :meth:`read`."""
-        return self.snapshot(as_of).scan(columns, filter, query, meta_columns=meta_columns)
+        if as_of is not None:
+            return self.snapshot(as_of).scan(columns, filter, query, meta_columns=meta_columns)
+        return scan_newest(lambda: self.snapshot().scan(columns, filter, query, meta_columns=meta_columns))
 
     def incremental(
         self,
@@ -114,7 +113,12 @@ class ReadingVerbs(TableHandle):
             filter: as for :meth:`read`.
             meta_columns: also the five ``_hoodie_*`` columns.
         """
-        return read_increment(self.access, self.access.load(), start, end, columns, filter, meta_columns=meta_columns)
+
+        def pull() -> pa.Table:
+            state = self.access.load()
+            return read_increment(self.access, state, start, end, columns, filter, meta_columns=meta_columns)
+
+        return read_newest(pull) if end is None else pull()
 
     def changes(
         self,
@@ -148,7 +152,10 @@ class ReadingVerbs(TableHandle):
         """
         from lakefmt.read.changes import read_changes
 
-        return read_changes(self.access, self.access.load(), start, end, columns, filter)
+        def pull() -> pa.Table:
+            return read_changes(self.access, self.access.load(), start, end, columns, filter)
+
+        return read_newest(pull) if end is None else pull()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
