@@ -114,7 +114,7 @@ def create_table(
             table_version=table_version,
             index=index,
             merge=merge,
-            name=name or path.rstrip("/").rsplit("/", 1)[-1],
+            name=name or access.store.url.rstrip("/").rsplit("/", 1)[-1],
             database=database,
             properties=properties or {},
             durable=settings.text("lakefmt.durability") == "fsync",
