@@ -7,7 +7,7 @@ RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv venv-oldest spark-env demo test test-all test-fast test-oldest test-spark \
-        lint format types architecture docs docs-write bench bench-parts sizes clean
+        lint format types architecture docs docs-write extras bench bench-parts sizes clean
 
 help: ## list the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -31,7 +31,8 @@ demo: venv ## set up, then the main job on real input: 336,776 flights
 test: venv venv-oldest ## set up, then all tests: no JVM first, oldest dependencies, then Spark as judge
 	@$(RUN) fast oldest spark
 
-test-all: venv venv-oldest ## the same with ten times as many examples per property
+test-all: venv venv-oldest ## the same with ten times as many examples per property, and every extra resolved by pip
+	@$(PYTHON) tools/extras.py
 	@LAKEFMT_HYPOTHESIS=thorough $(RUN) fast oldest spark
 
 test-fast: venv ## only the tests that need no JVM
@@ -63,6 +64,9 @@ docs: venv ## run every block, doctest and command that the documentation shows
 
 docs-write: venv ## write the generated parts of the documentation anew
 	@$(PY) tools/write_docs.py
+
+extras: ## resolve every extra, and all of them together, with plain pip in new environments
+	@$(PYTHON) tools/extras.py $(ARGS)
 
 bench: venv ## measure lakefmt beside deltalake, DuckLake, pypaimon, PyIceberg and plain pyarrow
 	@$(PY) -m benchmarks.run $(ARGS)

@@ -129,7 +129,7 @@ def create_table(
             table_version=table_version,
             index=index,
             merge=merge,
-            name=name or place.rstrip("/").rsplit("/", 1)[-1],
+            name=name or access.store.url.rstrip("/").rsplit("/", 1)[-1],
             database=database,
             properties=mapping_argument(properties, "properties"),
             durable=settings.text("lakefmt.durability") == "fsync",

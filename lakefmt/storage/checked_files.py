@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefmt.errors import LakefmtError, StorageError
+from lakefmt.errors import LakefmtError
 from lakefmt.storage.answers import check_length
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.lent import lent
@@ -26,8 +26,8 @@ __all__ = ["CheckedHandler", "RangedObjects"]
 
 T = TypeVar("T")
 
-#: Makes a StorageError of what a client library raised, what was being done, and the name.
-Failure = Callable[[Exception, str, str], StorageError]
+#: Makes an error of lakefmt's of what a client library raised, what was being done, and the name.
+Failure = Callable[[Exception, str, str], LakefmtError]
 
 #: Pauses before a range that came too short is asked for again; most drivers repeat their requests by themselves.
 _PAUSES: Final = (0.0, 0.1, 0.3)

@@ -36,6 +36,7 @@ from lakefmt.storage.checked_files import CheckedHandler
 from lakefmt.storage.failures import is_full, os_failure
 from lakefmt.storage.fsspec_objects import FsspecObjects
 from lakefmt.storage.gcs import GcsObjects
+from lakefmt.storage.options import misspelt, unknown_option
 from lakefmt.storage.payload import Payload
 from lakefmt.storage.redaction import Redactor, printable_url
 from lakefmt.storage.s3 import S3Objects
@@ -329,7 +330,10 @@ class RemoteStore:
         # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
         raise failure
 
-    def _failure(self, error: Exception, doing: str, name: str) -> StorageError:
+    def _failure(self, error: Exception, doing: str, name: str) -> LakefmtError:
+        wrong = misspelt(error, getattr(self._fs, "storage_options", {}))
+        if wrong is not None:
+            return unknown_option(wrong, frozenset(), self.url.partition("://")[0])
         what = repr(name) if name else "the base"
         why = self._redact(describe(error))
         return StorageError(f"cannot {doing} {what} in {self.url}: {why}", transient=is_transient(error))

@@ -21,6 +21,7 @@ from lakefmt.config import Settings
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.storage.api import ObjectStore, with_versions
 from lakefmt.storage.local import LocalStore
+from lakefmt.storage.opening import local_path
 from lakefmt.storage.pacing import Pacing, SystemPacing
 from lakefmt.storage.process_lock import process_locks
 from lakefmt.timeline.lock_api import Keeper, Lease, LockOptions, Patience, TableLock
@@ -51,6 +52,7 @@ def default_lock_provider(store: ObjectStore, *, shared: bool) -> str | None:
         shared: several processes write.
 
     Example:
+        >>> from lakefmt.storage import MemoryStore
         >>> default_lock_provider(MemoryStore(), shared=True)
         'InProcessLockProvider'
     """
@@ -164,7 +166,7 @@ def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
     """Return the store and name of the lock file for ``hoodie.write.lock.filesystem.path``."""
     if path is None:
         return store, FILE_SYSTEM_LOCK_NAME
-    plain = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
+    plain = local_path(path) if path.startswith("file:") else path
     plain, base = plain.rstrip("/"), store.url.rstrip("/")
     if plain == base or plain.startswith(f"{base}/"):
         return store, f"{plain[len(base) :]}/lock".lstrip("/")

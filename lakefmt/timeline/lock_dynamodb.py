@@ -3,7 +3,8 @@
 The item carries a version that its holder changes with every beat. No clocks are compared: whoever sees one version for as
 long as the item's lease says, by its own clock, may replace exactly that version.
 
-Credentials come from where boto3 finds them (environment, profile, role), never from settings.
+Credentials come from where botocore finds them (environment, profile, role), never from settings. botocore alone is asked for:
+boto3 wants another release of it than the client of S3 takes, and nobody could install both.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class DynamoTenure:
         """Put a new version of our item in the place of `seen`."""
         item = LockItem(self._owner, secrets.token_hex(16), self._lease_ms)
         if not self._table.put(item, seen):
-            # boto3 repeats a request whose answer was lost: the refusal may have met our own item.
+            # botocore repeats a request whose answer was lost: the refusal may have met our own item.
             found = self._table.get()
             if found is None or found.version != item.version:
                 return False
@@ -179,7 +180,7 @@ class DynamoTenure:
 
 
 class BotoLockTable:
-    """The item over boto3's client of DynamoDB."""
+    """The item over botocore's client of DynamoDB."""
 
     def __init__(self, client: Any, table: str, key: str) -> None:
         self._client = client
@@ -283,7 +284,7 @@ def open_dynamo_keeper(options: LockOptions, owner: str, pacing: Pacing) -> Dyna
     """Return the keeper that ``hoodie.write.lock.dynamodb.*`` describes; its table is made when it is missing.
 
     Raises:
-        UnsupportedFeature: a setting or the package boto3 is missing.
+        UnsupportedFeature: a setting or the package botocore is missing.
         InvalidInputError: the address carries a password.
         StorageError: no client can be made of these settings.
     """
@@ -292,7 +293,7 @@ def open_dynamo_keeper(options: LockOptions, owner: str, pacing: Pacing) -> Dyna
     if endpoint is not None:
         endpoint = without_password("hoodie.write.lock.dynamodb.endpoint_url", endpoint)
         endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
-    import_extra(lambda: importlib.import_module("boto3"), options.short_name, "dynamodb")
+    import_extra(lambda: importlib.import_module("botocore"), options.short_name, "dynamodb")
     region = options.text("dynamodb.region")
     lock_table = BotoLockTable(ask_service("DynamoDB", "open", lambda: _client(region, endpoint)), table, key)
     capacity = (int(options.number("dynamodb.read_capacity", 20)), int(options.number("dynamodb.write_capacity", 10)))
@@ -309,6 +310,7 @@ def open_dynamo_keeper(options: LockOptions, owner: str, pacing: Pacing) -> Dyna
 def _client(region: str | None, endpoint: str | None) -> Any:
     # Kept: making one takes a tenth of a second, and threads may share it.
     session = import_extra(
-        lambda: importlib.import_module("boto3.session"), "DynamoDBBasedLockProvider", "dynamodb"
-    ).Session()
-    return session.client("dynamodb", region_name=region or session.region_name or "us-east-1", endpoint_url=endpoint)
+        lambda: importlib.import_module("botocore.session"), "DynamoDBBasedLockProvider", "dynamodb"
+    ).get_session()
+    where = region or session.get_config_variable("region") or "us-east-1"
+    return session.create_client("dynamodb", region_name=where, endpoint_url=endpoint)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKED_EXTRAS = ("s3", "gcs")
+CHECKED_EXTRAS = ("s3", "gcs", "dynamodb")
 
 
 def declared(project: dict[str, object]) -> dict[str, str]:
@@ -37,6 +38,29 @@ def test_a_plain_installation_reads_filters_that_are_text():
 
 
 def test_a_bound_that_moved_is_seen():
-    bounds = declared({"dependencies": ["a>=2.0"], "optional-dependencies": {"s3": [], "gcs": []}})
+    none = {extra: [] for extra in CHECKED_EXTRAS}
+    bounds = declared({"dependencies": ["a>=2.0"], "optional-dependencies": none})
     assert bounds == {"a": "2.0"}
     assert pinned('a==1.0; python_version < "3.13"\na==3.0; python_version >= "3.14"\n# a==9\n') == {"a": "1.0"}
+
+
+def test_no_extra_wants_boto3():
+    """Each of its releases wants one release of botocore, and s3fs another one: together they cannot be installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(line for lines in project["optional-dependencies"].values() for line in lines),
+    ]
+    assert not [line for line in wanted if re.match(r"(aio)?boto3\b", line)]
+    bounds = {line for line in wanted if line.startswith("botocore")}
+    assert len(bounds) == 1, "one bound for both extras"
+
+
+def test_every_extra_is_installed_by_the_check():
+    module = runpy.run_path(str(ROOT / "tools" / "extras.py"))
+    found = module["sets_of_extras"]((ROOT / "pyproject.toml").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = set(project["optional-dependencies"])
+    assert {(), ("s3", "dynamodb")} <= set(found)
+    assert {each for each in found if len(each) == 1} == {(extra,) for extra in extras}
+    assert set(found[-1]) == extras, "all of them together, too"

@@ -575,7 +575,7 @@ VERBS = ("decode", "parse", "scan", "split", "load", "read", "list")
 #: Public functions with such a name that no row of the register goes through, and why.
 EXEMPT: dict[str, str] = {
     "timeline.rollback.list_data_files": "names of a listing, no bytes",
-    "timeline.lock_dynamodb.decode_lock_item": "takes boto3's dictionary, not bytes: tests/locks/test_wires.py",
+    "timeline.lock_dynamodb.decode_lock_item": "takes botocore's dictionary, not bytes: tests/locks/test_wires.py",
     "formats.names.split_base_file": "what parse_base_file, which has rows, is made of",
     "formats.avro_reading.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
     "formats.avro_rows_decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",

@@ -26,13 +26,13 @@ numbers = itertools.count()
 
 @pytest.fixture
 def dynamo(monkeypatch):
-    boto3 = pytest.importorskip("boto3")
+    session = pytest.importorskip("botocore.session")
     from moto import mock_aws
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAMADEUP")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret-text")
     with mock_aws():
-        yield boto3.client("dynamodb", region_name="us-east-1")
+        yield session.get_session().create_client("dynamodb", region_name="us-east-1")
 
 
 def writer(client, time, patience=None):
@@ -104,7 +104,7 @@ def test_a_strange_item_is_refused(item):
 
 def test_secrets_of_a_service_do_not_show():
     class Angry:
-        class exceptions:  # noqa: N801 - as boto3 has it
+        class exceptions:  # noqa: N801 - as botocore has it
             ConditionalCheckFailedException = KeyError
 
         def put_item(self, **arguments):

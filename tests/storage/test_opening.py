@@ -8,10 +8,13 @@ import pickle
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.fs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lakefmt
 from lakefmt.errors import InvalidInputError, StorageError, UnsafePath, UnsupportedFeature
 from lakefmt.storage import LocalStore, MemoryStore, RemoteStore, open_store
 from lakefmt.storage.redaction import Redactor, has_password, printable_url
@@ -28,6 +31,10 @@ from lakefmt.storage.redaction import Redactor, has_password, printable_url
         ("file:/data/trips", "/data/trips"),
         ("file://localhost/data/trips", "/data/trips"),
         ("local:///data/trips", "/data/trips"),
+        ("file:///data/f%20v", "/data/f v"),
+        ("file:/data/caf%C3%A9/100%25/a%3Fb%23c", "/data/café/100%/a?b#c"),
+        ("file:///data/café v", "/data/café v"),
+        ("local:///data/f%20v", "/data/f%20v"),
         ("/data/x/../trips", "/data/trips"),
     ],
 )
@@ -36,6 +43,76 @@ def test_local_paths(given_as, path):
     assert isinstance(store, LocalStore)
     assert store.url == path
     assert open_store(store.url).url == path
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=20))
+def test_a_file_url_is_the_path_that_other_readers_of_urls_take(name):
+    path = f"/data/{name}/t"
+    url = Path(path).as_uri() if name not in (".", "..") else f"file://{path}"
+    assert open_store(url).url == os.path.abspath(path)
+    assert open_store(path).url == os.path.abspath(path)
+    assert pyarrow.fs.FileSystem.from_uri(url)[1] == path
+
+
+def test_a_table_at_a_file_url_is_the_table_at_the_path(tmp_path):
+    made = lakefmt.create_table(f"file://{tmp_path}/f%20v", data=pa.table({"id": ["a"]}), record_key="id")
+    made.upsert(pa.table({"id": ["a"]}))
+    assert [item.name for item in tmp_path.iterdir()] == ["f v"]
+    assert lakefmt.open_table(str(tmp_path / "f v")).read().num_rows == 1
+    assert made.properties.name == "f v"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://bucket/t?x=1", "s3://bucket/t?versionId=1", "gs://b/t#part", "file:///data/a?b", "file:/data/a#b",
+     "abfs://box@account/t?sig=very-secret", "s3://bucket?x", "nosuchprotocol://b/t?x=1"],
+)  # fmt: skip
+def test_a_query_or_a_fragment_is_refused_at_the_door(url):
+    for act in (open_store, lakefmt.open_table, lambda path: lakefmt.create_table(path, data=None, schema=SCHEMA)):
+        with pytest.raises(InvalidInputError, match=r"was given with a (query \(\?|fragment \(#)") as caught:
+            act(url)
+        assert "very-secret" not in str(caught.value)
+
+
+SCHEMA = pa.schema([("id", pa.string())])
+ACCESS = {"key": "AKIAMADEUPKEY", "secret": "a-secret-value"}
+
+
+@pytest.mark.parametrize(
+    ("url", "given_options", "said"),
+    [
+        ("s3://bucket/t", {"secrt": "a-secret-value"}, r"'secrt'.*did you mean 'secret'\?"),
+        ("s3://bucket/t", {"aws_access_key_id": "a-secret-value"}, "'aws_access_key_id'"),
+        ("s3://bucket/t", {**ACCESS, "endpoint": "http://127.0.0.1:1"}, "'endpoint'"),
+        ("gs://bucket/t", {"tokn": "a-secret-value"}, r"'tokn'.*did you mean 'token'\?"),
+        ("s3://bucket/t", {5: "a-secret-value"}, "names are texts"),
+        ("s3://bucket/t", ["a-secret-value"], "a mapping"),
+        ("/data/t", "a-secret-value", "a mapping"),
+    ],
+)
+def test_a_wrong_name_in_the_options_is_named(url, given_options, said):
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        open_store(url, given_options)
+    assert "a-secret-value" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("inner", ["client_kwargs", "config_kwargs"])
+def test_a_wrong_name_inside_the_options_is_named_by_the_first_request(inner):
+    store = open_store("s3://bucket/t", {**ACCESS, inner: {"regon_name": "a-secret-value"}})
+    with pytest.raises(InvalidInputError, match="'regon_name'") as caught:
+        store.read("a")
+    assert "a-secret-value" not in str(caught.value)
+
+
+def test_what_the_drivers_take_is_taken():
+    taken = {**ACCESS, "token": "t", "anon": False, "use_ssl": False, "endpoint_url": "http://127.0.0.1:1",
+             "client_kwargs": {}, "config_kwargs": {}, "s3_additional_kwargs": {}, "requester_pays": True,
+             "default_block_size": 1, "use_listings_cache": True, "batch_size": 3}  # fmt: skip
+    assert open_store("s3://bucket/t", taken).url == "s3://bucket/t"
+    assert open_store("s3a://bucket/t", {"profile": "none-such"}).url == "s3a://bucket/t"
+    gcs = {"token": "anon", "project": "p", "endpoint_url": "http://127.0.0.1:1", "requests_timeout": 3}
+    assert open_store("gs://bucket/t", gcs).url == "gs://bucket/t"
 
 
 def test_relative_and_home_paths(tmp_path, monkeypatch):
@@ -111,7 +188,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
     with pytest.raises(UnsupportedFeature, match=r"s3://bucket/t needs lakefmt\[s3\]"):
-        open_store("s3://bucket/t?token=x")
+        open_store("s3://bucket/t")
     with pytest.raises(UnsupportedFeature, match="needs an fsspec driver for hdfs"):
         open_store("hdfs://host/t")
 
