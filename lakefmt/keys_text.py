@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.errors import InvalidKey
+from lakefmt.errors import InvalidKey, SchemaMismatch
 from lakefmt.schema_types import storage_type
 from lakefmt.values_texts import text_offsets
 
@@ -81,7 +81,12 @@ def _decoded(array: pa.DictionaryArray) -> pa.Array:
     kind = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}.get(str(array.type.value_type))
     if kind is None:
         return array.dictionary_decode()
-    return array.dictionary.cast(kind).take(array.indices).cast(array.type.value_type)
+    try:
+        return array.dictionary.cast(kind).take(array.indices).cast(array.type.value_type)
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaMismatch(
+            f"Arrow {pa.__version__} cannot read a dictionary of views, release 18 can: {error}"
+        ) from None
 
 
 def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.Array]:

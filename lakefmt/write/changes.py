@@ -123,17 +123,18 @@ def take_keys(what: Any) -> GivenKeys:
     """
     if isinstance(what, pa.Array | pa.ChunkedArray):
         return _column(pa.chunked_array([what]) if isinstance(what, pa.Array) else what)
-    check_frame(what)
-    if is_stream(what) and not isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        # A series is a stream, too: of values instead of rows.
-        return _column(
-            foreign(lambda: pa.chunked_array(what), f"the keys of this {type(what).__name__} cannot be read")
-        )
-    if isinstance(what, str | bytes | bytearray | memoryview | Mapping) or not isinstance(what, Iterable):
-        return GivenKeys(rows=read_all(*open_stream(what)))
     if isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return GivenKeys(rows=read_all(*open_stream(what)))
-    items = list(foreign_items(what, f"the keys of this {type(what).__name__} cannot be read"))
+    check_frame(what)
+    cannot = f"the keys of this {type(what).__name__} cannot be read"
+    if is_stream(what):
+        # A series is a stream, too: of values instead of rows.
+        return _column(foreign(lambda: pa.chunked_array(what), cannot))
+    if not isinstance(what, type) and callable(getattr(what, "to_arrow", None)):
+        return take_keys(foreign(what.to_arrow, cannot))
+    if isinstance(what, str | bytes | bytearray | memoryview | Mapping) or not isinstance(what, Iterable):
+        return GivenKeys(rows=read_all(*open_stream(what)))
+    items = list(foreign_items(what, cannot))
     if any(isinstance(item, Mapping) or is_stream(item) for item in items):
         return GivenKeys(rows=read_all(*open_stream(items)), lacking=_lacking(items))
     return GivenKeys(values=items)

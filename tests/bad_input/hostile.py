@@ -503,6 +503,20 @@ FRAMES: dict[str, Maker] = {
 }
 
 
+#: What older releases of these libraries do not have.
+_NEWER = {
+    "decimal32": hasattr(pa, "decimal32"),
+    "bool8": hasattr(pa, "bool8"),
+    "opaque": hasattr(pa, "opaque"),
+    "numpy strings": hasattr(np.dtypes, "StringDType"),
+    "polars, Int128": hasattr(pl, "Int128"),
+    "polars series of Int128": hasattr(pl, "Int128"),
+    "polars, UInt128": hasattr(pl, "UInt128"),
+    "polars, empty struct": tuple(map(int, pl.__version__.split(".")[:2])) >= (1, 20),
+}
+FRAMES = {name: make for name, make in FRAMES.items() if _NEWER.get(name, True)}
+
+
 def _closed() -> pa.RecordBatchReader:
     reader = pa.table({"id": ["k1"]}).to_reader()
     reader.close()

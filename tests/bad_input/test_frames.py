@@ -42,6 +42,8 @@ KINDS: dict[str, tuple[list[object], pa.DataType]] = {
     "int64": ([2, 1, 2, None], pa.int64()),
     "date32": ([2, 1, 2, None], pa.date32()),
 }
+#: Releases of Arrow before 18 cannot turn views into texts; lakefmt refuses them there.
+VIEWS_CAST = tuple(map(int, pa.__version__.split(".")[:1])) >= (18,)
 ROLES: dict[str, dict[str, object]] = {
     "value": {"record_key": "id", "table_type": "mor"},
     "key": {"record_key": ["id", "d"]},
@@ -59,7 +61,7 @@ def coded(values: list[object], kind: pa.DataType, index: pa.DataType) -> pa.Dic
 
 @pytest.mark.slow
 @pytest.mark.parametrize("role", list(ROLES))
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if VIEWS_CAST or "view" not in kind])
 def test_dictionaries_of_every_kind_are_what_their_values_are(kind: str, role: str) -> None:
     values, stored = KINDS[kind]
     values = values[:3] if role in ("key", "ordering") else values
@@ -149,7 +151,7 @@ REFUSED: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("frame", list(REFUSED))
+@pytest.mark.parametrize("frame", [frame for frame in REFUSED if frame in FRAMES])
 def test_what_cannot_be_stored_is_refused_by_name(frame: str) -> None:
     table = make(SCHEMA, record_key="id")
     for verb in (table.upsert, table.insert, table.bulk_insert):

@@ -91,7 +91,7 @@ def test_rows_with_their_partition_are_deleted_there_only(table_type: str, holde
             pa.array(["a"]),
             pa.table({"id": ["a"]}),
             pa.array(["a"]).dictionary_encode(),
-            pa.array(["a"], pa.string_view()),
+            pa.array(["a"], pa.large_string()),
         ),
     ],
     ids=lambda keys: type(keys).__name__,
