@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.errors import MetadataTablePresent, SchemaMismatch, WriterActive
+from lakefmt.errors import CompletedFileMissing, MetadataTablePresent, SchemaMismatch, WriterActive
 from lakefmt.formats.parquet import BaseFileWriter
 from lakefmt.values import RECORD_KEY, WriteOperation
 from tests.compat.tables import as_spark_shows_increments, make_plain_table, make_types_table, plain_rows, type_rows
@@ -182,6 +182,12 @@ def test_we_roll_back_a_write_of_sparks_that_died(tmp_path: Path, spark_judge: S
     for sidecar in (root / ".hoodie/timeline").glob(f".{name}.crc"):
         sidecar.unlink()
     assert_same_multiset(table.read(), expected, what="nothing of it is visible")
+    with pytest.raises(CompletedFileMissing, match=instant):
+        table.upsert(plain_rows(1, ts=9))  # without markers it is no dead write: somebody removed the completed file
+    for path in [p for p in root.rglob("*.parquet") if instant in p.name]:  # which Spark keeps until it has completed
+        marker = root / ".hoodie/.temp" / instant / path.relative_to(root).parent / f"{path.name}.marker.MERGE"
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
     with pytest.raises(WriterActive, match=instant):
         table.upsert(plain_rows(1, ts=9))
     dead = {"hoodie.client.heartbeat.tolerable.misses": 0}
