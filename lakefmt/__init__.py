@@ -10,11 +10,11 @@ from lakefmt import errors
 from lakefmt.errors import LakefmtError
 
 if TYPE_CHECKING:
-    from lakefmt.keys_periods import day, hour, month, year
+    from lakefmt.config.mergers import register_merger
+    from lakefmt.keys.periods import day, hour, month, year
     from lakefmt.read.snapshot import Snapshot
     from lakefmt.table import Table, create_table, open_table
     from lakefmt.values import CommitResult
-    from lakefmt.values_mergers import register_merger
 
 __version__ = "0.1.0"
 
@@ -52,13 +52,13 @@ def __getattr__(name: str) -> object:
 
         found = values.CommitResult
     elif name in ("day", "hour", "month", "year"):
-        from lakefmt import keys_periods
+        from lakefmt.keys import periods
 
-        found = getattr(keys_periods, name)
+        found = getattr(periods, name)
     elif name == "register_merger":
-        from lakefmt import values_mergers
+        from lakefmt.config import mergers
 
-        found = values_mergers.register_merger
+        found = mergers.register_merger
     else:
         raise AttributeError(f"module 'lakefmt' has no attribute {name!r}")
     globals()[name] = found

@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefmt.arguments import foreign_items, instance_argument, mapping_argument, shown, text_argument
 from lakefmt.errors import InvalidInputError, StateError
-from lakefmt.filegroups.handle import TableHandle
-from lakefmt.storage.opening import open_store
+from lakefmt.filegroups.table_client import TableHandle
+from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, WriteOperation
-from lakefmt.values_python import foreign_items, instance_argument, mapping_argument, shown, text_argument
-from lakefmt.write.files import write_assigned
-from lakefmt.write.request import WriteRequest
+from lakefmt.write.context import FileAssignment, WriteContext, WriteRequest, WriteStatus
+from lakefmt.write.files.base_file import write_assigned
 from lakefmt.write.session import WriteSession, find_session
-from lakefmt.write.values import FileAssignment, WriteContext, WriteStatus
 
 if TYPE_CHECKING:
     from lakefmt.table import Table

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arguments import check_flags, check_texts, mapping_argument, partitions_argument, text_argument
 from lakefmt.compaction import (
     ArchiveResult,
     CleanResult,
@@ -22,21 +23,27 @@ from lakefmt.compaction import (
     run_archive,
     run_clean,
 )
-from lakefmt.config import resolve_settings
+from lakefmt.config.mergers import MergeFunction, with_merger
+from lakefmt.config.settings import resolve_settings
+from lakefmt.config.table_config import check_merger
+from lakefmt.create import run_creation
 from lakefmt.errors import InvalidInputError, TableExists
-from lakefmt.filegroups.access import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableAccess, TableState
 from lakefmt.index import IndexView
 from lakefmt.keys import partition_items
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
-from lakefmt.storage.opening import location_text, open_store
-from lakefmt.table_config import check_merger
+from lakefmt.storage.open import location_text, open_store
+from lakefmt.undo.verbs import UndoingVerbs
+from lakefmt.upgrade.plan import UpgradePlan
+from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import CommitResult, Partitions, WriteOperation
-from lakefmt.values_mergers import MergeFunction, with_merger
-from lakefmt.values_python import check_flags, check_texts, mapping_argument, text_argument
-from lakefmt.write.callbacks import observed
-from lakefmt.write.changes import (
+from lakefmt.write.commit.callbacks import observed
+from lakefmt.write.commit.retry import FirstSchema, GivenRows, StoredRows, retried
+from lakefmt.write.context import OnCommit, WriteRequest, parse_call
+from lakefmt.write.ingest import holds_no_rows, open_stream
+from lakefmt.write.mutations import (
     DoomedKeys,
     GivenKeys,
     doomed_rows,
@@ -46,17 +53,10 @@ from lakefmt.write.changes import (
     take_keys,
     updated_rows,
 )
-from lakefmt.write.creation import run_creation
-from lakefmt.write.incoming import holds_no_rows, open_stream
-from lakefmt.write.request import OnCommit, WriteRequest, parse_call
-from lakefmt.write.retry import FirstSchema, GivenRows, StoredRows, retried
 from lakefmt.write.session import WriteSession
-from lakefmt.write.undo_verbs import UndoingVerbs
-from lakefmt.write.upgrade import upgrade_table
-from lakefmt.write.upgrade_plan import UpgradePlan
 
 if TYPE_CHECKING:
-    from lakefmt.filegroups.damage import RepairPlan, RepairReport
+    from lakefmt.check.findings import CheckReport, RepairPlan, RepairReport
 
 __all__ = ["Table", "create_table", "open_table"]
 
@@ -446,6 +446,27 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         """How this table finds keys: ``table.index.explain(keys)``."""
         return IndexView(self.access, partial(keys_to_delete, self.access))
 
+    def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
+        """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.
+
+        Args:
+            level: ``"fast"``: names, timeline, footers; ``"full"``: also key columns (filters, ranges, duplicates).
+            partitions: look only at files of these (docs/partitions.md); the timeline is looked at in any case.
+
+        Raises:
+            UnsupportedFeature: lakefmt would read such a table wrongly.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-check-verb", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> t.check().is_clean
+            True
+        """
+        # Imported here: few programs check, and all wait for the import.
+        from lakefmt.check.run import check_table
+
+        return check_table(self.access, text_argument(level, "level"), partitions_argument(partitions))
+
     def repair(self, plan: RepairPlan, *, accept_loss: bool = False) -> RepairReport:
         """Carry out the plan of a :meth:`check`; safe to repeat, also after a crash.
 
@@ -461,8 +482,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             (0, True, 1)
         """
         # Imported here: few programs repair, and all wait for the import.
-        from lakefmt.read.check import check_table
-        from lakefmt.write.repair import repair_table
+        from lakefmt.check.repair import repair_table
+        from lakefmt.check.run import check_table
 
         with self._writing:
             return repair_table(self.access, plan, check_table, accept_loss=accept_loss)

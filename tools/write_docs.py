@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lakefmt import config
-from lakefmt.timeline import machine
+from lakefmt.config import settings
+from lakefmt.timeline import transitions
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 GENERATED: dict[str, Callable[[], str]] = {
-    "settings": config.settings_markdown,
-    "transitions": machine.transitions_table,
+    "settings": settings.settings_markdown,
+    "transitions": transitions.transitions_table,
 }
 
 

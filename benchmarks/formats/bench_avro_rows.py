@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from lakefmt.formats.avro_rows import decode_rows, encode_rows
+from lakefmt.formats.avro.columnar.codec import decode_rows, encode_rows
 from lakefmt.schema import arrow_to_avro
 
 WORDS = ["oslo", "lima", "rome", "san francisco", "new york", "kyoto", "cairo", "la paz"]

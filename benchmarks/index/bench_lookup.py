@@ -25,9 +25,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.index import Index, IndexKeys, open_index
-from lakefmt.index.files import KeyFiles
+from lakefmt.index.key_reader import KeyFiles
 from lakefmt.values import RECORD_KEY
 
 LIMIT = 1.2

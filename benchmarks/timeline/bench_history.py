@@ -21,13 +21,13 @@ from time import perf_counter, process_time
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import LocalStore
-from lakefmt.timeline.history import HistoryStore
-from lakefmt.timeline.history_log_plan import LogRecord
-from lakefmt.timeline.history_logs import LogArchive
-from lakefmt.timeline.history_plan import HistoryEntry, plan_parts
-from lakefmt.timeline.history_writer import HistoryWriter
+from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, plan_parts
+from lakefmt.timeline.archive.lsm_writer import HistoryWriter
+from lakefmt.timeline.archive.store import HistoryStore
+from lakefmt.timeline.archive.v6_codec import LogRecord
+from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, instant_file_name
 
 OPTIONS = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from lakefmt.storage import LocalStore, MemoryStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.lock import LockOptions, open_lock
-from lakefmt.timeline.lock_api import TableLock
+from lakefmt.timeline.locks.api import TableLock
+from lakefmt.timeline.locks.open import LockOptions, open_lock
 
 PROVIDERS = ("", "InProcessLockProvider", "FileSystemBasedLockProvider", "StorageBasedLockProvider")
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt.compaction import run_services
-from lakefmt.compaction.clean_run import plan_clean_of
+from lakefmt.compaction.clean.run import plan_clean_of
 
 OPTIONS = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
 FOLLOWED = {

@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 import lakefmt
-import lakefmt.write.conversation as conversation
+import lakefmt.write.commit.transaction as conversation
 from lakefmt import lowlevel
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import LocalStore
 from lakefmt.table import Table
 

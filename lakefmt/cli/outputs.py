@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.cli.texts import cell_texts, csv_head, csv_lines, json_lines, text_bytes
+from lakefmt.cli.formatters import cell_texts, csv_head, csv_lines, json_lines, text_bytes
 from lakefmt.errors import UnsupportedFeature
 
 __all__ = ["FORMATS", "write_rows"]

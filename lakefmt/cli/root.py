@@ -18,12 +18,12 @@ from lakefmt.cli.commands.clean import clean
 from lakefmt.cli.commands.compact import compact
 from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.demo import quickstart
-from lakefmt.cli.commands.look import files, stats, timeline
+from lakefmt.cli.commands.inspect import files, stats, timeline
 from lakefmt.cli.commands.rows import changes, incremental, read
 from lakefmt.cli.commands.undo import restore, rollback, savepoint
 from lakefmt.cli.commands.upgrade import upgrade
+from lakefmt.cli.formatters import printable
 from lakefmt.cli.options import wants_json
-from lakefmt.cli.units import printable
 from lakefmt.errors import LakefmtError, StorageError
 
 __all__ = ["main"]

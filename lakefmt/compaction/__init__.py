@@ -1,19 +1,19 @@
 """Services that rewrite or remove file slices: each a pure planner and a runner whose steps may be repeated."""
 
-from lakefmt.compaction.archive_run import ArchiveResult, plan_archive_of, run_archive
-from lakefmt.compaction.automatic import run_services
+from lakefmt.compaction.archive import ArchiveResult, plan_archive_of, run_archive
 from lakefmt.compaction.background import BackgroundServices
-from lakefmt.compaction.clean_plan import CleanPlan, CleanPolicy, CleanRules
-from lakefmt.compaction.clean_run import CleanResult, plan_clean_of, run_clean
-from lakefmt.compaction.compact_pending import abandon_compaction
-from lakefmt.compaction.compact_plan import CompactionPlan, CompactionRules, CompactionStrategy, CompactionTrigger
-from lakefmt.compaction.compact_run import CompactionResult, plan_compaction_of, run_compaction
-from lakefmt.compaction.compact_verbs import CompactionVerbs
-from lakefmt.compaction.log_compact_run import (
+from lakefmt.compaction.clean.plan import CleanPlan, CleanPolicy, CleanRules
+from lakefmt.compaction.clean.run import CleanResult, plan_clean_of, run_clean
+from lakefmt.compaction.compact.pending import abandon_compaction
+from lakefmt.compaction.compact.plan import CompactionPlan, CompactionRules, CompactionStrategy, CompactionTrigger
+from lakefmt.compaction.compact.run import CompactionResult, plan_compaction_of, run_compaction
+from lakefmt.compaction.log_compact.run import (
     abandon_log_compaction,
     plan_log_compaction_of,
     run_log_compaction,
 )
+from lakefmt.compaction.scheduler import run_services
+from lakefmt.compaction.verbs import CompactionVerbs
 
 __all__ = [
     "ArchiveResult",

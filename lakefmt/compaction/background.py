@@ -16,9 +16,9 @@ from threading import Lock
 from types import TracebackType
 from weakref import WeakSet
 
-from lakefmt.compaction.automatic import run_waiting_services
+from lakefmt.compaction.scheduler import run_waiting_services
 from lakefmt.errors import ServicesFailed, StateError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 
 __all__ = ["BACKGROUND", "BackgroundServices"]
 

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from lakefmt.config import Settings
+from lakefmt.config.settings import Settings
 from lakefmt.errors import InvalidInputError, StateError, StorageError
-from lakefmt.formats.bloom import DYNAMIC, BloomFilter
-from lakefmt.formats.parquet import BaseFileWriter, KeySummary, key_footers, key_range
+from lakefmt.formats.bloom.bloom_filter import DYNAMIC, BloomFilter
+from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.values import FILE_NAME, RECORD_KEY
 

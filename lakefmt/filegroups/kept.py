@@ -24,7 +24,7 @@ class Kept(Generic[T]):
         most: the weight of all that is kept.
 
     Example:
-        >>> from lakefmt.filegroups.view import parse_files
+        >>> from lakefmt.filegroups.model import parse_files
         >>> from lakefmt.storage.api import ObjectInfo
         >>> (file,), _ = parse_files(PartitionPath("p"), [ObjectInfo("p/f-0_1-0-0_20260101000000000.parquet", 9)])
         >>> kept = Kept[str](most=100)

@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from lakefmt.filegroups.model import BaseFile, LogFile
-from lakefmt.filegroups.view import parse_files
+from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.keys import KeySpec
-from lakefmt.keys_time import compile_pattern
+from lakefmt.keys.joda import compile_pattern
 from lakefmt.storage.api import ObjectInfo, ObjectStore
 from lakefmt.values import PartitionPath
 

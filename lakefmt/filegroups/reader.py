@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, StorageError
 from lakefmt.filegroups.kept import Kept
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.unstored import Unstored
-from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.coded import coded_names
-from lakefmt.formats.parquet import BaseFileFooter, check_row_counts, decode_footer
-from lakefmt.formats.twins import Span, possible_twin
+from lakefmt.filegroups.virtual_columns import Unstored
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.parquet.base_file import BaseFileFooter, check_row_counts, decode_footer
+from lakefmt.formats.parquet.dictionary_columns import coded_names
+from lakefmt.formats.parquet.duplicate_columns import Span, possible_twin
 from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.failures import is_transient_code
+from lakefmt.storage.os_errors import is_transient_code
 from lakefmt.values import RECORD_KEY, PartitionPath
 
 __all__ = ["BaseFileReader", "KnownFooter", "parquet_file", "reading"]

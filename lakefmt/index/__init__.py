@@ -1,10 +1,10 @@
 """Where a key lives: one protocol, several answers."""
 
 from lakefmt.index.api import Index, IndexKeys, KeyReader, Located, LookUpStep
-from lakefmt.index.files import key_files
+from lakefmt.index.explain import IndexView, LookUpReport
+from lakefmt.index.key_reader import key_files
 from lakefmt.index.lookup import locate_everywhere
-from lakefmt.index.opening import INDEX_NAMES, choose_index, moves_between_partitions, open_index
-from lakefmt.index.view import IndexView, LookUpReport
+from lakefmt.index.registry import INDEX_NAMES, choose_index, moves_between_partitions, open_index
 
 __all__ = [
     "INDEX_NAMES",

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.parquet import BaseFileFooter
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.parquet.base_file import BaseFileFooter
 
 __all__ = [
     "Everywhere",

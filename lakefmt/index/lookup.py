@@ -2,20 +2,34 @@
 
 Each file goes all the way in one task, so that one file's keys are decoded while another file's footer is on its way,
 and no more footers are held than there are tasks at work.
+
+Which of many keys lie in a file's key range (spec 5.1). Pure.
+
+All keys of a look-up are sorted once; a file is then two binary searches, whatever the number of keys.
+
+Which of a file's keys may be among some that are looked for, told by their last bytes. Pure.
+
+To hash a key whole costs ten times as much as to look at one word of it, and of a base file's keys nearly all are not
+looked for. The last bytes are taken because keys that count up differ there.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import common_length, text_offsets
 from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.formats.avro.columnar.varint import overlapping_words
+from lakefmt.formats.parquet.base_file import in_java_order, java_order_key
 from lakefmt.index.api import (
     Everywhere,
     FilterTally,
@@ -27,11 +41,157 @@ from lakefmt.index.api import (
     PlacingKeyReader,
     SelectiveKeyReader,
 )
-from lakefmt.index.filters import SharedHashes, StoredFilter, stored_filter
-from lakefmt.index.ranges import KeyRanges
-from lakefmt.index.sieve import likely_rows
+from lakefmt.index.bloom_probe import SharedHashes, StoredFilter, stored_filter
 
-__all__ = ["Candidate", "LookUp", "locate_everywhere", "look_up", "partition_rows"]
+__all__ = [
+    "I64",
+    "U64",
+    "Candidate",
+    "KeyRanges",
+    "LookUp",
+    "Rows",
+    "likely_rows",
+    "locate_everywhere",
+    "look_up",
+    "partition_rows",
+]
+
+
+U64 = npt.NDArray[np.uint64]
+
+_WORD = 8
+#: Spreads words over the highest bits: the odd number next to 2^64 divided by the golden ratio.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+#: Places of the table: so many for every key that is looked for, within these bounds.
+_PLACES_PER_KEY, _LEAST_BITS, _MOST_BITS = 64, 12, 22
+#: Keys of a file for each that is looked for, below which there is little to leave out.
+_WORTH = 8
+#: Keys that are looked at together: what is made of them stays in the cache, and in memory that is there already.
+_AT_ONCE = 1 << 13
+
+
+def likely_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
+    """Return the rows of `stored` that may hold a key of `wanted`; None where it does not pay to tell, or cannot be told.
+
+    Example:
+        >>> stored = pa.chunked_array([[f"key-{number:05}" for number in range(100)]])
+        >>> likely_rows(pa.array(["key-00007", "key-00042"]), stored).tolist()
+        [7, 42]
+    """
+    if not len(wanted) or len(stored) < _WORTH * len(wanted) or stored.type != pa.string():
+        return None
+    if wanted.null_count or stored.null_count:
+        return None
+    words = _last_words(wanted, short=False)
+    if words is None:
+        return None
+    bits = min(_MOST_BITS, max(_LEAST_BITS, (_PLACES_PER_KEY * len(wanted)).bit_length()))
+    table = np.zeros(1 << bits, np.bool_)
+    table[_candidate_places(words, bits)] = True
+    found = (_last_words(part, short=True) for part in _parts(stored))
+    return np.flatnonzero(
+        np.concatenate([table.take(_candidate_places(each, bits)) for each in found if each is not None])
+    )
+
+
+def _parts(keys: pa.ChunkedArray) -> Iterator[pa.StringArray]:
+    for chunk in keys.chunks:
+        for start in range(0, len(chunk), _AT_ONCE):
+            yield chunk.slice(start, _AT_ONCE)
+
+
+def _candidate_places(words: U64, bits: int) -> Rows:
+    spread = words * _SPREAD
+    spread >>= np.uint64(64 - bits)
+    return spread.view(np.int64)
+
+
+def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
+    """Return the last eight bytes of each key; of a shorter one any eight, or None for all without `short`."""
+    data, ends = keys.buffers()[2], text_offsets(keys)
+    if not short and np.diff(ends).min() < _WORD:
+        return None
+    if data is None or data.size < _WORD:
+        return np.zeros(len(keys), np.uint64)
+    raw = np.frombuffer(data, np.uint8)
+    length = common_length(ends)
+    if length is not None and length >= _WORD:
+        return np.ndarray((len(keys),), "<u8", raw, int(ends[1]) - _WORD, (length,))
+    words: U64 = overlapping_words(raw)[np.maximum(ends[1:], _WORD) - _WORD]
+    return words
+
+
+I64 = npt.NDArray[np.int64]
+
+
+class KeyRanges:
+    """The keys of one look-up, ready to be compared with the ranges of files.
+
+    A range is the ends of a file's keys in the order of Java's strings or, from Spark's row writer, in that of UTF-8
+    bytes, and a footer does not say which. Where the two differ, a key is inside when it is by either.
+
+    Args:
+        keys: every key wanted.
+        groups: the arrays of row numbers that will be asked about, each given as that very array.
+
+    Example:
+        >>> rows = np.arange(3)
+        >>> KeyRanges(pa.array(["c", "a", "b"]), [rows]).inside(rows, "b", "z").tolist()
+        [2, 0]
+    """
+
+    def __init__(self, keys: pa.StringArray, groups: Iterable[I64]) -> None:
+        plain, java = keys.cast(pa.binary()), in_java_order(keys)
+        distinct = {id(rows): rows for rows in groups}
+        self._java = _Sorted(java, distinct)
+        # Most keys sort alike in both orders.
+        self._plain = self._java if java.equals(plain) else _Sorted(plain, distinct)
+
+    def inside(self, rows: I64, low: str, high: str) -> I64:
+        """Return those of `rows` whose key lies between `low` and `high`, the ends included."""
+        ends = (java_order_key(low), java_order_key(high))
+        found = self._java.inside(rows, *ends)
+        if self._plain is self._java and ends == (low.encode(), high.encode()):
+            return found
+        return np.union1d(found, self._plain.inside(rows, low.encode(), high.encode()))
+
+
+class _Sorted:
+    """Keys in one order, and each group's rows in the order of their keys."""
+
+    def __init__(self, keys: pa.BinaryArray, groups: dict[int, I64]) -> None:
+        order = pc.sort_indices(keys).to_numpy()
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        self._keys = _Texts(keys.take(pa.array(order)))
+        self._groups = {name: (rows[by := np.argsort(ranks[rows])], ranks[rows][by]) for name, rows in groups.items()}
+
+    def inside(self, rows: I64, low: bytes, high: bytes) -> I64:
+        ordered, ranks = self._groups[id(rows)]
+        first, last = np.searchsorted(ranks, (bisect_left(self._keys, low), bisect_right(self._keys, high)))
+        return ordered[first:last]
+
+
+class _Texts(Sequence[bytes]):
+    """An array as a sequence; a binary search looks at a few of its values, not at rows."""
+
+    def __init__(self, values: pa.BinaryArray) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(at, slice):
+            return _Texts(self._values[at])
+        return bytes(self._values[at].as_buffer())
+
 
 #: Threads that ask a reader which does not say how many it can take.
 _THREADS = 4

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.config.table_config import merge_rule
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
-from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.cdc_files import read_change_file
-from lakefmt.filegroups.cdc_rows import (
+from lakefmt.filegroups.cdc.files import read_change_file
+from lakefmt.filegroups.cdc.rows import (
     DELETE,
     INSERT,
     UPDATE,
@@ -30,18 +30,18 @@ from lakefmt.filegroups.cdc_rows import (
 )
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import reading
-from lakefmt.formats.log_cdc import AFTER, BEFORE, KEY, OP, TS_MS
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.formats.log.cdc import AFTER, BEFORE, KEY, OP, TS_MS
 from lakefmt.read.changes_files import FileHistory
 from lakefmt.read.changes_plan import ChangeSource, InferenceCase, plan_sources
 from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.incremental import is_rewrite, select_commits
-from lakefmt.read.merged import merged_tables
+from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import Query, plan_query, prune_partitions, scan_table
 from lakefmt.read.snapshot import NEXT_START, planned_clusterings, reaching, resolve_bound
 from lakefmt.schema import reconcile
-from lakefmt.table_config import merge_rule
 from lakefmt.timeline.instant import Instant
-from lakefmt.timeline.view import Timeline
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, InstantTime
 
 __all__ = ["read_changes"]

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakefmt.errors import SnapshotExpired
-from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt.filegroups.view import all_slices
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices
+from lakefmt.filegroups.table_client import TableAccess, TableState
 from lakefmt.read.changes_plan import ChangeSource
-from lakefmt.read.pinning import files_of_clean
+from lakefmt.read.snapshot_files import files_of_clean
 from lakefmt.timeline.instant import Action, Instant
-from lakefmt.timeline.view import Timeline
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
 __all__ = ["FileHistory", "GroupFiles"]

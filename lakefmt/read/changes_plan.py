@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from lakefmt.filegroups.cdc_files import cdc_paths
+from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteStat

@@ -13,7 +13,7 @@ from lakefmt.filegroups.model import BaseFile
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant
-from lakefmt.timeline.view import Timeline
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, WriteOperation
 
 __all__ = ["Increment", "is_rewrite", "plan_increment", "select_commits", "visible_at_end"]
@@ -85,7 +85,7 @@ def select_commits(
     """Return the commits of ``(start, end]`` in the order in which they became visible; for arguments see above.
 
     Example:
-        >>> from lakefmt.timeline.view import timeline_from_names
+        >>> from lakefmt.timeline.timeline import timeline_from_names
         >>> names = ["20260101000000000_20260101000000009.commit"]
         >>> [i.order_time for i in select_commits(timeline_from_names(names, 2), "000", None)]
         ['20260101000000009']
@@ -119,7 +119,7 @@ def visible_at_end(timeline: Timeline, end: str | None) -> Timeline:
     """Return the timeline as it was when everything up to `end` had become visible and nothing else.
 
     Example:
-        >>> from lakefmt.timeline.view import timeline_from_names
+        >>> from lakefmt.timeline.timeline import timeline_from_names
         >>> late = timeline_from_names(["20260101000000000_20260101000000009.commit"], 2)
         >>> len(visible_at_end(late, "20260101000000005").commits)
         0

@@ -18,20 +18,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
+from lakefmt.arguments import check_flags, texts_argument
+from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired
-from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.unstored import dropped_values
-from lakefmt.formats.parquet import check_row_counts
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.virtual_columns import dropped_values
+from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.keys import KeySpec, partition_guarantee
 from lakefmt.read.filter_conditions import Condition
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt.schema import join_tables, reconcile, with_meta_columns
-from lakefmt.storage.lent import lent
-from lakefmt.table_config import TableConfig
+from lakefmt.storage.arrow_lifetime import lent
 from lakefmt.values import META_COLUMNS, PartitionPath
-from lakefmt.values_python import check_flags, texts_argument
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

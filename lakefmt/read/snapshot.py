@@ -10,22 +10,22 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arguments import foreign, partitions_argument, shown, text_argument
+from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
-from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.table_client import TableAccess, TableState
 from lakefmt.read.filter_conditions import exactly
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
-from lakefmt.read.merged import merged_tables
-from lakefmt.read.pinning import pinned_slices, reach_back
+from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, prune_partitions, scan_batches, scan_table
+from lakefmt.read.snapshot_files import pinned_slices, reach_back
 from lakefmt.schema import cast_rows, join_tables, with_metadata
-from lakefmt.storage.opening import open_store
-from lakefmt.table_config import TableConfig
-from lakefmt.timeline.bodies import BodyKind, decode_body
+from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action, State, format_instant_time
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperation
-from lakefmt.values_python import foreign, partitions_argument, shown, text_argument
 
 __all__ = ["NEXT_START", "Snapshot", "planned_clusterings", "reaching", "read_increment", "resolve_bound"]
 
@@ -44,7 +44,7 @@ def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
         InvalidInputError: it is neither, or a datetime without a zone.
 
     Example:
-        >>> from lakefmt.table_config import parse_table_config
+        >>> from lakefmt.config.table_config import parse_table_config
         >>> utc = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
         ...     "hoodie.table.version": "6", "hoodie.table.timeline.timezone": "UTC"})
         >>> resolve_bound("2026-01-02T03:04:05+00:00", utc)

@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakefmt.config import Settings, resolve_settings
+from lakefmt.arguments import foreign, text_argument
+from lakefmt.config.settings import Settings, resolve_settings
+from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.handle import TableHandle
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.table_client import TableHandle
 from lakefmt.read.filters import Filter
-from lakefmt.read.inspection import TableStats, TimelineView, describe_slices
-from lakefmt.read.newest import read_newest, scan_newest
+from lakefmt.read.retry_newest import read_newest, scan_newest
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
-from lakefmt.table_config import TableConfig
+from lakefmt.read.stats import TableStats, TimelineView, describe_slices
 from lakefmt.values import Partitions
-from lakefmt.values_python import foreign, partitions_argument, text_argument
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
 
-    from lakefmt.filegroups.damage import CheckReport
 
 __all__ = ["ReadingVerbs"]
 
@@ -220,24 +219,3 @@ class ReadingVerbs(TableHandle):
     def stats(self) -> TableStats:
         """Return counts and sizes of the latest snapshot, and per partition what waits in logs to be compacted."""
         return describe_slices(self.access, self.access.load())
-
-    def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
-        """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.
-
-        Args:
-            level: ``"fast"``: names, timeline, footers; ``"full"``: also key columns (filters, ranges, duplicates).
-            partitions: look only at files of these (docs/partitions.md); the timeline is looked at in any case.
-
-        Raises:
-            UnsupportedFeature: lakefmt would read such a table wrongly.
-
-        Example:
-            >>> import lakefmt
-            >>> t = lakefmt.create_table("memory://doc-check-verb", data=pa.table({"id": ["a"]}), record_key="id")
-            >>> t.check().is_clean
-            True
-        """
-        # Imported here: few programs check, and all wait for the import.
-        from lakefmt.read.check import check_table
-
-        return check_table(self.access, text_argument(level, "level"), partitions_argument(partitions))

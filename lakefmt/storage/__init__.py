@@ -5,10 +5,10 @@ The only part that knows operating systems and fsspec. Start with :func:`open_st
 """
 
 from lakefmt.storage.api import Capabilities, ObjectInfo, ObjectStore, PutOutcome, Sink, check_name
-from lakefmt.storage.local import LocalStore
+from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.opening import open_store
-from lakefmt.storage.remote import RemoteStore
+from lakefmt.storage.open import open_store
+from lakefmt.storage.remote.store import RemoteStore
 
 __all__ = [
     "Capabilities",

@@ -4,6 +4,8 @@ Rules of residence: pure declarations. Names are relative to the table's base, p
 leading or trailing slash, never with ``.`` or ``..`` as a part: :func:`check_name` is the gate.
 
 Every effect may end *done*, *refused* or *unknown* (the answer was lost). Callers handle all three.
+
+What stores with temporary objects offer beside the common verbs.
 """
 
 from __future__ import annotations
@@ -25,13 +27,17 @@ __all__ = [
     "ObjectStore",
     "PutOutcome",
     "Sink",
+    "SupportsAbandoned",
+    "SupportsLeftovers",
     "SupportsNames",
     "SupportsVersions",
     "Swap",
     "Version",
     "check_name",
+    "remove_abandoned",
     "with_versions",
 ]
+
 
 Buffer = bytes | bytearray | memoryview
 
@@ -237,3 +243,30 @@ def check_name(name: str) -> str:
     if "\x00" in name or not _FORBIDDEN_PARTS.isdisjoint(name.split("/")):
         raise UnsafePath(f"path {name!r} is not a plain path below the table")
     return name
+
+
+@runtime_checkable
+class SupportsLeftovers(Protocol):
+    """A store whose unfinished puts leave temporary objects when their process dies."""
+
+    def remove_leftovers(self, older_than_epoch: float) -> int:
+        """Remove temporary objects last written before `older_than_epoch` (epoch seconds); return how many."""
+        ...
+
+    def leave_temporary(self, name: str, data: Buffer) -> None:
+        """Leave what a put of `name` leaves behind when its process dies half-way (for crash tests)."""
+        ...
+
+
+@runtime_checkable
+class SupportsAbandoned(Protocol):
+    """A store that can tell temporary objects of dead processes from those of living ones."""
+
+    def remove_abandoned(self, prefix: str = "", *, recursive: bool = True) -> int:
+        """Remove temporary objects below `prefix` whose process on this machine has ended; return how many."""
+        ...
+
+
+def remove_abandoned(store: ObjectStore, prefix: str = "", *, recursive: bool = True) -> int:
+    """Remove what dead processes of this machine left unfinished; 0 where a store cannot tell."""
+    return store.remove_abandoned(prefix, recursive=recursive) if isinstance(store, SupportsAbandoned) else 0

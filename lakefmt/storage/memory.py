@@ -17,7 +17,9 @@ from typing import BinaryIO, Final, NamedTuple, NoReturn
 import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError
-from lakefmt.storage.addresses import (
+from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
+from lakefmt.storage.arrow_filesystem import arrow_view
+from lakefmt.storage.object_names import (
     TEMPORARY_PREFIX,
     as_bytes,
     directory_name,
@@ -25,8 +27,6 @@ from lakefmt.storage.addresses import (
     object_name,
     object_names,
 )
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
-from lakefmt.storage.arrow_bridge import arrow_view
 
 __all__ = ["MemoryStore"]
 

@@ -23,15 +23,14 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.cdc_files import cdc_paths
-from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.cdc.files import cdc_paths
+from lakefmt.filegroups.model import BaseFile, build_slices
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.view import build_slices
+from lakefmt.filegroups.table_client import TableAccess, TableState
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.keys import build_partition_paths, build_record_keys
 from lakefmt.table import Table
-from lakefmt.testing.wrapping import Effect
+from lakefmt.testing.store_wrapper import Effect
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Instant
 from lakefmt.values import (

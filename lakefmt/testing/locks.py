@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import pytest
 
 from lakefmt.errors import LeaseLost, LockUnavailable, StorageError
+from lakefmt.testing.store_wrapper import SimulatedCrash
 from lakefmt.testing.stores import Fault, FaultMode
 from lakefmt.testing.virtual_time import Process, VirtualTime
-from lakefmt.testing.wrapping import SimulatedCrash
-from lakefmt.timeline.lock_api import FencedLease, Lease, Patience, TableLock
+from lakefmt.timeline.locks.api import FencedLease, Lease, Patience, TableLock
 
 __all__ = ["LockKind", "LockSuite", "Writer"]
 
@@ -100,10 +100,10 @@ def is_good(lease: Lease) -> bool:
 
 
 class LockSuite:
-    """The contract of a :class:`~lakefmt.timeline.lock_api.TableLock`.
+    """The contract of a :class:`~lakefmt.timeline.locks.api.TableLock`.
 
     Example:
-        >>> from lakefmt.timeline.lock_local import InProcessLock
+        >>> from lakefmt.timeline.locks.local import InProcessLock
         >>> class TestMine(LockSuite):
         ...     @pytest.fixture
         ...     def kind(self):

@@ -4,7 +4,7 @@ A *seed* says everything: the kind of table and of lock, how many writers there 
 how long each request takes, which answers are lost, who is paused beyond every lease, and who dies at which effect. The
 same seed gives the same history, step by step. :func:`simulate` makes one, :func:`check_history` judges it.
 
-What a history is judged by is told in :mod:`lakefmt.testing.histories`.
+What a history is judged by is told in :mod:`lakefmt.testing.serializability`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from lakefmt.create import run_creation
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome, Swap
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
-from lakefmt.testing.histories import History, Read, Tried, check_history
-from lakefmt.testing.turns import GreenTime
-from lakefmt.testing.verbs import TableShape, Verb
+from lakefmt.testing.green_clock import GreenTime
+from lakefmt.testing.operations import TableShape, Verb
+from lakefmt.testing.serializability import History, Read, Tried, check_history
+from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.virtual_time import Process
-from lakefmt.testing.wrapping import SimulatedCrash, Step, WrapperStore
 from lakefmt.values import RandomIds
-from lakefmt.write.creation import run_creation
 
 __all__ = ["Chances", "Scene", "SimulatedStore", "check_history", "scene_of", "simulate"]
 

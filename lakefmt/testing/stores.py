@@ -1,7 +1,7 @@
 """Stores around a store, for tests: they count, watch, fail, freeze and delay what passes through.
 
 Each of them takes any :class:`~lakefmt.storage.api.ObjectStore` and is one, so they can be stacked. Effects (see
-:mod:`lakefmt.testing.wrapping`) are numbered from 1 in the order in which they begin.
+:mod:`lakefmt.testing.store_wrapper`) are numbered from 1 in the order in which they begin.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefmt.errors import StorageError
-from lakefmt.storage.addresses import object_names
 from lakefmt.storage.api import Capabilities, ObjectStore, Sink
-from lakefmt.storage.arrow_bridge import arrow_view
-from lakefmt.storage.lent import lent
-from lakefmt.testing.wrapping import Effect, SimulatedCrash, Step, WrapperStore
+from lakefmt.storage.arrow_filesystem import arrow_view
+from lakefmt.storage.arrow_lifetime import lent
+from lakefmt.storage.object_names import object_names
+from lakefmt.testing.store_wrapper import Effect, SimulatedCrash, Step, WrapperStore
 
 __all__ = [
     "Access",

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.testing.model import Row
-from lakefmt.testing.verbs import VERBS, TableShape, Verb
+from lakefmt.testing.operations import VERBS, TableShape, Verb
 
 try:
     from hypothesis import strategies as st
@@ -112,7 +112,7 @@ def verbs(shape: TableShape, names: Sequence[str] = VERBS, max_rows: int = 6) ->
 
     Args:
         shape: the table's.
-        names: which of :data:`~lakefmt.testing.verbs.VERBS`; those that need partitions are left out without them.
+        names: which of :data:`~lakefmt.testing.operations.VERBS`; those that need partitions are left out without them.
         max_rows: the largest batch.
 
     Example:

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, StateError, UnsafePath
-from lakefmt.storage.api import Buffer, ObjectStore, PutOutcome
-from lakefmt.storage.leftovers import SupportsLeftovers
+from lakefmt.storage.api import Buffer, ObjectStore, PutOutcome, SupportsLeftovers
 from lakefmt.testing.threads import together
 
 __all__ = ["ODD_NAMES", "UNSAFE_NAMES", "StoreSuite"]

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lakefmt.storage.api import ObjectStore, PutOutcome, Swap
+from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.stores import Fault, FaultMode
-from lakefmt.testing.wrapping import SimulatedCrash, Step, WrapperStore
 
 __all__ = ["Process", "RequestStore", "VirtualTime"]
 

@@ -9,7 +9,13 @@ from typing import Any
 
 from lakefmt.errors import InvalidInputError, UnsafePath
 from lakefmt.storage.api import check_name
-from lakefmt.timeline.bodies import WRITE_STAT_FIELDS, BodyKind, decode_commit_rows, encode_body, encode_json_commit
+from lakefmt.timeline.metadata_codec import (
+    WRITE_STAT_FIELDS,
+    BodyKind,
+    decode_commit_rows,
+    encode_body,
+    encode_json_commit,
+)
 from lakefmt.values import FileId, PartitionPath, TableVersion, WriteOperation, WriteStat
 
 __all__ = ["SCHEMA_KEY", "CommitMetadata", "decode_commit", "encode_commit"]

@@ -16,11 +16,11 @@ from datetime import datetime
 
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound
 from lakefmt.storage.api import ObjectStore, PutOutcome
-from lakefmt.storage.pacing import Pacing
-from lakefmt.storage.process_lock import HeldLock, process_locks
+from lakefmt.storage.local.process_lock import HeldLock, process_locks
+from lakefmt.storage.scheduler import Pacing
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.store import settle_put
-from lakefmt.timeline.view import Timeline
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime
 
 __all__ = ["Heartbeat", "Liveness", "heartbeat_name", "is_alive"]

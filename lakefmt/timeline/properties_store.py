@@ -21,7 +21,7 @@ from lakefmt.formats.properties import (
     table_checksum,
 )
 from lakefmt.storage.api import ObjectStore, PutOutcome
-from lakefmt.storage.beside import side_by_side
+from lakefmt.storage.parallel import side_by_side
 from lakefmt.timeline.store import settle_put
 
 __all__ = ["PROPERTIES", "create_properties", "load_properties", "update_properties"]

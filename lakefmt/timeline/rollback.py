@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any
 
 from lakefmt.errors import CorruptFile, InvalidInputError, StateError, StorageError, UnsafePath
-from lakefmt.formats.log_blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, scan_blocks
-from lakefmt.formats.log_data import encode_command_block
+from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, scan_blocks
+from lakefmt.formats.log.data_block import encode_command_block
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.storage.api import ObjectStore, PutOutcome, check_name
-from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.markers import list_marked, remove_markers
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.store import TimelineStore, settle_put
-from lakefmt.timeline.view import Timeline
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath, check_instant_time
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any
 from lakefmt.errors import CorruptFile, UnsafePath
 from lakefmt.storage.api import check_name
 from lakefmt.timeline.instant import Action, Instant
-from lakefmt.timeline.view import Timeline
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
 __all__ = ["Savepoint", "parse_savepoint", "savepoint_record", "savepoints_of"]
@@ -45,7 +45,7 @@ def savepoints_of(timeline: Timeline) -> tuple[Instant, ...]:
     """Return the completed savepoints of a timeline, by the time of their commits.
 
     Example:
-        >>> from lakefmt.timeline.view import timeline_from_names
+        >>> from lakefmt.timeline.timeline import timeline_from_names
         >>> names = ["20260101000000000_20260101000000500.savepoint", "20260102000000000.savepoint.inflight"]
         >>> [str(instant) for instant in savepoints_of(timeline_from_names(names, 2))]
         ['20260101000000000 savepoint completed']

@@ -20,8 +20,8 @@ from lakefmt.timeline.instant import (
     instant_file_name,
     parse_instant_file,
 )
-from lakefmt.timeline.machine import check_transition
-from lakefmt.timeline.view import Timeline, build_timeline, extend_timeline, timeline_from_names
+from lakefmt.timeline.timeline import Timeline, build_timeline, extend_timeline, timeline_from_names
+from lakefmt.timeline.transitions import check_transition
 from lakefmt.values import InstantTime
 
 __all__ = ["TimelineStore", "settle_put"]

@@ -16,7 +16,7 @@ from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import base_file_name, has_bucket_number
 from lakefmt.index.api import Located
 from lakefmt.values import FileId, InstantTime, PartitionPath
-from lakefmt.write.values import FileAssignment, LogTarget
+from lakefmt.write.context import FileAssignment, LogTarget
 
 __all__ = [
     "Assigned",

@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt.config import Settings
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import merge_rule
 from lakefmt.errors import InternalError
-from lakefmt.filegroups.access import TableAccess, TableState
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import KnownFooter
-from lakefmt.formats.log_deletes import stores_every_ordering
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.formats.log.delete_block import stores_every_ordering
 from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.schema import avro_to_arrow, field_at
 from lakefmt.storage.api import ObjectStore
-from lakefmt.table_config import merge_rule
 from lakefmt.values import IdSource, PartitionPath, TableType, WriteOperation
 from lakefmt.write.assign import (
     Assigned,
@@ -35,11 +35,15 @@ from lakefmt.write.assign import (
     group_rows,
     joined,
 )
-from lakefmt.write.changes import DoomedKeys
-from lakefmt.write.files import write_assigned, write_assigned_log
-from lakefmt.write.hands import Hands, results, threads_of
-from lakefmt.write.incoming import KeyedBatch, record_keys, with_keys
-from lakefmt.write.log_state import (
+from lakefmt.write.context import MOVED_AWAY, WriteContext, WriteStatus
+from lakefmt.write.files.base_file import filters_of_small, write_assigned, write_assigned_log
+from lakefmt.write.files.log_payloads import holds_whole_rows, log_works
+from lakefmt.write.files.meta_columns import POSITION
+from lakefmt.write.files.workers import Hands, results, threads_of
+from lakefmt.write.ingest import KeyedBatch, record_keys, with_keys
+from lakefmt.write.mutations import DoomedKeys
+from lakefmt.write.partition_path_updates import elsewhere, split_moves
+from lakefmt.write.slice_state import (
     SliceReader,
     bring_stored,
     find_stored,
@@ -48,11 +52,6 @@ from lakefmt.write.log_state import (
     settle_in_logs,
     without_dead,
 )
-from lakefmt.write.log_works import holds_whole_rows, log_works
-from lakefmt.write.moves import elsewhere, split_moves
-from lakefmt.write.new_filters import filters_of_small
-from lakefmt.write.routed import POSITION
-from lakefmt.write.values import MOVED_AWAY, WriteContext, WriteStatus
 
 __all__ = [
     "append_files",

@@ -17,22 +17,24 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.config.table_config import merge_rule
 from lakefmt.errors import CommitConflict, LakefmtError, LeaseLost, StorageError
-from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.filegroups.services import services_of
+from lakefmt.filegroups.table_client import TableAccess, TableState
 from lakefmt.index import Index, IndexKeys, choose_index, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.keys import KeySpec, check_colliding_keys
 from lakefmt.schema import avro_to_arrow, evolve, null_element_columns
-from lakefmt.table_config import merge_rule
-from lakefmt.timeline.lock_turn import turn_of
+from lakefmt.timeline.locks.reentrant import turn_of
+from lakefmt.transactions.client import services_of
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
 from lakefmt.write.assign import Assigned, FileSizing
-from lakefmt.write.bulk import stream_files
-from lakefmt.write.changes import DoomedKeys
-from lakefmt.write.conversation import LiveWrite, abort_write, begin_write, commit_write, rehearse_write
-from lakefmt.write.incoming import KeyedBatch, combine, key_batch, open_stream, read_all, record_keys
-from lakefmt.write.log_state import SliceReader, find_stored, settle_in_logs
-from lakefmt.write.moves import elsewhere, fill_from_stored
+from lakefmt.write.bulk.bulk_insert import stream_files
+from lakefmt.write.commit.conflict_resolution import Footprint, check_early, clustered_groups
+from lakefmt.write.commit.retry import FirstSchema
+from lakefmt.write.commit.transaction import LiveWrite, abort_write, begin_write, commit_write, rehearse_write
+from lakefmt.write.context import FileAssignment, WriteContext, WritePlan, WriteRequest, WriteStatus
+from lakefmt.write.ingest import KeyedBatch, combine, key_batch, open_stream, read_all, record_keys
+from lakefmt.write.mutations import DoomedKeys
+from lakefmt.write.partition_path_updates import elsewhere, fill_from_stored
 from lakefmt.write.pipeline import (
     append_files,
     assign,
@@ -42,10 +44,7 @@ from lakefmt.write.pipeline import (
     takes_deleted_for_absent,
     write_all,
 )
-from lakefmt.write.request import WriteRequest
-from lakefmt.write.retry import FirstSchema
-from lakefmt.write.rivals import Footprint, check_early, clustered_groups
-from lakefmt.write.values import FileAssignment, WriteContext, WritePlan, WriteStatus
+from lakefmt.write.slice_state import SliceReader, find_stored, settle_in_logs
 
 __all__ = ["WriteSession", "find_session"]
 

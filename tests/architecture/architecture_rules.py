@@ -160,7 +160,7 @@ def part_of(module: str) -> str:
     """Return the part a module belongs to.
 
     Example:
-        >>> part_of("lakefmt.timeline.view"), part_of("lakefmt.keys_time"), part_of("lakefmt")
+        >>> part_of("lakefmt.timeline.timeline"), part_of("lakefmt.keys.joda"), part_of("lakefmt")
         ('timeline', 'vocabulary', 'lakefmt')
     """
     parts = module.split(".")

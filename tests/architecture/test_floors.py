@@ -57,7 +57,7 @@ def house(tmp_path):
             "timeline/__init__.py": "",
             "timeline/view.py": "from lakefmt.storage.api import ObjectStore",
             "write/__init__.py": "",
-            "write/assign.py": "import lakefmt.timeline.view",
+            "write/assign.py": "import lakefmt.timeline.timeline",
             "read/__init__.py": "",
             "table.py": "from lakefmt.write.assign import assign\nfrom lakefmt.read import scan",
             "testing/__init__.py": "import lakefmt.table",

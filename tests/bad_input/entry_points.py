@@ -14,10 +14,10 @@ import pyarrow as pa
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt.index import IndexView
-from lakefmt.read.inspection import TimelineView
+from lakefmt.read.stats import TimelineView
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
-from lakefmt.write.request import ARGUMENTS
+from lakefmt.write.context import ARGUMENTS
 
 __all__ = ["ENTRY_POINTS", "OPTIONS", "SCHEMA", "EntryPoint", "Place", "arguments_of", "public_entry_points"]
 

@@ -24,8 +24,8 @@ from lakefmt.errors import (
     UnsupportedFeature,
     UnsupportedVersion,
 )
-from lakefmt.storage.opening import open_store
-from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
+from lakefmt.storage.open import open_store
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from tests.bad_input.kit import OPTIONS, SCHEMA, Lake, changes, check_next_write, check_said, rows, same_rows
 
 PROPERTIES = ".hoodie/hoodie.properties"

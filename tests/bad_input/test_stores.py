@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.errors import LakefmtError, StorageError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.opening import open_store
+from lakefmt.storage.open import open_store
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, Step, WrapperStore, fail_at
 from tests.bad_input.kit import OPTIONS, Lake, changes, check_next_write, check_said, rows, same_rows

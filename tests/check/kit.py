@@ -17,16 +17,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.filegroups.damage import Kind
+from lakefmt.check.findings import Kind
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.parquet import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileWriter, key_range
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileWriter, key_range
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import Effect, Fault, FaultMode, FaultStore, SimulatedCrash
-from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body, encode_json_commit
 from lakefmt.timeline.instant import Action
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
 from lakefmt.values import FILE_NAME, PARTITION_PATH, RECORD_KEY
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from lakefmt.filegroups.damage import Kind
+from lakefmt.check.findings import Kind
 from lakefmt.filegroups.model import LogFile
-from lakefmt.formats.log_blocks import LogBlock, scan_blocks
+from lakefmt.formats.log.blocks import LogBlock, scan_blocks
 from lakefmt.formats.names import parse_log_file
 from lakefmt.values import WriteOperation
 from tests.check.kit import NUMBERS, OPTIONS, Damage, Sabotage, Scene, new_table, objects_of, rows

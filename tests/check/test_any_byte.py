@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakefmt.check.repair import repair_table
+from lakefmt.check.run import check_table
 from lakefmt.errors import LakefmtError
-from lakefmt.read.check import check_table
-from lakefmt.write.repair import repair_table
 from tests.check.kit import scene
 
 

@@ -16,9 +16,7 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.errors import InvalidInputError, TableNotFound, UnsafePath
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.filegroups.damage import (
+from lakefmt.check.findings import (
     AcceptLoss,
     CheckReport,
     CorrectCounts,
@@ -28,16 +26,18 @@ from lakefmt.filegroups.damage import (
     RewriteFile,
     plan_repair,
 )
+from lakefmt.check.repair import repair_table
+from lakefmt.check.run import check_table
+from lakefmt.errors import InvalidInputError, TableNotFound, UnsafePath
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.read.check import check_table
-from lakefmt.storage.local import LocalStore
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.properties_store import update_properties
 from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath
-from lakefmt.write.repair import repair_table
 from tests.check.kit import (
     NUMBERS,
     OPTIONS,

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakefmt.filegroups.damage import CheckReport
-from lakefmt.read.check import check_table
+from lakefmt.check.findings import CheckReport
+from lakefmt.check.repair import repair_table
+from lakefmt.check.run import check_table
 from lakefmt.testing.invariants import (
     check_footers,
     check_invariants,
@@ -22,7 +23,6 @@ from lakefmt.testing.invariants import (
     check_unique_keys,
 )
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.write.repair import repair_table
 from tests.check.kit import SABOTAGE, VERSIONS, Damage, Scene, rows, scene
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
+from lakefmt.check.findings import Kind, UndoWrites
+from lakefmt.check.run import check_table
 from lakefmt.errors import CompletedFileMissing
-from lakefmt.filegroups.damage import Kind, UndoWrites
-from lakefmt.read.check import check_table
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.instant import Action, State
+from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from tests.check.kit import NUMBERS, VERSIONS, Scene, new_table, objects_of, rows
 
 #: The last write of a table: every kind of commit, with files and without.

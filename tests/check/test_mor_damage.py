@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from lakefmt import lowlevel, open_table
-from lakefmt.compaction.log_compact_run import run_log_compaction
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.filegroups.damage import Kind
-from lakefmt.filegroups.log_damage import LogLook, Standing, judge_log
+from lakefmt.check.findings import Kind
+from lakefmt.check.repair import repair_table
+from lakefmt.check.run import check_table
+from lakefmt.compaction.log_compact.run import run_log_compaction
+from lakefmt.filegroups.logs.log_inspection import LogLook, Standing, judge_log
 from lakefmt.filegroups.model import LogFile
-from lakefmt.read.check import check_table
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.timeline.instant import Action
-from lakefmt.timeline.view import timeline_from_names
+from lakefmt.timeline.timeline import timeline_from_names
 from lakefmt.values import FileId, InstantTime, PartitionPath
-from lakefmt.write.repair import repair_table
 from tests.check.kit import OPTIONS, edit_commit, rows
 from tests.check.mor_kit import LOG_SABOTAGE, compacted, logs, mor_scene, older_logs, writers, writers_of
 from tests.check.test_check_and_repair import found, full, same

@@ -10,12 +10,12 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt.check.findings import Kind, RewriteFile
+from lakefmt.check.repair import repair_table
+from lakefmt.check.run import check_table
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.damage import Kind, RewriteFile
-from lakefmt.read.check import check_table
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import SimulatedCrash, fail_at, no_faults
-from lakefmt.write.repair import repair_table
 from tests.check.kit import BLOOM_KEY, Scene, tamper, with_column
 from tests.check.mor_kit import mor_scene
 from tests.check.test_repair_dies import ENDINGS

@@ -12,13 +12,13 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt.check.findings import RewriteFile
+from lakefmt.check.rewrite_files import rewrite_files
 from lakefmt.errors import LakefmtError, UnsupportedFeature
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.filegroups.damage import RewriteFile
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
-from lakefmt.write.repair_files import rewrite_files
 from tests.judges.compare import assert_same_multiset
 
 NUMBERS = itertools.count()

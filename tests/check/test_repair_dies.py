@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
+from lakefmt.check.findings import RepairPlan
+from lakefmt.check.repair import repair_table
+from lakefmt.check.run import check_table
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.damage import RepairPlan
-from lakefmt.read.check import check_table
 from lakefmt.testing.invariants import check_footers, check_unique_keys
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, SimulatedCrash, fail_at, no_faults
-from lakefmt.write.repair import repair_table
 from tests.check.kit import SABOTAGE, Scene, rows, scene
 
 #: One kind of damage for each kind of step.

@@ -10,8 +10,8 @@ import pytest
 
 import lakefmt
 from lakefmt.cli import outputs, progress
-from lakefmt.cli.drawing import draw_directory, plain_console
-from lakefmt.cli.units import printable, size_text
+from lakefmt.cli.formatters import printable, size_text
+from lakefmt.cli.render import draw_directory, plain_console
 
 
 @pytest.fixture

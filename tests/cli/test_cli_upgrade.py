@@ -7,10 +7,10 @@ import json
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.storage.local import LocalStore
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.storage.local.store import LocalStore
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
-from lakefmt.write.upgrade import upgrade_table
+from lakefmt.upgrade.run import upgrade_table
 
 
 @pytest.fixture

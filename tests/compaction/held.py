@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import MemoryStore, ObjectStore
-from lakefmt.storage.pacing import SystemPacing
+from lakefmt.storage.scheduler import SystemPacing
 from lakefmt.table import Table
 from lakefmt.testing.model import ModelTable, Row
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, fail_at, no_faults

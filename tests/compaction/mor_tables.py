@@ -8,10 +8,10 @@ from itertools import count
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.config import resolve_settings
+from lakefmt.config.settings import resolve_settings
 from lakefmt.filegroups.base_writer import write_base_file
-from lakefmt.formats.log_data import BlockHeader, encode_data_block
-from lakefmt.formats.log_deletes import delete_records, encode_delete_block
+from lakefmt.formats.log.data_block import BlockHeader, encode_data_block
+from lakefmt.formats.log.delete_block import delete_records, encode_delete_block
 from lakefmt.schema import arrow_to_avro
 from lakefmt.storage.api import PutOutcome
 from lakefmt.table import Table

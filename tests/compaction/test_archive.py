@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.compaction.automatic import run_services
+from lakefmt.compaction.scheduler import run_services
 from lakefmt.errors import LakefmtError, SnapshotExpired
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
-from lakefmt.timeline.history_logs import LogArchive
+from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.instant import Action, parse_instant_file
 from lakefmt.values import SystemClock
 

@@ -16,12 +16,12 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.compaction import automatic, background
+from lakefmt.compaction import background, scheduler
 from lakefmt.compaction.background import BackgroundServices
 from lakefmt.errors import CommitConflict, InstantNotFound, InvalidInputError, ServicesFailed, StateError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import MemoryStore, ObjectStore
-from lakefmt.storage.pacing import SystemPacing
+from lakefmt.storage.scheduler import SystemPacing
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.instant import Action
@@ -178,7 +178,7 @@ def test_a_log_compaction_that_others_overtook_is_no_failure(monkeypatch: pytest
     def overtaken(*_: object, run: str) -> None:
         raise error
 
-    monkeypatch.setattr(automatic, "run_log_compaction", overtaken)
+    monkeypatch.setattr(scheduler, "run_log_compaction", overtaken)
     pacing.tick()
     assert table.services().take_failures() == ()
     assert_same_multiset(table.read(), rows(2))

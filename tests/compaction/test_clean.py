@@ -13,24 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.compaction.clean_plan import (
+from lakefmt.compaction.clean.plan import (
     CleanPolicy,
     CleanRules,
     Needs,
     earliest_to_retain,
     plan_clean,
 )
-from lakefmt.compaction.clean_run import clean_rules
-from lakefmt.config import resolve_settings
+from lakefmt.compaction.clean.run import clean_rules
+from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, StateError, UnknownSetting, UnsafePath
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.filegroups.model import BaseFile, LogFile
-from lakefmt.filegroups.view import all_slices, build_slices
+from lakefmt.filegroups.model import BaseFile, LogFile, all_slices, build_slices
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
-from lakefmt.timeline.bodies import BodyKind, encode_body
-from lakefmt.timeline.view import timeline_from_names
+from lakefmt.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt.timeline.timeline import timeline_from_names
 
 NOW = "20260102000000000"
 GROUPS = ["f0-0", "f1-0", "f2-0"]

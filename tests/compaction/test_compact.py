@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.compaction import compact_merge
-from lakefmt.compaction.compact_pending import abandon_compaction
-from lakefmt.compaction.compact_run import plan_compaction_of, run_compaction
+from lakefmt.compaction.compact import merge
+from lakefmt.compaction.compact.pending import abandon_compaction
+from lakefmt.compaction.compact.run import plan_compaction_of, run_compaction
 from lakefmt.errors import (
     CommitConflict,
     InstantNotFound,
@@ -27,7 +27,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
     WriterActive,
 )
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, WatchStore, fail_at, no_faults
@@ -297,12 +297,12 @@ def test_a_plan_whose_files_are_gone_says_so():
 def test_a_file_that_lacks_a_row_is_found_out(monkeypatch):
     mor, _ = made()
     before, files = everything(mor.table), data_files(mor.table)
-    written = compact_merge.write_base_file
+    written = merge.write_base_file
 
     def loses_a_row(store, path, table, *rest, **more):
         return written(store, path, table.slice(1), *rest, **more)
 
-    monkeypatch.setattr(compact_merge, "write_base_file", loses_a_row)
+    monkeypatch.setattr(merge, "write_base_file", loses_a_row)
     with pytest.raises(InternalError, match="does not hold the rows"):
         run_compaction(mor.table.access, OPTIONS, verify=True)
     assert_same_multiset(everything(mor.table), before)
@@ -349,10 +349,10 @@ def test_rows_are_compared_value_by_value(change):
     def table(*found):
         return pa.Table.from_pylist([*found, dict.fromkeys(NESTED.names)], schema=NESTED)
 
-    assert compact_merge.same_rows(table(ROW, ROW), table(ROW, ROW)), "NaN is NaN"
-    assert compact_merge.same_rows(table(ROW, ROW).slice(1), table(ROW))
-    assert not compact_merge.same_rows(table(ROW, ROW), table(ROW, {**ROW, **change}))
-    assert not compact_merge.same_rows(table(ROW), table(ROW, ROW))
+    assert merge.same_rows(table(ROW, ROW), table(ROW, ROW)), "NaN is NaN"
+    assert merge.same_rows(table(ROW, ROW).slice(1), table(ROW))
+    assert not merge.same_rows(table(ROW, ROW), table(ROW, {**ROW, **change}))
+    assert not merge.same_rows(table(ROW), table(ROW, ROW))
 
 
 # --------------------------------------------------------------------------------------------- dying, and others at work
@@ -480,7 +480,7 @@ def test_real_tables_hold_the_same_rows_afterwards(name: str, tmp_path: Path, hu
 
 def drop_metadata(table: Table) -> None:
     """Take the metadata table away, as a write with hoodie.metadata.enable=false does."""
-    from lakefmt.filegroups.services import drop_metadata_table, open_services
+    from lakefmt.transactions.client import drop_metadata_table, open_services
 
     if table.properties.metadata_partitions:
         drop_metadata_table(open_services(table.access))

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 import lakefmt
 from lakefmt.cli.root import main
-from lakefmt.compaction.compact_run import run_compaction
+from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.errors import InstantNotFound, WriterActive
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import WatchStore

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.compaction.compact_plan import (
+from lakefmt.compaction.compact.plan import (
     CompactionRules,
     CompactionStrategy,
     CompactionTrigger,
@@ -16,12 +16,12 @@ from lakefmt.compaction.compact_plan import (
     plan_compaction,
     since_last_compaction,
 )
-from lakefmt.compaction.compact_records import parse_plan_record, plan_record
+from lakefmt.compaction.compact.records import parse_plan_record, plan_record
 from lakefmt.errors import CorruptFile, InvalidInputError, UnknownSetting, UnsafePath, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.storage import MemoryStore
-from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
-from lakefmt.timeline.view import timeline_from_names
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt.timeline.timeline import timeline_from_names
 
 TODAY = date(2026, 1, 20)
 MIB = 1 << 20

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.compaction.compact_run import run_compaction
-from lakefmt.compaction.log_compact_plan import is_log_compaction_due
-from lakefmt.compaction.log_compact_run import abandon_log_compaction, plan_log_compaction_of, run_log_compaction
+from lakefmt.compaction.compact.run import run_compaction
+from lakefmt.compaction.log_compact.plan import is_log_compaction_due
+from lakefmt.compaction.log_compact.run import abandon_log_compaction, plan_log_compaction_of, run_log_compaction
 from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError, UnsupportedFeature, WriterActive
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.filegroups.log_rows import select_log_blocks
-from lakefmt.formats.log_blocks import HeaderKey
+from lakefmt.filegroups.logs.reader import select_log_blocks
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.formats.log.blocks import HeaderKey
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans, check_visible
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.instant import Action
-from lakefmt.timeline.view import timeline_from_names
+from lakefmt.timeline.timeline import timeline_from_names
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.compaction.test_compact import Later, assert_same_rows, data_files, everything, steps
 from tests.judges.compare import assert_same_multiset
@@ -203,9 +203,9 @@ def test_a_compaction_planned_while_logs_are_folded_wins(monkeypatch):
     mor, _ = made(8, ordering=None)
     access = mor.table.access
     before, files = everything(mor.table), data_files(mor.table)
-    from lakefmt.compaction import log_compact_run
+    from lakefmt.compaction.log_compact import run
 
-    folds = log_compact_run.SliceFold.run
+    folds = run.SliceFold.run
 
     def slowly(self, plan):
         stats = folds(self, plan)
@@ -214,7 +214,7 @@ def test_a_compaction_planned_while_logs_are_folded_wins(monkeypatch):
         access.timeline_store(state.config, durable=False).request(time, Action.COMPACTION)
         return stats
 
-    monkeypatch.setattr(log_compact_run.SliceFold, "run", slowly)
+    monkeypatch.setattr(run.SliceFold, "run", slowly)
     with pytest.raises(CommitConflict, match="withdrawn"):
         run_log_compaction(access, FOLD)
     assert not pending(mor.table)

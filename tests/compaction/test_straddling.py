@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from lakefmt import open_table
-from lakefmt.compaction import archive_run
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.read.check import check_table
+from lakefmt.check.run import check_table
+from lakefmt.compaction import archive
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.table import Table
-from lakefmt.timeline.view import Timeline
+from lakefmt.timeline.timeline import Timeline
 from tests.compaction.mor_tables import MorTable, rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
@@ -45,7 +45,7 @@ def made(root: Path) -> tuple[Table, str]:
 def archive_as_others(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Archive as engines do that ask the history themselves."""
     with monkeypatch.context() as patched:
-        patched.setattr(archive_run, "_straddling", lambda *_: [])
+        patched.setattr(archive, "_straddling", lambda *_: [])
         table.archive(options=KEEP)
 
 

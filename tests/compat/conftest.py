@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakefmt.formats import twin_pages
+from lakefmt.formats.parquet import duplicate_columns
 
 #: In these files tables of a few rows are written as those of many are; in the others as small ones are.
 _LIKE_LARGE = {
@@ -21,4 +21,4 @@ _LIKE_LARGE = {
 @pytest.fixture(autouse=True)
 def _written_like_large_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.path.stem in _LIKE_LARGE:
-        monkeypatch.setattr(twin_pages, "_WORTH_BYTES", 1)
+        monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", 1)

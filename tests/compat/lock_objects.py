@@ -10,7 +10,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import LockUnavailable
-from lakefmt.timeline.lock_storage import LockRecord, decode_lock_record, encode_lock_record
+from lakefmt.timeline.locks.storage import LockRecord, decode_lock_record, encode_lock_record
 
 PROVIDER = {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"}
 NAME = ".hoodie/.locks/table_lock.json"

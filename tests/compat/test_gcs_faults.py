@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.errors import LakefmtError, StorageError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import RemoteStore
 from lakefmt.table import Table, create_table
-from lakefmt.timeline.lock_storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
+from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, all_from, every, one_of
 from tests.judges.gcs import gcs_options, gcs_service
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import LakefmtError, StorageError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import RemoteStore
 from lakefmt.table import Table
-from lakefmt.timeline.lock_storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
+from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, Plan, all_from, cut_anywhere, every, one_of
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
@@ -76,7 +76,7 @@ def network() -> Iterator[Network]:
     from moto.s3.models import s3_backends
     from moto.server import ThreadedMotoServer
 
-    from lakefmt.storage import s3
+    from lakefmt.storage.remote import s3
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -256,7 +256,7 @@ def test_a_lock_whose_object_comes_late_or_cut_is_no_strange_object(network: Net
 
 def test_the_kit_can_fail(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that takes the first piece of a body for the whole is found out."""
-    from lakefmt.storage import s3
+    from lakefmt.storage.remote import s3
 
     async def first_piece(answer: Any, limit: int | None, key: str) -> bytes:
         async with answer["Body"] as body:

@@ -10,8 +10,8 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.filegroups import access
-from lakefmt.schema_history import LATEST_SCHEMA
+from lakefmt.filegroups import table_client
+from lakefmt.schema.history import LATEST_SCHEMA
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
 
@@ -88,7 +88,7 @@ def test_what_spark_changed(
         with pytest.raises(UnsupportedFeature, match=reason):
             table.upsert(before)
         with monkeypatch.context() as blind:
-            blind.setattr(access, "why_names_fail", lambda *_: None)
+            blind.setattr(table_client, "why_names_fail", lambda *_: None)
             read = lakefmt.open_table(str(tmp_path / name)).read()
         with pytest.raises(AssertionError):
             assert_same_multiset(read, theirs, what=f"{name}: read by names")

@@ -14,8 +14,8 @@ import pytest
 
 from lakefmt.errors import LeaseLost, LockUnavailable
 from lakefmt.storage import LocalStore, MemoryStore
-from lakefmt.timeline.lock import LockOptions, open_lock
-from lakefmt.timeline.lock_api import FencedLease, Patience, TableLock
+from lakefmt.timeline.locks.api import FencedLease, Patience, TableLock
+from lakefmt.timeline.locks.open import LockOptions, open_lock
 from tests.compat.tables import make_plain_table, plain_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import JudgeError, SparkJudge

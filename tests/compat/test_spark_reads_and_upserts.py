@@ -14,7 +14,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import CompletedFileMissing, MetadataTablePresent, SchemaMismatch, WriterActive
-from lakefmt.formats.parquet import BaseFileWriter
+from lakefmt.formats.parquet.base_file import BaseFileWriter
 from lakefmt.values import RECORD_KEY, WriteOperation
 from tests.compat.tables import as_spark_shows_increments, make_plain_table, make_types_table, plain_rows, type_rows
 from tests.judges.compare import assert_same_multiset

@@ -9,7 +9,7 @@ import pytest
 
 import lakefmt
 import lakefmt.write.session as session
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from tests.concurrency.turns import MANY

@@ -18,7 +18,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import SchemaMismatch
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import LocalStore, ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table

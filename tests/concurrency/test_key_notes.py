@@ -13,17 +13,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-import lakefmt.index.files as index_files
-import lakefmt.write.conversation as conversation
+import lakefmt.index.key_reader as index_files
+import lakefmt.write.commit.transaction as conversation
 from lakefmt import lowlevel
 from lakefmt.errors import CommitConflict
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.formats.parquet import java_order_key, key_range
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.formats.parquet.base_file import java_order_key, key_range
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.timeline.commit import CommitMetadata, decode_commit, encode_commit
 from lakefmt.values import TableVersion, WriteOperation, WriteStat
-from lakefmt.write.key_notes import (
+from lakefmt.write.commit.key_stats import (
     HASH_NOTE,
     KEY_NOTE,
     MOST_HASHES,
@@ -35,7 +35,7 @@ from lakefmt.write.key_notes import (
     noted_ranges,
     sharing_hashes,
 )
-from lakefmt.write.values import WriteStatus
+from lakefmt.write.context import WriteStatus
 from tests.concurrency.turns import MANY
 
 NUMBERS = itertools.count()

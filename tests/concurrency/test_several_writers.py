@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
-import lakefmt.write.conversation as conversation
+import lakefmt.write.commit.transaction as conversation
 from lakefmt import lowlevel
 from lakefmt.errors import (
     CommitConflict,
@@ -23,16 +23,16 @@ from lakefmt.errors import (
     UnsupportedFeature,
     WriterActive,
 )
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.filegroups.services import open_services, request_service
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import LocalStore, ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
+from lakefmt.testing.store_wrapper import Step, WrapperStore
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.testing.wrapping import Step, WrapperStore
-from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.instant import Action
+from lakefmt.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt.transactions.client import open_services, request_service
 from lakefmt.write.session import find_session
 from tests.concurrency.turns import MANY, Gate, Writer, take_turns
 
@@ -535,7 +535,7 @@ def test_sabotage_without_the_check_rows_are_lost(monkeypatch: pytest.MonkeyPatc
 
 
 def test_sabotage_without_the_comparison_of_keys_a_key_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    import lakefmt.write.rivals as rivals
+    import lakefmt.write.commit.conflict_resolution as rivals
 
     monkeypatch.setattr(rivals, "_file_with_key", lambda *given, **how: None)
     table = make(options=APART)

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 
 import pytest
 
-import lakefmt.filegroups.services as services
-import lakefmt.write.rivals as rivals
-from lakefmt.testing.histories import History
+import lakefmt.transactions.client as services
+import lakefmt.write.commit.conflict_resolution as rivals
+from lakefmt.testing.serializability import History
 from lakefmt.testing.simulation import check_history, scene_of, simulate
 from lakefmt.timeline.heartbeat import Liveness
 

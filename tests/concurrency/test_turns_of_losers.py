@@ -17,16 +17,16 @@ import lakefmt
 import lakefmt.write.session as session
 from lakefmt import lowlevel
 from lakefmt.errors import CommitConflict, LeaseLost, LockUnavailable
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.pacing import SystemPacing
+from lakefmt.storage.scheduler import SystemPacing
 from lakefmt.table import Table
+from lakefmt.testing.green_clock import GreenTime
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
-from lakefmt.testing.turns import GreenTime
 from lakefmt.testing.virtual_time import Process, RequestStore
-from lakefmt.timeline.lock_local import InProcessLock, _Queue, _Ticket
-from lakefmt.timeline.lock_turn import Turn, lasts, turn_at, turn_of
-from lakefmt.write.retry import retried
+from lakefmt.timeline.locks.local import InProcessLock, _Queue, _Ticket
+from lakefmt.timeline.locks.reentrant import Turn, lasts, turn_at, turn_of
+from lakefmt.write.commit.retry import retried
 from tests.concurrency.turns import MANY
 
 NUMBERS = itertools.count()
@@ -114,7 +114,7 @@ class Beaten:
 
     def run(self) -> Any:
         from lakefmt.values import WriteOperation
-        from lakefmt.write.request import WriteRequest
+        from lakefmt.write.context import WriteRequest
         from lakefmt.write.session import WriteSession
 
         request = WriteRequest(WriteOperation.UPSERT)

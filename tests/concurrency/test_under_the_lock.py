@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.api import Capabilities
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
-from lakefmt.testing.wrapping import Step, WrapperStore
-from lakefmt.timeline.lock_api import Lease
-from lakefmt.timeline.lock_local import InProcessLock
+from lakefmt.testing.store_wrapper import Step, WrapperStore
+from lakefmt.timeline.locks.api import Lease
+from lakefmt.timeline.locks.local import InProcessLock
 
 T = TypeVar("T")
 NUMBERS = itertools.count()

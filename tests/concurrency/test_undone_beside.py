@@ -11,19 +11,19 @@ import lakefmt
 import lakefmt.write.session as session
 from lakefmt import lowlevel
 from lakefmt.errors import InstantNotPending, LeaseLost, StorageError
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.filegroups.services import open_services
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.pacing import SystemPacing
+from lakefmt.storage.scheduler import SystemPacing
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.timeline.instant import Action
-from lakefmt.timeline.lock_turn import turn_at
+from lakefmt.timeline.locks.reentrant import turn_at
 from lakefmt.timeline.markers import remove_markers
+from lakefmt.transactions.client import open_services
+from lakefmt.transactions.recovery import undo_dead_writes
 from lakefmt.values import WriteOperation
-from lakefmt.write.conversation import concurrency_of
-from lakefmt.write.request import WriteRequest
-from lakefmt.write.settling import undo_dead_writes
+from lakefmt.write.commit.transaction import concurrency_of
+from lakefmt.write.context import WriteRequest
 from tests.concurrency.turns import MANY
 
 NUMBERS = itertools.count()

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.config import resolve_settings
+from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import CommitConflict, InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.conflict import Changes, Reason, Verdict, changes_of, judge, judge_plan, settle_schema
 from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.transactions.concurrency import FailedWrites, check_concurrency
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
-from lakefmt.write.concurrency import FailedWrites, check_concurrency
 
 RIVAL = Instant(InstantTime("20260101000000005"), Action.COMMIT, State.COMPLETED, InstantTime("20260101000000009"))
 PLAN = Instant(InstantTime("20260101000000005"), Action.COMPACTION, State.INFLIGHT)

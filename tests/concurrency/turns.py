@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.pacing import SystemPacing
+from lakefmt.storage.scheduler import SystemPacing
 from lakefmt.table import Table
 
 _PATIENCE = 60.0

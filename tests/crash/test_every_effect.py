@@ -19,7 +19,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import LocalStore, ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table

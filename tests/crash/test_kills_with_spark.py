@@ -97,7 +97,7 @@ class Scene:
 VICTIMS = """
 import json, os, sys
 import lakefmt, pyarrow.parquet, pyarrow.dataset, lakefmt.write.pipeline
-from lakefmt.testing.killing import count_effects, die_at
+from lakefmt.testing.crash import count_effects, die_at
 
 def upsert(root, batch, effect, told):
     table = lakefmt.open_table(root, options={"lakefmt.durability": "none", "lakefmt.write.threads": 1})

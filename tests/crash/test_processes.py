@@ -24,7 +24,7 @@ import os, pickle, sys
 from lakefmt import lowlevel
 context, assignment, batches = pickle.load(open(sys.argv[1], "rb"))
 if sys.argv[2] == "die":
-    import lakefmt.write.files as files
+    import lakefmt.write.files.base_file as files
     real = files.FileInProgress.finish
     def finish(self):
         os.kill(os.getpid(), 9)
@@ -108,7 +108,7 @@ def _worker(job: Path, mode: str, out: Path) -> subprocess.Popen[str]:
 
 VICTIM = """
 import sys, pyarrow as pa, lakefmt
-from lakefmt.testing.killing import die_at
+from lakefmt.testing.crash import die_at
 die_at(int(sys.argv[2]))
 sys.path.insert(0, sys.argv[3])
 from test_processes import rows

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.filegroups.merge import Incoming, choose_survivors, incoming_wins, merge_into_base
-from lakefmt.formats.coded import without_unused
+from lakefmt.filegroups.merge.base import Incoming, choose_survivors, incoming_wins, merge_into_base
+from lakefmt.formats.parquet.dictionary_columns import without_unused
 from lakefmt.values import RECORD_KEY, MergeMode
 
 keys = st.sampled_from("abcdef")

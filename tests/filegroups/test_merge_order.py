@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefmt.config.merge_rule import Order
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.filegroups.merge import choose_survivors, incoming_wins
-from lakefmt.filegroups.merge_batch import order_ranks
-from lakefmt.filegroups.merge_order import comparable
-from lakefmt.filegroups.merge_values import ordering_columns
+from lakefmt.filegroups.merge.base import choose_survivors, incoming_wins
+from lakefmt.filegroups.merge.precombine import order_ranks
+from lakefmt.filegroups.ordering import comparable, ordering_columns
 from lakefmt.values import MergeMode
-from lakefmt.values_merge import Order
 from tests.compat.ordering_tables import KINDS, java_key
 
 #: Values of which many are equal, and bits of NaN that Java takes for one.

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefmt.config.merge_rule import DeleteMark, MergeRule, Order, Partial, PartialMode
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.log_merge import merge_logs
-from lakefmt.filegroups.log_rows import LogRows
-from lakefmt.filegroups.merge import Incoming, merge_into_base
-from lakefmt.filegroups.merge_batch import combine_rows
-from lakefmt.filegroups.merge_values import gives_way, marked_deletes, ordering_columns
+from lakefmt.filegroups.logs.reader import LogRows
+from lakefmt.filegroups.merge.base import Incoming, merge_into_base
+from lakefmt.filegroups.merge.merged_slice import merge_logs
+from lakefmt.filegroups.merge.precombine import combine_rows
+from lakefmt.filegroups.ordering import gives_way, marked_deletes, ordering_columns
 from lakefmt.values import RECORD_KEY
-from lakefmt.values_merge import DeleteMark, MergeRule, Order, Partial, PartialMode
 
 GONE = "__gone"
 SCHEMA = pa.schema(

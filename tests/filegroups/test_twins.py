@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.filegroups import reader as module
-from lakefmt.filegroups.merge import _is_same
+from lakefmt.filegroups.merge.base import _is_same
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.formats.twins import Span, possible_twin
-from lakefmt.storage.local import LocalStore
+from lakefmt.formats.parquet.duplicate_columns import Span, possible_twin
+from lakefmt.storage.local.store import LocalStore
 from lakefmt.values import RECORD_KEY, InstantTime
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

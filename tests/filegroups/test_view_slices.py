@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.view import build_slices, parse_files
+from lakefmt.filegroups.model import FileSlice, build_slices, parse_files
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.instant import parse_instant_file
-from lakefmt.timeline.view import Timeline, build_timeline
+from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.values import PartitionPath
 
 P = PartitionPath("p")

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
-from lakefmt.formats.avro import decode_container, decode_container_records, encode_container
-from lakefmt.formats.avro_writing import encode_long
+from lakefmt.formats.avro.container import decode_container, decode_container_records, encode_container
+from lakefmt.formats.avro.writer import encode_long
 
 NOTE = {"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}
 

@@ -9,9 +9,9 @@ import tracemalloc
 import pytest
 
 from lakefmt.errors import CorruptFile, FormatError, UnsupportedFeature
-from lakefmt.formats.avro import decode_container, encode_container
-from lakefmt.formats.avro_schema import parse_schema
-from lakefmt.formats.avro_writing import encode_long
+from lakefmt.formats.avro.container import decode_container, encode_container
+from lakefmt.formats.avro.writer import encode_long
+from lakefmt.schema.avro_tree import parse_schema
 
 HUGE = 1 << 62
 

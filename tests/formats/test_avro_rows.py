@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError, SchemaMismatch
-from lakefmt.formats import avro_rows
-from lakefmt.formats.avro_rows import decode_rows, encode_rows
-from lakefmt.formats.avro_rows_plan import nullable_type
+from lakefmt.formats.avro.columnar import codec
+from lakefmt.formats.avro.columnar.codec import decode_rows, encode_rows
+from lakefmt.formats.avro.columnar.plan import nullable_type
 from lakefmt.schema import avro_to_arrow
 
 UTC = datetime.UTC
@@ -227,10 +227,10 @@ def test_blocks_slices_and_chunks_change_nothing(record, seed, data):
     table = pa.concat_tables([whole_table.slice(low, high - low) for low, high in itertools.pairwise(cuts)])
     expected = by_fastavro(rows, schema)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro_rows, "BLOCK_ROWS", data.draw(st.integers(1, 31)))
-        patch.setattr(avro_rows, "ENCODED_ROWS", data.draw(st.integers(1, 31)))
-        patch.setattr(avro_rows, "_LEAST_CHUNK", 1)
-        patch.setattr(avro_rows, "BLOCK_BYTES", data.draw(st.sampled_from([1, 1000, 1 << 24])))
+        patch.setattr(codec, "BLOCK_ROWS", data.draw(st.integers(1, 31)))
+        patch.setattr(codec, "ENCODED_ROWS", data.draw(st.integers(1, 31)))
+        patch.setattr(codec, "_LEAST_CHUNK", 1)
+        patch.setattr(codec, "BLOCK_BYTES", data.draw(st.sampled_from([1, 1000, 1 << 24])))
         assert split(*encode_rows(table, schema)) == expected
         part = table.slice(7, 11)
         assert split(*encode_rows(part, schema)) == expected[7:18]
@@ -269,7 +269,7 @@ def test_what_is_stored_beyond_short_values_is_written_over(record, seed, size, 
     schema, rng = schema_text(avro), random.Random(seed)
     rows = [{"head": rng.randbytes(size), **draw(rng)} for _ in range(31)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro_rows, "ENCODED_ROWS", rows_of_block)
+        patch.setattr(codec, "ENCODED_ROWS", rows_of_block)
         data, offsets = encode_rows(to_table(rows, schema), schema, framed=True)
     assert split(data, offsets) == [len(one).to_bytes(4, "big") + one for one in by_fastavro(rows, schema)]
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, LakefmtError, UnsupportedFeature
-from lakefmt.formats.avro_rows import decode_rows, encode_rows
-from lakefmt.formats.avro_writing import encode_long
+from lakefmt.formats.avro.columnar.codec import decode_rows, encode_rows
+from lakefmt.formats.avro.writer import encode_long
 
 FIELDS = [
     {"name": "key", "type": ["null", "string"]},

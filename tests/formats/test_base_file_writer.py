@@ -12,7 +12,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import UnknownSetting
-from lakefmt.formats.parquet import BaseFileWriter
+from lakefmt.formats.parquet.base_file import BaseFileWriter
 
 ROWS = 10_000
 

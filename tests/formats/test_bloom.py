@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, InvalidKey, UnsupportedFeature
-from lakefmt.formats import bloom as bloom_module
-from lakefmt.formats import bloom_bits
-from lakefmt.formats.bloom import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
+from lakefmt.formats.bloom import bloom_filter as bloom_bits
+from lakefmt.formats.bloom import bloom_filter as bloom_module
+from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
 
 DATA = Path(__file__).parent.parent / "data" / "formats"
 MASK = 0xFFFFFFFF

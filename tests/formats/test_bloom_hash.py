@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError, InvalidKey
-from lakefmt.formats import murmur
-from lakefmt.formats.murmur import HashChain, hash_positions, key_blocks, murmur_hadoop
+from lakefmt.formats.bloom import murmur
+from lakefmt.formats.bloom.murmur import HashChain, hash_positions, key_blocks, murmur_hadoop
 
 MASK = 0xFFFFFFFF
 M = 0x5BD1E995

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
-from lakefmt.formats.avro_rows import encode_rows
-from lakefmt.formats.log_blocks import BlockKind, HeaderKey, encode_block
-from lakefmt.formats.log_data import (
+from lakefmt.formats.avro.columnar.codec import encode_rows
+from lakefmt.formats.log.blocks import BlockKind, HeaderKey, encode_block
+from lakefmt.formats.log.data_block import (
     BlockHeader,
     block_positions,
     decode_avro_content,
@@ -29,8 +29,8 @@ from lakefmt.formats.log_data import (
     encode_data_block,
     encode_parquet_block,
 )
-from lakefmt.formats.log_deletes import decode_delete_content, encode_delete_block
-from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.formats.log.delete_block import decode_delete_content, encode_delete_block
+from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 
 DATA = Path(__file__).parents[1] / "data/formats/log"
 SCHEMA = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"},{"name":"s","type":["null","string"]}]}'

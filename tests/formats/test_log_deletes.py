@@ -17,12 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
-from lakefmt.formats.avro_writing import encode_long
-from lakefmt.formats.log_blocks import BlockKind, HeaderKey
-from lakefmt.formats.log_data import BlockHeader
-from lakefmt.formats.log_deletes import DeleteRecords, decode_delete_content, delete_records, encode_delete_block
-from lakefmt.formats.log_deletes_walk import record_starts
-from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.formats.avro.writer import encode_long
+from lakefmt.formats.log.blocks import BlockKind, HeaderKey
+from lakefmt.formats.log.data_block import BlockHeader
+from lakefmt.formats.log.delete_block import (
+    DeleteRecords,
+    decode_delete_content,
+    delete_records,
+    encode_delete_block,
+    record_starts,
+)
+from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 
 KRYO = json.loads((Path(__file__).parents[1] / "data/formats/log/java.json").read_text("utf-8"))["kryo"]
 HEADER = BlockHeader("20240101000000000")

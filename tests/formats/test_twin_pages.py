@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import InternalError, StorageError
-from lakefmt.formats import twin_pages
-from lakefmt.formats.parquet import BaseFileWriter
-from lakefmt.formats.parquet_footer import footer_of, note_chunk, place_chunks, with_length
-from lakefmt.formats.twin_pages import key_twin
+from lakefmt.formats.parquet import duplicate_columns
+from lakefmt.formats.parquet.base_file import BaseFileWriter
+from lakefmt.formats.parquet.duplicate_columns import footer_of, key_twin, note_chunk, place_chunks, with_length
 from lakefmt.values import RECORD_KEY
 
 NEVER = 1 << 60
@@ -57,7 +56,7 @@ def written(
 ) -> bytes:
     sink = io.BytesIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(twin_pages, "_WORTH_BYTES", worth)
+        patch.setattr(duplicate_columns, "_WORTH_BYTES", worth)
         writer = BaseFileWriter(sink, pieces[0].schema, codec)
         for piece in pieces:
             writer.write(piece, group_rows)
@@ -146,15 +145,15 @@ def test_a_flipped_bit_in_either_copy_is_seen(name: str) -> None:
 @pytest.mark.parametrize("moved", [-1, 1])
 def test_the_footer_points_at_the_pages_to_the_byte(moved: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: one byte beside them nothing can be read."""
-    place = twin_pages.ChunkPlace
-    monkeypatch.setattr(twin_pages, "ChunkPlace", lambda note, name, begin: place(note, name, begin + moved))
+    place = duplicate_columns.ChunkPlace
+    monkeypatch.setattr(duplicate_columns, "ChunkPlace", lambda note, name, begin: place(note, name, begin + moved))
     file = written([made(["a", "b"], ["a", "b"])], 1)
     with pytest.raises(OSError):
         pq.ParquetFile(pa.BufferReader(file), page_checksum_verification=True).read()
 
 
 def test_which_columns_are_stored_with_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin_pages, "_WORTH_BYTES", 1)
+    monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", 1)
     keys = pa.array(["a", "b"])
     table = pa.table(
         {RECORD_KEY: keys, "_hoodie_file_name": keys, "x.id": keys, "other": ["a", "c"], "id": keys, "k2": keys}
@@ -168,15 +167,15 @@ def test_which_columns_are_stored_with_the_keys(monkeypatch: pytest.MonkeyPatch)
     assert key_twin(pa.Table.from_arrays([keys, keys], schema=pa.schema(required[::-1]))) is None
     coded = pa.table({RECORD_KEY: keys.dictionary_encode(), "id": keys.dictionary_encode()})
     assert key_twin(coded) is None
-    monkeypatch.setattr(twin_pages, "_WORTH_BYTES", NEVER)
+    monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", NEVER)
     assert key_twin(table) is None
 
 
 def test_of_the_usual_size_it_is_done_by_itself() -> None:
     keys = [f"{n:036}" for n in range(10_000)]
     rows = made(keys, list(keys))
-    assert is_twin(written([rows], twin_pages._WORTH_BYTES))
-    assert not is_twin(written([rows.slice(0, 1_000)], twin_pages._WORTH_BYTES))
+    assert is_twin(written([rows], duplicate_columns._WORTH_BYTES))
+    assert not is_twin(written([rows.slice(0, 1_000)], duplicate_columns._WORTH_BYTES))
 
 
 class _Full(io.RawIOBase):
@@ -197,7 +196,7 @@ class _Full(io.RawIOBase):
 
 def test_a_disk_that_is_full_anywhere_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = made([f"k{n}" for n in range(50)], [f"k{n}" for n in range(50)])
-    monkeypatch.setattr(twin_pages, "_WORTH_BYTES", 1)
+    monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", 1)
 
     def write(writer: BaseFileWriter) -> None:
         writer.write(rows)
@@ -211,7 +210,7 @@ def test_a_disk_that_is_full_anywhere_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 
 def test_row_groups_that_were_not_asked_for_are_not_taken_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin_pages, "_WORTH_BYTES", 1)
+    monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", 1)
     writer = BaseFileWriter(io.BytesIO(), SCHEMA)
     writer.write(made(["a"], ["a"]))
     assert writer._writer is not None

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.config.table_config import parse_table_config
 from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
-from lakefmt.formats.avro import decode_container, decode_container_records, encode_container
-from lakefmt.formats.avro_reading import compile_decoder
-from lakefmt.formats.avro_rows import decode_rows
-from lakefmt.formats.avro_schema import parse_schema
-from lakefmt.formats.bloom import decode_bloom_filter
-from lakefmt.formats.log_blocks import (
+from lakefmt.formats.avro.columnar.codec import decode_rows
+from lakefmt.formats.avro.container import decode_container, decode_container_records, encode_container
+from lakefmt.formats.avro.reader import compile_decoder
+from lakefmt.formats.bloom.bloom_filter import decode_bloom_filter
+from lakefmt.formats.log.blocks import (
     BlockKind,
     HeaderKey,
     LogBlock,
@@ -29,30 +29,30 @@ from lakefmt.formats.log_blocks import (
     scan_blocks,
     split_avro_records,
 )
-from lakefmt.formats.log_cdc import decode_cdc_content
-from lakefmt.formats.log_data import decode_avro_content, decode_avro_contents
-from lakefmt.formats.log_deletes import decode_delete_content
-from lakefmt.formats.log_positions import decode_positions
+from lakefmt.formats.log.cdc import decode_cdc_content
+from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_contents
+from lakefmt.formats.log.delete_block import decode_delete_content
+from lakefmt.formats.log.positions import decode_positions
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt.formats.properties import check_table_checksum, decode_properties
 from lakefmt.schema import avro_to_arrow
+from lakefmt.schema.avro_tree import parse_schema
 from lakefmt.storage.memory import MemoryStore
-from lakefmt.table_config import parse_table_config
-from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
+from lakefmt.timeline.archive.lsm_timeline import decode_manifest, parse_manifest_name
+from lakefmt.timeline.archive.store import HistoryStore
+from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.commit import CommitMetadata, decode_commit
-from lakefmt.timeline.history import HistoryStore
-from lakefmt.timeline.history_logs import LogArchive
-from lakefmt.timeline.history_plan import decode_manifest, parse_manifest_name
 from lakefmt.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
-from lakefmt.timeline.lock_storage import decode_lock_record
+from lakefmt.timeline.locks.storage import decode_lock_record
 from lakefmt.timeline.markers import list_marked, marker_directory
+from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
 from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
-from lakefmt.timeline.restore_plan import RestorePlan, parse_restore_record, restore_record
+from lakefmt.timeline.restore import RestorePlan, parse_restore_record, restore_record
 from lakefmt.timeline.rollback import choose_logs, scan_logs
 from lakefmt.timeline.savepoint import parse_savepoint, savepoint_record
-from lakefmt.timeline.view import timeline_from_names
+from lakefmt.timeline.timeline import timeline_from_names
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
-from lakefmt.write.key_notes import HASH_NOTE, KEY_NOTE, KeySpan, noted_hashes, noted_ranges, sharing_hashes
+from lakefmt.write.commit.key_stats import HASH_NOTE, KEY_NOTE, KeySpan, noted_hashes, noted_ranges, sharing_hashes
 from tests.fuzz.seeds import (
     TIMELINE,
     avro_schema_of,

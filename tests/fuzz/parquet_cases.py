@@ -20,10 +20,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakefmt.errors import FormatError, UnsupportedError
-from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.model import BaseFile, parse_files
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.view import parse_files
-from lakefmt.formats.log_data import decode_parquet_content
+from lakefmt.formats.log.data_block import decode_parquet_content
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.memory import MemoryStore
 from tests.fuzz.damage import damaged, inflations, random_edits, truncations

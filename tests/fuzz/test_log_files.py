@@ -17,17 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakefmt.config.merge_rule import MergeRule, Order
 from lakefmt.errors import FormatError, LakefmtError, UnsupportedError, UnsupportedFeature
-from lakefmt.filegroups.log_rows import LogRows, read_log_rows
+from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt.formats.log_blocks import BlockKind, HeaderKey, encode_block, scan_blocks
-from lakefmt.formats.log_data import BlockHeader, encode_data_block, encode_parquet_block
-from lakefmt.formats.log_deletes import delete_records, encode_delete_block
-from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.formats.log.blocks import BlockKind, HeaderKey, encode_block, scan_blocks
+from lakefmt.formats.log.data_block import BlockHeader, encode_data_block, encode_parquet_block
+from lakefmt.formats.log.delete_block import delete_records, encode_delete_block
+from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.schema import arrow_to_avro, with_meta_columns
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY
-from lakefmt.values_merge import MergeRule, Order
 from tests.fuzz.bounds import Meter
 from tests.fuzz.damage import effort
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lakefmt.errors import UnknownSetting
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.parquet import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileFooter, key_range
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileFooter, key_range
 from lakefmt.index import IndexKeys, open_index
 from lakefmt.values import FileId, InstantTime, PartitionPath
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import CorruptFile, SnapshotExpired
-from lakefmt.filegroups.access import TableAccess
 from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.index import IndexKeys, Located, key_files, open_index
-from lakefmt.index.files import KeyFiles
-from lakefmt.storage.local import LocalStore
+from lakefmt.index.key_reader import KeyFiles
+from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakefmt.config import Settings
+from lakefmt.config.settings import Settings
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
-from lakefmt.filegroups.access import NOTES, TableAccess
 from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.table_client import NOTES, TableAccess
 from lakefmt.index import (
     INDEX_NAMES,
     Index,
@@ -28,7 +28,7 @@ from lakefmt.index import (
 )
 from lakefmt.index.api import FilterTally, LookUpStep
 from lakefmt.index.custom import CheckedIndex, load_index
-from lakefmt.index.files import KeyFiles
+from lakefmt.index.key_reader import KeyFiles
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.values import FileId, InstantTime, PartitionPath
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.index.lookup import _places
-from lakefmt.index.sieve import likely_rows
+from lakefmt.index.lookup import _places, likely_rows
 
 texts = st.text(alphabet="abcß日😀", max_size=14)
 

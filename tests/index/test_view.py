@@ -8,13 +8,13 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import InvalidKey, UnknownSetting
-from lakefmt.filegroups.access import TableAccess, TableState
-from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.parquet import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
 from lakefmt.index import IndexView, LookUpStep
-from lakefmt.storage.local import LocalStore
+from lakefmt.storage.local.store import LocalStore
+from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.stores import CountingStore
-from lakefmt.testing.wrapping import WrapperStore
 
 
 @pytest.fixture

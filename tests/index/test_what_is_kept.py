@@ -10,8 +10,8 @@ import pytest
 import lakefmt
 from lakefmt.filegroups.kept import Kept
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.index import files as index_files
-from lakefmt.index.files import key_files
+from lakefmt.index import key_reader as index_files
+from lakefmt.index.key_reader import key_files
 from lakefmt.table import Table
 from lakefmt.values import FileId, InstantTime, PartitionPath
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from lakefmt.errors import StorageError
-from lakefmt.timeline.lock_dynamodb import LockItem
-from lakefmt.timeline.lock_hive import ACQUIRED, WAITING
+from lakefmt.timeline.locks.dynamodb import LockItem
+from lakefmt.timeline.locks.hive import ACQUIRED, WAITING
 
 
 class FakeZooKeeper:

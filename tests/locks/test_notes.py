@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.errors import LockUnavailable
 from lakefmt.storage import LocalStore, MemoryStore
-from lakefmt.storage import process_lock as process_locks_module
-from lakefmt.storage.process_lock import ProcessName, has_ended, process_locks, this_process
+from lakefmt.storage.local import process_lock as process_locks_module
+from lakefmt.storage.local.process_lock import ProcessName, has_ended, process_locks, this_process
 from lakefmt.testing.suites import names_in
 from lakefmt.testing.threads import together
-from lakefmt.timeline import lock_notes
-from lakefmt.timeline.lock_api import Patience
-from lakefmt.timeline.lock_files import FILE_SYSTEM_LOCK_NAME, FileSystemLock
-from lakefmt.timeline.lock_notes import Vouched, decode_stamp, encode_stamp
+from lakefmt.timeline.locks import owner_notes
+from lakefmt.timeline.locks.api import Patience
+from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
+from lakefmt.timeline.locks.owner_notes import Vouched, decode_stamp, encode_stamp
 
 numbers = itertools.count()
 NOTES = ".hoodie/.lakefmt"
@@ -39,8 +39,8 @@ HOLDER = """
 import os, signal, sys, time
 from lakefmt.storage import LocalStore
 from lakefmt.timeline import lock_notes
-from lakefmt.timeline.lock_api import Patience
-from lakefmt.timeline.lock_files import FileSystemLock
+from lakefmt.timeline.locks.api import Patience
+from lakefmt.timeline.locks.filesystem import FileSystemLock
 
 root, stage = sys.argv[1:]
 
@@ -251,7 +251,7 @@ def test_the_tests_see_a_missing_witness(left, witness, monkeypatch):
     """Sabotage: without one of the two witnesses a living holder is robbed, and the tests above find it."""
     store, said = left
     if witness == "process":
-        monkeypatch.setattr(lock_notes, "has_ended", lambda process: True)
+        monkeypatch.setattr(owner_notes, "has_ended", lambda process: True)
         text = of_a_living_process(store, said)
         store.put(FILE_SYSTEM_LOCK_NAME, text)
         with lock_at(store.url).hold():
@@ -275,7 +275,7 @@ def test_where_nothing_can_vouch_the_file_is_as_before():
 
 
 def test_a_system_that_tells_nothing_vouches_for_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock_notes, "this_process", lambda: None)
+    monkeypatch.setattr(owner_notes, "this_process", lambda: None)
     with lock_at(tmp_path).hold():
         assert decode_stamp((tmp_path / FILE_SYSTEM_LOCK_NAME).read_bytes()).vouched is None
     assert names_in(LocalStore(tmp_path)) == []

@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.config import resolve_settings
+from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import CorruptFile, InvalidInputError, LeaseLost, LockUnavailable, UnsupportedFeature
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import LocalStore, MemoryStore, RemoteStore, open_store
 from lakefmt.table import Table
+from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.virtual_time import Process, VirtualTime
-from lakefmt.testing.wrapping import WrapperStore
-from lakefmt.timeline.lock import LockOptions, default_lock_provider, lock_options, open_lock
-from lakefmt.timeline.lock_api import FencedLease, Patience
-from lakefmt.timeline.lock_files import FILE_SYSTEM_LOCK_NAME, FileSystemLock
-from lakefmt.timeline.lock_local import InProcessLock, LocalLock
-from lakefmt.timeline.lock_storage import (
+from lakefmt.timeline.locks.api import FencedLease, Patience
+from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
+from lakefmt.timeline.locks.local import InProcessLock, LocalLock
+from lakefmt.timeline.locks.open import LockOptions, default_lock_provider, lock_options, open_lock
+from lakefmt.timeline.locks.storage import (
     STORAGE_LOCK_NAME,
     LockRecord,
     StorageLock,

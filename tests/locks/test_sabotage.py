@@ -11,12 +11,12 @@ from lakefmt.errors import LakefmtError
 from lakefmt.storage import MemoryStore
 from lakefmt.storage.api import PutOutcome, Swap, with_versions
 from lakefmt.testing.locks import LockKind, LockSuite
+from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.stores import FaultMode
 from lakefmt.testing.virtual_time import RequestStore, VirtualTime
-from lakefmt.testing.wrapping import WrapperStore
-from lakefmt.timeline.lock_files import FILE_SYSTEM_LOCK_NAME, FileKeeper, FileTenure
-from lakefmt.timeline.lock_lease import LeasedLock
-from lakefmt.timeline.lock_storage import STORAGE_LOCK_NAME, StorageKeeper, StorageTenure
+from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileKeeper, FileTenure
+from lakefmt.timeline.locks.lease import LeasedLock
+from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, StorageKeeper, StorageTenure
 
 numbers = itertools.count()
 

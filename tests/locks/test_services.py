@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from lakefmt.testing.locks import LockKind, LockSuite
-from lakefmt.timeline.lock_dynamodb import DynamoKeeper
-from lakefmt.timeline.lock_hive import HiveKeeper
-from lakefmt.timeline.lock_lease import LeasedLock
-from lakefmt.timeline.lock_zookeeper import ZooKeeperKeeper
+from lakefmt.timeline.locks.dynamodb import DynamoKeeper
+from lakefmt.timeline.locks.hive import HiveKeeper
+from lakefmt.timeline.locks.lease import LeasedLock
+from lakefmt.timeline.locks.zookeeper import ZooKeeperKeeper
 from tests.locks.fakes import FakeDynamo, FakeHiveSession, FakeMetastore, FakeZooKeeper, FakeZooKeeperSession
 
 numbers = itertools.count()

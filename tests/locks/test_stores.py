@@ -10,9 +10,9 @@ from lakefmt.storage import LocalStore, MemoryStore
 from lakefmt.storage.api import with_versions
 from lakefmt.testing.locks import LockKind, LockSuite
 from lakefmt.testing.virtual_time import RequestStore
-from lakefmt.timeline.lock_files import FILE_SYSTEM_LOCK_NAME, FileSystemLock
-from lakefmt.timeline.lock_local import InProcessLock, LocalLock
-from lakefmt.timeline.lock_storage import StorageLock
+from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
+from lakefmt.timeline.locks.local import InProcessLock, LocalLock
+from lakefmt.timeline.locks.storage import StorageLock
 
 numbers = itertools.count()
 

@@ -11,12 +11,12 @@ import pytest
 
 from lakefmt.errors import CorruptFile, InvalidInputError, LeaseLost, LockUnavailable, StorageError, UnsupportedFeature
 from lakefmt.storage import MemoryStore
-from lakefmt.storage.pacing import SystemPacing
+from lakefmt.storage.scheduler import SystemPacing
 from lakefmt.testing.virtual_time import Process, VirtualTime
-from lakefmt.timeline.lock import LockOptions, open_lock
-from lakefmt.timeline.lock_api import Patience
-from lakefmt.timeline.lock_dynamodb import BotoLockTable, DynamoKeeper, LockItem, decode_lock_item
-from lakefmt.timeline.lock_lease import LeasedLock
+from lakefmt.timeline.locks.api import Patience
+from lakefmt.timeline.locks.dynamodb import BotoLockTable, DynamoKeeper, LockItem, decode_lock_item
+from lakefmt.timeline.locks.lease import LeasedLock
+from lakefmt.timeline.locks.open import LockOptions, open_lock
 
 numbers = itertools.count()
 
@@ -146,7 +146,7 @@ class PlayedMetastore:
         wire = TSocket.TSocket()
         wire.setHandle(connection)
         protocol = TBinaryProtocol(TTransport.TBufferedTransport(wire))
-        from lakefmt.timeline.lock_hive import _read_struct, _write_struct
+        from lakefmt.timeline.locks.hive import _read_struct, _write_struct
 
         try:
             while True:

@@ -12,12 +12,12 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import SnapshotExpired
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import open_store
 from lakefmt.storage.api import ObjectInfo
-from lakefmt.storage.arrow_bridge import ArrowHandler
+from lakefmt.storage.arrow_filesystem import ArrowHandler
 from lakefmt.table import Table
-from lakefmt.testing.wrapping import WrapperStore
+from lakefmt.testing.store_wrapper import WrapperStore
 
 NUMBERS = itertools.count()
 KEEP_LITTLE = {"hoodie.clean.commits.retained": 1, "hoodie.clean.automatic": False}

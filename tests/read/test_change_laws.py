@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.testing.model import ModelTable
+from lakefmt.testing.operations import VERBS, TableShape, Verb, perform
 from lakefmt.testing.strategies import shapes, verbs
-from lakefmt.testing.verbs import VERBS, TableShape, Verb, perform
 from tests.read.pulling import Pulled, text
 
 NUMBERS = itertools.count()

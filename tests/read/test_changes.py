@@ -14,7 +14,7 @@ import pytest
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at

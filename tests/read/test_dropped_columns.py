@@ -12,7 +12,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import open_store
 from lakefmt.table import Table, open_table
 from lakefmt.testing.stores import CountingStore

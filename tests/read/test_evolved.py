@@ -14,8 +14,8 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.schema_history import LATEST_SCHEMA
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.testing.stores import CountingStore
 from lakefmt.timeline.commit import encode_commit
 

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.read.incremental import plan_increment
 from lakefmt.storage import open_store
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant, State, instant_file_name, parse_instant_file
-from lakefmt.timeline.view import Timeline, build_timeline
+from lakefmt.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from tests.judges.compare import assert_same_multiset
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
 from lakefmt.filegroups.listing import StorageListing, partition_levels
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.keys import key_spec_from_properties, plan_key_spec
 from lakefmt.storage import LocalStore, MemoryStore, open_store
 from lakefmt.storage.api import ObjectStore

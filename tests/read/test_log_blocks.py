@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, FormatError, UnsupportedFeature
-from lakefmt.formats.log_blocks import (
+from lakefmt.formats.log.blocks import (
     BlockKind,
     HeaderKey,
     LogBlock,

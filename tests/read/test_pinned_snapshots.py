@@ -9,12 +9,12 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import SnapshotExpired
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.read.pinning import cleaned_files, lost_files
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.read.snapshot_files import cleaned_files, lost_files
 from lakefmt.storage import open_store
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.view import build_timeline
+from lakefmt.timeline.timeline import build_timeline
 from tests.judges.compare import assert_same_multiset
 from tests.read.archiving import archive
 from tests.read.cleaning import by_partition, clean, metadata

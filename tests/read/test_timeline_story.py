@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.cli.commands import look
-from lakefmt.read.inspection import TimelineView, follow_timeline
-from lakefmt.read.telling import TimelineEntry, draw_lines, sign_of
-from lakefmt.storage.pacing import SystemPacing
+from lakefmt.cli.commands import inspect
+from lakefmt.read.stats import TimelineView, follow_timeline
+from lakefmt.read.timeline_format import TimelineEntry, draw_lines, sign_of
+from lakefmt.storage.scheduler import SystemPacing
+from lakefmt.timeline.archive.store import History, HistoryStore
+from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp
-from lakefmt.timeline.history import History, HistoryStore
-from lakefmt.timeline.history_logs import LogArchive
 from lakefmt.timeline.instant import Action, State, instant_file_name, parse_instant_time
 from tests.cli.conftest import run  # noqa: F401 - the command line, as the tests of it call it
 from tests.timeline.test_history_logs import real_archive
@@ -216,7 +216,7 @@ def test_the_command_goes_on_until_interrupted(capsys, as_json):
     table = lived(commits=2)
     other = lakefmt.open_table(table.access.store.url, options=OFF)
     table.access.pacing = Busy(lambda: other.upsert(rows("b")), lambda: None, end=KeyboardInterrupt)
-    look._follow(table.access, 2.0, 1, as_json)
+    inspect._follow(table.access, 2.0, 1, as_json)
     told = capsys.readouterr().out.splitlines()
     times = [one.time for one in table.timeline]
     if as_json:

@@ -36,8 +36,8 @@ from lakefmt.errors import CommitConflict, SnapshotExpired
 from lakefmt.storage import ObjectStore
 from lakefmt.testing.invariants import View, check_invariants, check_no_orphans, check_partitions
 from lakefmt.testing.model import ModelTable
+from lakefmt.testing.operations import VERBS, TableShape, Verb, perform
 from lakefmt.testing.strategies import shapes, verbs
-from lakefmt.testing.verbs import VERBS, TableShape, Verb, perform
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError, UnsafePath
 from lakefmt.storage import LocalStore, MemoryStore
-from lakefmt.storage.addresses import (
+from lakefmt.storage.object_names import (
     TEMPORARY_PREFIX,
     as_bytes,
     directory_name,

@@ -10,7 +10,7 @@ import pytest
 
 from lakefmt.errors import ObjectNotFound, StorageError, UnsupportedError
 from lakefmt.storage import MemoryStore
-from lakefmt.storage.arrow_bridge import ArrowHandler, arrow_view
+from lakefmt.storage.arrow_filesystem import ArrowHandler, arrow_view
 from lakefmt.testing.stores import SimulatedCrash
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import lakefmt
 from lakefmt.storage import ObjectStore
-from lakefmt.storage import lent as lent_module
-from lakefmt.storage.arrow_bridge import ArrowHandler
-from lakefmt.storage.lent import lent, wait_for_lent
+from lakefmt.storage import arrow_lifetime as lent_module
+from lakefmt.storage.arrow_filesystem import ArrowHandler
+from lakefmt.storage.arrow_lifetime import lent, wait_for_lent
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import CountingStore
 

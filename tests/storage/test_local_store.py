@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from lakefmt.errors import ObjectNotFound, StateError, StorageError
-from lakefmt.storage import LocalStore, PutOutcome, files, placing
-from lakefmt.storage.addresses import TEMPORARY_PREFIX
-from lakefmt.storage.leftovers import SupportsLeftovers
-from lakefmt.storage.process_lock import SupportsProcessLocks
+from lakefmt.storage import LocalStore, PutOutcome
+from lakefmt.storage.api import SupportsLeftovers
+from lakefmt.storage.local import atomic_files, posix
+from lakefmt.storage.local.process_lock import SupportsProcessLocks
+from lakefmt.storage.object_names import TEMPORARY_PREFIX
 from lakefmt.testing.suites import names_in
 from lakefmt.testing.threads import together
 
@@ -426,7 +427,7 @@ def test_a_file_system_that_flushes_no_directories_is_fine(store, monkeypatch, c
 
 
 def test_without_hard_links_a_rename_places(store, root, monkeypatch):
-    monkeypatch.setattr(placing, "WAYS", (failing(errno.EPERM), *placing.WAYS[1:]))
+    monkeypatch.setattr(atomic_files, "WAYS", (failing(errno.EPERM), *atomic_files.WAYS[1:]))
     assert store.put_if_absent("a", b"1") is PutOutcome.DONE
     assert store.put_if_absent("a", b"2") is PutOutcome.REFUSED
     assert store.capabilities.put_if_absent
@@ -434,7 +435,7 @@ def test_without_hard_links_a_rename_places(store, root, monkeypatch):
 
 
 def test_without_either_the_store_promises_less_but_one_wins(store, root, monkeypatch):
-    monkeypatch.setattr(placing, "WAYS", (failing(errno.EOPNOTSUPP), failing(errno.EINVAL), placing.WAYS[2]))
+    monkeypatch.setattr(atomic_files, "WAYS", (failing(errno.EOPNOTSUPP), failing(errno.EINVAL), atomic_files.WAYS[2]))
     store.put("d/x", b"")
     assert not store.capabilities.put_if_absent
     bodies = [bytes([65 + n]) * 1000 for n in range(8)]
@@ -446,7 +447,7 @@ def test_without_either_the_store_promises_less_but_one_wins(store, root, monkey
 
 def test_the_promise_is_tried_out_before_the_first_put(tmp_path, monkeypatch):
     store = LocalStore(tmp_path)
-    monkeypatch.setattr(placing, "WAYS", (failing(errno.EPERM), failing(errno.ENOSYS), placing.WAYS[2]))
+    monkeypatch.setattr(atomic_files, "WAYS", (failing(errno.EPERM), failing(errno.ENOSYS), atomic_files.WAYS[2]))
     assert not store.capabilities.put_if_absent
     assert files_under(tmp_path) == []
 
@@ -475,7 +476,7 @@ def test_a_link_whose_answer_came_twice_is_ours(store, monkeypatch):
 
 
 def test_an_exclusive_create_that_cannot_finish_gives_the_name_back(store, root, monkeypatch):
-    monkeypatch.setattr(placing, "WAYS", placing.WAYS[2:])
+    monkeypatch.setattr(atomic_files, "WAYS", atomic_files.WAYS[2:])
     monkeypatch.setattr(os, "replace", failing(errno.EIO))
     with pytest.raises(StorageError):
         store.put_if_absent("a", b"x")
@@ -508,7 +509,7 @@ def test_names_that_are_no_text_are_not_shown(store, root):
 def test_entries_that_vanish_while_listed_are_left_out(store, monkeypatch):
     for number in range(20):
         store.put(str(number), b"")
-    real = files._entries_of
+    real = posix._entries_of
 
     @contextmanager
     def slow(path):
@@ -517,7 +518,7 @@ def test_entries_that_vanish_while_listed_are_left_out(store, monkeypatch):
             store.delete(str(number) for number in range(1, 20))
             yield iter(found)
 
-    monkeypatch.setattr(files, "_entries_of", slow)
+    monkeypatch.setattr(posix, "_entries_of", slow)
     assert names_in(store) == ["0"]
 
 

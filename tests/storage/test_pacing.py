@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from lakefmt.storage.pacing import SystemPacing
+from lakefmt.storage.scheduler import SystemPacing
 
 SOON = 0.01
 #: Nobody waits that long unless something is broken.

@@ -10,7 +10,8 @@ import pickle
 import pytest
 
 from lakefmt.errors import ObjectNotFound, StorageError, UnsafePath
-from lakefmt.storage import PutOutcome, RemoteStore, open_store, s3
+from lakefmt.storage import PutOutcome, RemoteStore, open_store
+from lakefmt.storage.remote import s3
 from lakefmt.testing.suites import names_in
 from lakefmt.testing.threads import together
 

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from lakefmt.storage import LocalStore, MemoryStore, RemoteStore, open_store, placing
+from lakefmt.storage import LocalStore, MemoryStore, RemoteStore, open_store
+from lakefmt.storage.local import atomic_files
 from lakefmt.testing.stores import CountingStore, DelayStore, FaultStore, FreezeStore, WrapperStore
 from lakefmt.testing.suites import StoreSuite
 
@@ -24,7 +25,7 @@ class TestLocalStoreByRename(StoreSuite):
 
     @pytest.fixture
     def store(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(placing, "WAYS", placing.WAYS[1:])
+        monkeypatch.setattr(atomic_files, "WAYS", atomic_files.WAYS[1:])
         return LocalStore(tmp_path / "table")
 
 
@@ -33,7 +34,7 @@ class TestLocalStoreByExclusiveCreate(StoreSuite):
 
     @pytest.fixture
     def store(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(placing, "WAYS", placing.WAYS[2:])
+        monkeypatch.setattr(atomic_files, "WAYS", atomic_files.WAYS[2:])
         return LocalStore(tmp_path / "table")
 
 

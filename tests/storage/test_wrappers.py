@@ -10,7 +10,7 @@ import pytest
 
 from lakefmt.errors import StateError, StorageError
 from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
-from lakefmt.storage.process_lock import SupportsProcessLocks
+from lakefmt.storage.local.process_lock import SupportsProcessLocks
 from lakefmt.testing.stores import (
     Access,
     CountingStore,

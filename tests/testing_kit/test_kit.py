@@ -23,11 +23,11 @@ from lakefmt.errors import UnsupportedFeature
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing import strategies
-from lakefmt.testing.killing import count_effects
+from lakefmt.testing.crash import count_effects
 from lakefmt.testing.multiset import multiset_difference
+from lakefmt.testing.operations import VERBS, TableShape, Verb, perform
 from lakefmt.testing.stores import Effect, WatchStore
 from lakefmt.testing.strategies import TYPES, batches, shapes, values, verbs
-from lakefmt.testing.verbs import VERBS, TableShape, Verb, perform
 
 NUMBERS = itertools.count()
 PAGE = Path(__file__).resolve().parents[2] / "docs/testing.md"

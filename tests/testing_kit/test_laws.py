@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing import invariants as laws

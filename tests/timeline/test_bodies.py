@@ -10,7 +10,8 @@ import fastavro
 import pytest
 
 from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.timeline.bodies import (
+from lakefmt.timeline.instant import Action, State
+from lakefmt.timeline.metadata_codec import (
     WRITE_STAT_FIELDS,
     BodyKind,
     body_kind,
@@ -19,8 +20,7 @@ from lakefmt.timeline.bodies import (
     encode_body,
     encode_json_commit,
 )
-from lakefmt.timeline.body_schemas import RECORDS, body_schema, reader_schema
-from lakefmt.timeline.instant import Action, State
+from lakefmt.timeline.metadata_schemas import RECORDS, body_schema, reader_schema
 
 VECTORS = Path(__file__).resolve().parents[1] / "data" / "timeline"
 FILES = sorted(path.name for path in VECTORS.iterdir())

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lakefmt.errors import CorruptFile, FormatError, UnsupportedError
-from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body
 from lakefmt.timeline.commit import CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, State
+from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body
 
 VECTORS = Path(__file__).resolve().parents[1] / "data" / "timeline"
 COMMITS = (BodyKind.COMMIT, BodyKind.REPLACE_COMMIT)

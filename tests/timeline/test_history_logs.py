@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, StorageError
-from lakefmt.formats.avro import encode_container
-from lakefmt.formats.log_blocks import HeaderKey, scan_blocks, split_avro_records
+from lakefmt.formats.avro.container import encode_container
+from lakefmt.formats.log.blocks import HeaderKey, scan_blocks, split_avro_records
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
-from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body, encode_body
-from lakefmt.timeline.history_log_plan import LogRecord, archive_schema, encode_archive, next_archive_name
-from lakefmt.timeline.history_logs import LogArchive
+from lakefmt.timeline.archive.v6_codec import LogRecord, archive_schema, encode_archive, next_archive_name
+from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
 from lakefmt.values import InstantTime
 from tests.read.archiving import REAL_ARCHIVE, entry, pack_entries, real_entry_schema
 

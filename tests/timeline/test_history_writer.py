@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, ObjectNotFound, StateError
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.history import HistoryStore
-from lakefmt.timeline.history_plan import (
+from lakefmt.timeline.archive.lsm_timeline import (
     HISTORY_SCHEMA,
     HistoryEntry,
     HistoryFile,
@@ -31,7 +30,8 @@ from lakefmt.timeline.history_plan import (
     plan_of,
     plan_parts,
 )
-from lakefmt.timeline.history_writer import HistoryWriter
+from lakefmt.timeline.archive.lsm_writer import HistoryWriter
+from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.values import InstantTime
 

@@ -20,8 +20,8 @@ from lakefmt.timeline.instant import (
     parse_instant_file,
     parse_instant_time,
 )
-from lakefmt.timeline.machine import TRANSITIONS, check_transition
-from lakefmt.timeline.view import build_timeline, extend_timeline, timeline_from_names
+from lakefmt.timeline.timeline import build_timeline, extend_timeline, timeline_from_names
+from lakefmt.timeline.transitions import TRANSITIONS, check_transition
 from lakefmt.values import InstantTime
 
 R, C = InstantTime("20260101000000000"), InstantTime("20260101000000500")

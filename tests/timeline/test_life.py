@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from lakefmt.errors import LeaseLost, LockUnavailable
-from lakefmt.storage.local import LocalStore
+from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.pacing import SystemPacing
+from lakefmt.storage.scheduler import SystemPacing
 from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name, is_alive
 from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.lock import LockOptions, open_lock
-from lakefmt.timeline.lock_api import Patience
-from lakefmt.timeline.lock_files import FILE_SYSTEM_LOCK_NAME, FileSystemLock
-from lakefmt.timeline.lock_local import LocalLock
-from lakefmt.timeline.view import build_timeline
+from lakefmt.timeline.locks.api import Patience
+from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
+from lakefmt.timeline.locks.local import LocalLock
+from lakefmt.timeline.locks.open import LockOptions, open_lock
+from lakefmt.timeline.timeline import build_timeline
 from lakefmt.values import InstantTime
 
 R = InstantTime("20260101000000000")

@@ -7,7 +7,7 @@ import itertools
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table

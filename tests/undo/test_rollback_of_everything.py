@@ -18,8 +18,8 @@ from lakefmt.errors import (
 from lakefmt.storage import LocalStore, ObjectStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from lakefmt.timeline.instant import Action, State
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.rollback import scan_logs
 from tests.judges.compare import assert_same_multiset

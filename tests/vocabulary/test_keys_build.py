@@ -22,7 +22,7 @@ from lakefmt.keys import (
     plan_key_spec,
     with_sampled_key,
 )
-from lakefmt.keys_text import java_text
+from lakefmt.schema.java_text import java_text
 
 
 def keys(table: pa.Table, *fields: str) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, normalise_schema, with_meta_columns
-from lakefmt.schema_avro import AVRO_DOC, decimal_bytes
+from lakefmt.schema.avro import AVRO_DOC, decimal_bytes
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "vocabulary"
 REAL = [json.loads(line) for line in (DATA / "avro_schemas.jsonl").read_text("utf-8").splitlines()]

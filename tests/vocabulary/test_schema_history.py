@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakefmt.errors import CorruptFile
-from lakefmt.schema_history import InternalSchema, parse_internal_schema, parse_schema_history, why_names_fail
+from lakefmt.schema.history import InternalSchema, parse_internal_schema, parse_schema_history, why_names_fail
 
 Field = tuple[int, str, Any]
 

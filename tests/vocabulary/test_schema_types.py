@@ -7,7 +7,7 @@ import pytest
 
 from lakefmt.errors import SchemaMismatch
 from lakefmt.schema import normalise_schema, split_meta, with_meta_columns, without_meta_columns
-from lakefmt.schema_types import MAX_DEPTH, field_at
+from lakefmt.schema.types import MAX_DEPTH, field_at
 from lakefmt.values import META_COLUMNS
 
 UTC = "UTC"

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import Table
-from lakefmt.config import resolve_settings
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.check.findings import Kind
+from lakefmt.check.repair import repair_table
+from lakefmt.check.run import check_table
+from lakefmt.config.settings import resolve_settings
 from lakefmt.filegroups.base_writer import grown_filter, new_filter
-from lakefmt.filegroups.damage import Kind
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.formats.bloom import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
-from lakefmt.formats.parquet import BLOOM_KEY
-from lakefmt.read.check import check_table
-from lakefmt.write import files
-from lakefmt.write.repair import repair_table
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
+from lakefmt.formats.parquet.base_file import BLOOM_KEY
+from lakefmt.write.files import base_file
 from tests.check.kit import OPTIONS, rows, scene, tamper
 
 DATA = Path(__file__).parents[1] / "data"
@@ -154,7 +154,7 @@ def test_a_file_of_spark_keeps_its_filter(name: str, tmp_path: Path, monkeypatch
         carried.append(grown_filter(*given))  # type: ignore[arg-type]  # handed on as it came
         return carried[-1]
 
-    monkeypatch.setattr(files, "grown_filter", seen)
+    monkeypatch.setattr(base_file, "grown_filter", seen)
     some = table.read().slice(0, 1)
     fresh = some.set_column(some.schema.get_field_index("id"), "id", pa.array(["zz-new"]))
     table.upsert(pa.concat_tables([some, fresh]))

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt import values_mergers
+from lakefmt.config import mergers
+from lakefmt.config.mergers import FUNCTION, MergeFunction, register_merger, strategy_id
 from lakefmt.errors import InvalidInputError, MergerFailed, MergerMissing, UnsupportedFeature
-from lakefmt.values_mergers import FUNCTION, MergeFunction, register_merger, strategy_id
 from tests.judges.hudi_rs import HudiRsJudge
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("w", pa.int64())])
@@ -49,11 +49,11 @@ def model_of(older: Row | None, newer: Row) -> Row | None:
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
     """Every test begins as a process that knows no merger."""
-    known = dict(values_mergers._known)
-    values_mergers._known.clear()
+    known = dict(mergers._known)
+    mergers._known.clear()
     yield
-    values_mergers._known.clear()
-    values_mergers._known.update(known)
+    mergers._known.clear()
+    mergers._known.update(known)
 
 
 def make(table_type: str, merge: str | MergeFunction = NAME, path: str = "", **arguments: Any) -> lakefmt.Table:
@@ -216,7 +216,7 @@ def test_a_process_without_the_function_says_so(table_type: str, tmp_path: Path)
     assert table.properties.properties["hoodie.record.merge.strategy.id"] == strategy_id(NAME)
     assert "hoodie.compaction.payload.class" not in table.properties.properties
 
-    values_mergers._known.clear()
+    mergers._known.clear()
     without = lakefmt.open_table(path)
     assert without.read(query="read_optimized").num_rows == 1
     refused = [lambda: without.upsert([row("a", 2)])]
@@ -230,11 +230,11 @@ def test_a_process_without_the_function_says_so(table_type: str, tmp_path: Path)
         without.upsert([row("a", 2)])
     again = lakefmt.open_table(path, options={FUNCTION: NAME})
     assert content(again) == {"a": row("a", 4)}
-    values_mergers._known.clear()
+    mergers._known.clear()
     assert content(pickle.loads(pickle.dumps(again))) == {"a": row("a", 4)}, "a handle brings its options"
     with pytest.raises(InvalidInputError, match="the table merges by merger"):
         lakefmt.open_table(path, merge=wrong)
-    values_mergers._known.clear()
+    mergers._known.clear()
     register_merger(NAME, double_and_add)
     assert content(lakefmt.open_table(path)) == {"a": row("a", 4)}
 

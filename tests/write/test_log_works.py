@@ -15,9 +15,9 @@ from lakefmt import lowlevel
 from lakefmt.errors import InternalError
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.assign import Assigned, bundle_logs, joined
-from lakefmt.write.log_works import log_works
-from lakefmt.write.routed import POSITION
-from lakefmt.write.values import MOVED_AWAY, FileAssignment, LogTarget, WriteContext
+from lakefmt.write.context import MOVED_AWAY, FileAssignment, LogTarget, WriteContext
+from lakefmt.write.files.log_payloads import log_works
+from lakefmt.write.files.meta_columns import POSITION
 
 SCHEMA = pa.schema(
     [

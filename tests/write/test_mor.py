@@ -12,30 +12,30 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt import config as settings_module
 from lakefmt import lowlevel
+from lakefmt.config import settings as settings_module
+from lakefmt.config.merge_rule import MergeRule, Order
+from lakefmt.config.table_config import check_writable
 from lakefmt.errors import CommitConflict, CorruptFile, UnsupportedFeature
-from lakefmt.filegroups.access import TableAccess
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt.formats.log_blocks import BlockKind, HeaderKey
-from lakefmt.formats.log_data import BlockHeader, encode_data_block
-from lakefmt.formats.log_deletes import decode_delete_content
-from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.formats.log.blocks import BlockKind, HeaderKey
+from lakefmt.formats.log.data_block import BlockHeader, encode_data_block
+from lakefmt.formats.log.delete_block import decode_delete_content
+from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.formats.names import has_bucket_number
 from lakefmt.schema import arrow_to_avro, with_meta_columns
 from lakefmt.storage.memory import MemoryStore
-from lakefmt.table_config import check_writable
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.bodies import BodyKind, encode_body
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.markers import announce, list_marked
+from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.rollback import find_logs_of_instant
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
-from lakefmt.values_merge import MergeRule, Order
 from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows, log_file, new_file
-from lakefmt.write.log_keys import LOG_NOTE, groups_given_keys, may_hold_own_keys
-from lakefmt.write.log_works import split_deletes
+from lakefmt.write.commit.key_stats import LOG_NOTE, groups_given_keys, may_hold_own_keys
+from lakefmt.write.files.log_payloads import split_deletes
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -573,7 +573,7 @@ def test_a_compaction_that_is_planned_meanwhile_conflicts_in_version_6_only() ->
     ],
 )
 def test_what_logs_are_not_written_for(properties: dict[str, str]) -> None:
-    from lakefmt.table_config import parse_table_config
+    from lakefmt.config.table_config import parse_table_config
 
     known = dict(make().properties.properties)
     check_writable(parse_table_config(known))

@@ -14,7 +14,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans, check_visible

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups import log_merge
-from lakefmt.filegroups.log_merge import merge_logs
-from lakefmt.filegroups.log_rows import LogRows
-from lakefmt.formats.log_blocks import HeaderKey
-from lakefmt.formats.log_positions import decode_positions
-from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.config.merge_rule import MergeRule
+from lakefmt.filegroups.logs.reader import LogRows
+from lakefmt.filegroups.merge import merged_slice
+from lakefmt.filegroups.merge.merged_slice import merge_logs
+from lakefmt.formats.log.blocks import HeaderKey
+from lakefmt.formats.log.positions import decode_positions
+from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.values import RECORD_KEY, MergeMode, WriteStat
-from lakefmt.values_merge import MergeRule
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -69,9 +69,9 @@ def check_positions(table: lakefmt.Table, result: lakefmt.CommitResult) -> int:
 
 
 def keys_of(table: lakefmt.Table, stat: WriteStat, found: WholeBlock) -> list[str]:
-    from lakefmt.formats.log_blocks import BlockKind
-    from lakefmt.formats.log_data import decode_avro_content, decode_parquet_content
-    from lakefmt.formats.log_deletes import decode_delete_content
+    from lakefmt.formats.log.blocks import BlockKind
+    from lakefmt.formats.log.data_block import decode_avro_content, decode_parquet_content
+    from lakefmt.formats.log.delete_block import decode_delete_content
 
     if found.block.kind is BlockKind.DELETE:
         return list(decode_delete_content(found.content, what=stat.path).keys.to_pylist())
@@ -155,22 +155,22 @@ def test_positions_are_used_and_lies_are_not(monkeypatch: pytest.MonkeyPatch) ->
     table.delete(["k0008"])
     expected = table.read()
     used: list[bool] = []
-    original = log_merge._places
+    original = merged_slice._places
 
     def seen(*arguments: Any) -> Any:
         used.append(original(*arguments) is not None)
         return original(*arguments)
 
-    monkeypatch.setattr(log_merge, "_places", seen)
+    monkeypatch.setattr(merged_slice, "_places", seen)
     assert_same_multiset(table.read(), expected)
     assert used == [True]
-    monkeypatch.setattr(log_merge, "_places", lambda *_: None)
+    monkeypatch.setattr(merged_slice, "_places", lambda *_: None)
     assert_same_multiset(table.read(), expected)
-    monkeypatch.setattr(log_merge, "_places", seen)
+    monkeypatch.setattr(merged_slice, "_places", seen)
     (path,) = [o.name for o in table.access.store.list("p=p0") if ".log." in o.name][:1]
     store = table.access.store
     stored = store.read(path)
-    from lakefmt.formats.log_positions import encode_positions
+    from lakefmt.formats.log.positions import encode_positions
 
     truth, lie = (encode_positions(np.array(n)).encode() for n in ([1, 2, 3], [1, 2, 9]))
     assert truth in stored

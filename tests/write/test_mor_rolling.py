@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt.errors import CorruptFile
-from lakefmt.filegroups import log_writer
-from lakefmt.formats.log_blocks import BlockKind
-from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.filegroups.logs import writer
+from lakefmt.formats.log.blocks import BlockKind
+from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.markers import list_marked
 from lakefmt.values import WriteStat
@@ -142,7 +142,7 @@ def test_a_file_of_other_rows_is_not_adopted() -> None:
 
 
 def test_no_file_passes_what_readers_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_writer, "MAX_LOG_BYTES", 3000)
+    monkeypatch.setattr(writer, "MAX_LOG_BYTES", 3000)
     table = make(8, **rolling(900, 1 << 30))
     result = table.upsert(rows(60, ts=2))
     assert len(result.files) > 2

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.config import resolve_settings
+from lakefmt.config.settings import resolve_settings
 from lakefmt.filegroups.base_writer import new_filter
-from lakefmt.formats.bloom import BloomFilter, add_together
+from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_together
 from lakefmt.write import pipeline
 
 NUMBERS = itertools.count()

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt.config.merge_rule import DeleteMark, MergeRule, Order, PartialMode, plan_merge_rule
+from lakefmt.config.table_config import check_readable, check_writable, merge_rule, parse_table_config
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
-from lakefmt.filegroups.merge import Incoming, merge_into_base
-from lakefmt.filegroups.merge_batch import combine_rows
-from lakefmt.table_config import check_readable, check_writable, merge_rule, parse_table_config
+from lakefmt.filegroups.merge.base import Incoming, merge_into_base
+from lakefmt.filegroups.merge.precombine import combine_rows
 from lakefmt.values import RECORD_KEY, MergeMode
-from lakefmt.values_merge import DeleteMark, MergeRule, Order, PartialMode, plan_merge_rule
 from tests.compat.payload_tables import (
     COLUMNS,
     MODEL,

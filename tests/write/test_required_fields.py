@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt import schema_cast
 from lakefmt.errors import SchemaMismatch
-from lakefmt.formats.parquet import BaseFileWriter
-from lakefmt.schema import cast_rows, check_required, fill_unseen
+from lakefmt.formats.parquet.base_file import BaseFileWriter
+from lakefmt.schema import cast, cast_rows, check_required, fill_unseen
 from tests.judges.hudi_rs import HudiRsJudge
 
 INNER = pa.struct([pa.field("m", pa.decimal128(9, 2), nullable=False), pa.field("t", pa.string(), nullable=False)])
@@ -179,7 +178,7 @@ def test_a_null_where_none_may_be_is_refused_at_every_depth_on_every_release(
 
 def test_columns_that_promise_nothing_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    monkeypatch.setattr(schema_cast, "_check_nulls", lambda *a, **_: looked.append(a[2]))
+    monkeypatch.setattr(cast, "_check_nulls", lambda *a, **_: looked.append(a[2]))
     free = {"a": [1, None], "s": [{"n": None}, None], "l": [[None], None]}
     check_required(pa.table(free))
     assert looked == []

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.errors import StorageError
 from lakefmt.filegroups import base_writer
-from lakefmt.formats.bloom import BloomFilter
-from lakefmt.formats.parquet import key_range
-from lakefmt.write import bulk, sorting, spilling
-from lakefmt.write.sorting import gather_windows, sort_stream
-from lakefmt.write.spilling import FileKeys, row_memory
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.parquet.base_file import key_range
+from lakefmt.write.bulk import bulk_insert, external_sort
+from lakefmt.write.bulk.external_sort import gather_windows, sort_stream
+from lakefmt.write.files import key_spill
+from lakefmt.write.files.key_spill import FileKeys, row_memory
 
 KEYS = st.text("abcxyzé\uffee😀", max_size=4)
 
@@ -81,13 +82,13 @@ def test_a_range_is_a_bounded_part_of_the_memory(distinct: int) -> None:
 
 def test_what_a_range_takes_of_a_run_does_not_keep_the_rest_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
-    real = sorting._in_order
+    real = external_sort._in_order
 
     def noted(pieces: list[pa.Table]) -> pa.Table:
         held.append((sum(piece.get_total_buffer_size() for piece in pieces), sum(piece.nbytes for piece in pieces)))
         return real(pieces)
 
-    monkeypatch.setattr(sorting, "_in_order", noted)
+    monkeypatch.setattr(external_sort, "_in_order", noted)
     count, memory = 200_000, 4 << 20
     table = pa.table({"k": [f"{(n * 7919) % count:06d}" for n in range(count)], "n": range(count)})
     found = list(sort_stream([table], by_k, memory))
@@ -142,7 +143,7 @@ def test_a_full_temporary_directory_is_a_storage_error(monkeypatch: pytest.Monke
     def full(**_: object) -> object:
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(spilling, "TemporaryFile", full)
+    monkeypatch.setattr(key_spill, "TemporaryFile", full)
     keys = FileKeys()
     keys.add(pa.chunked_array([["a"]]))
     with pytest.raises(StorageError, match="the disk is full"):
@@ -181,15 +182,15 @@ def test_small_windows_write_the_same_files_as_large_ones(sort: str) -> None:
 @pytest.mark.parametrize("holds", [0, 1 << 40])
 def test_keys_of_open_files_wait_on_the_disk(monkeypatch: pytest.MonkeyPatch, holds: int) -> None:
     held = []
-    monkeypatch.setattr(bulk, "_HOLDS_KEYS", holds)
-    real = bulk._PartitionWriter._append
+    monkeypatch.setattr(bulk_insert, "_HOLDS_KEYS", holds)
+    real = bulk_insert._PartitionWriter._append
 
-    def noted(writer: bulk._PartitionWriter, *arguments: Any) -> Any:
+    def noted(writer: bulk_insert._PartitionWriter, *arguments: Any) -> Any:
         finished = real(writer, *arguments)
         held.append(writer._held_bytes())
         return finished
 
-    monkeypatch.setattr(bulk._PartitionWriter, "_append", noted)
+    monkeypatch.setattr(bulk_insert._PartitionWriter, "_append", noted)
     data = pa.table({"id": [f"{n:036d}" for n in range(20_000)], "p": [f"p{n % 12}" for n in range(20_000)]})
     table = lakefmt.create_table(f"memory://waiting-keys-{holds}", data=data, record_key="id", partition_by="p")
     table.bulk_insert(data, options={"lakefmt.write.window.bytes": 1 << 17, "lakefmt.write.threads": 1})

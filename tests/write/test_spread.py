@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from lakefmt.keys import build_partition_paths, build_record_keys, plan_key_spec
 from lakefmt.values import RECORD_KEY, PartitionPath
-from lakefmt.write import spread
-from lakefmt.write.hands import Hands
-from lakefmt.write.incoming import KeyedBatch
-from lakefmt.write.spread import Spread, told_texts
+from lakefmt.write.bulk import partition_splitter
+from lakefmt.write.bulk.partition_splitter import Spread, told_texts
+from lakefmt.write.files.workers import Hands
+from lakefmt.write.ingest import KeyedBatch
 
 SPEC = plan_key_spec("key", "home", hive_style=False, url_encode=False)
 SCHEMA = pa.schema([("row", pa.int64()), ("home", pa.string()), ("key", pa.string()), ("note", pa.string())])
@@ -50,7 +50,7 @@ def test_every_row_goes_to_its_partition_once_and_in_order(
         )
     told = partial(told_texts, SPEC, SCHEMA) if tells else lambda _: {}
     with pytest.MonkeyPatch.context() as patch, Hands(threads) as hands:
-        patch.setattr(spread, "_CHUNK_ROWS", at_once)
+        patch.setattr(partition_splitter, "_CHUNK_ROWS", at_once)
         found = [part for group in Spread(batches, hands, told).groups() for part in group]
     codes = np.array([code for chunk in chunks for code in chunk], np.int64)
     homes = np.array([str(HOMES[code] or "__HIVE_DEFAULT_PARTITION__") for code in codes], object)
@@ -70,7 +70,7 @@ def test_every_row_goes_to_its_partition_once_and_in_order(
 
 def test_what_follows_from_the_key_and_the_partition_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[list[str]] = []
-    real = spread.pc.take
+    real = partition_splitter.pc.take
 
     def noted(chunk: pa.RecordBatch, *arguments: object, **options: object) -> pa.RecordBatch:
         taken.append(chunk.schema.names)
@@ -78,7 +78,7 @@ def test_what_follows_from_the_key_and_the_partition_is_not_taken(monkeypatch: p
 
     rows = [{"row": row, "home": "ab"[row % 2], "key": f"k{row}", "note": "n"} for row in range(10)]
     batch = keyed_batch(pa.Table.from_pylist(rows, SCHEMA), True)
-    monkeypatch.setattr(spread.pc, "take", noted)
+    monkeypatch.setattr(partition_splitter.pc, "take", noted)
     with Hands(1) as hands:
         found = list(Spread([batch], hands, partial(told_texts, SPEC, SCHEMA)).groups())
     assert [table.to_pylist()[0]["home"] for group in found for _, table in group] == ["a", "b"]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, UnsupportedFeature
-from lakefmt.formats.log_blocks import BlockKind
-from lakefmt.formats.log_data import decode_avro_content
-from lakefmt.formats.log_reader import LogBlockReader, WholeBlock
+from lakefmt.formats.log.blocks import BlockKind
+from lakefmt.formats.log.data_block import decode_avro_content
+from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow
 from lakefmt.testing import invariants as laws
 from lakefmt.values import META_COLUMNS

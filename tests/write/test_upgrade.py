@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt.config.table_config import PAYLOADS, STRATEGY_IDS, parse_table_config
 from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,
@@ -24,27 +25,26 @@ from lakefmt.errors import (
     UnsupportedVersion,
     WriterActive,
 )
-from lakefmt.filegroups.access import TableAccess
-from lakefmt.formats.avro import MAGIC
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.formats.avro.container import MAGIC
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
-from lakefmt.table_config import PAYLOADS, STRATEGY_IDS, parse_table_config
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.bodies import BodyKind, decode_body, encode_body
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.properties_store import load_properties, update_properties
-from lakefmt.timeline.view import build_timeline
-from lakefmt.values import InstantTime, MergeMode, TableVersion
-from lakefmt.write.upgrade import upgrade_table
-from lakefmt.write.upgrade_plan import (
+from lakefmt.timeline.timeline import build_timeline
+from lakefmt.upgrade.plan import (
     UpgradeScene,
     completion_times,
     plan_upgrade,
     upgraded_body,
     upgraded_properties,
 )
+from lakefmt.upgrade.run import upgrade_table
+from lakefmt.values import InstantTime, MergeMode, TableVersion
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none", "hoodie.client.heartbeat.tolerable.misses": 0}

@@ -13,17 +13,17 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import CorruptFile, LakefmtError, StateError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table, open_table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import CountingStore, FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.bodies import BodyKind, body_kind, decode_body
-from lakefmt.timeline.history import HistoryStore
+from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.instant import Action, State, parse_instant_file
+from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body
+from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import TableVersion
-from lakefmt.write.upgrade import upgrade_table
 from tests.compat.fixture_tables import real_tables
 from tests.read.archiving import archive_in, entry, pack_entries, real_entry_schema
 
@@ -263,16 +263,16 @@ def test_a_damaged_archive_stops_an_upgrade_before_anything_changes(damage, stor
 
 
 def test_an_archive_that_changes_meanwhile_stops_before_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakefmt.write import upgrade
+    from lakefmt.upgrade import run
 
     store = with_past(2)
-    real = upgrade._write_history
+    real = run._write_history
 
     def disturbed(services, parts, archive):  # type: ignore[no-untyped-def]
         store.delete([OLD_ARCHIVE])
         return real(services, parts, archive)
 
-    monkeypatch.setattr(upgrade, "_write_history", disturbed)
+    monkeypatch.setattr(run, "_write_history", disturbed)
     with pytest.raises(StateError, match="left the archive"):
         upgrade_table(over(store).access, 8)
     assert over(store).properties.version is TableVersion.SIX

@@ -9,13 +9,13 @@ import pytest
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt.errors import LakefmtError, StateError
-from lakefmt.filegroups.access import TableAccess
+from lakefmt.filegroups.table_client import TableAccess
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.instant import Action
+from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import TableVersion
-from lakefmt.write.upgrade import upgrade_table
 from tests.judges.compare import assert_same_multiset
 from tests.write.test_upgrade import NUMBERS, OPTIONS, SCHEMA, UPGRADES, rows
 

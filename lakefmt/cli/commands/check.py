@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakefmt.cli.formatters import printable
 from lakefmt.cli.options import Partition, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import say_json
-from lakefmt.cli.units import printable
 
 if TYPE_CHECKING:
-    from lakefmt.filegroups.access import TableAccess
-    from lakefmt.filegroups.damage import CheckReport, Finding, RepairPlan, RepairReport, Step
+    from lakefmt.check.findings import CheckReport, Finding, RepairPlan, RepairReport, Step
+    from lakefmt.filegroups.table_client import TableAccess
 
 __all__ = ["check"]
 
@@ -52,7 +52,7 @@ def check(
 
     Nothing is changed without --repair. Exit status 1 when something is wrong (with --repair: still wrong afterwards).
     """
-    from lakefmt.read.check import check_table
+    from lakefmt.check.run import check_table
 
     access = _reach(table, options, storage_options)
     with progress("check"):
@@ -78,16 +78,16 @@ def check(
 
 def _reach(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> TableAccess:
     # Not opened as other commands do: a table whose properties are damaged cannot be opened, and is to be looked at.
-    from lakefmt.filegroups.access import TableAccess
-    from lakefmt.storage.opening import open_store
+    from lakefmt.filegroups.table_client import TableAccess
+    from lakefmt.storage.open import open_store
 
     return TableAccess(open_store(table, storage_options), dict(options))
 
 
 def _repair(access: TableAccess, plan: RepairPlan, yes: bool, accept_loss: bool) -> RepairReport:
+    from lakefmt.check.repair import repair_table
+    from lakefmt.check.run import check_table
     from lakefmt.errors import StateError
-    from lakefmt.read.check import check_table
-    from lakefmt.write.repair import repair_table
 
     if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
         raise StateError("nothing was repaired: it takes your yes, or --yes")

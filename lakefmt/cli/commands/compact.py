@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.asking import carry_out_plan, dry_run_option, yes_option
+from lakefmt.cli.confirm import carry_out_plan, dry_run_option, yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import say_json

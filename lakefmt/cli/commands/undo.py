@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.asking import carry_out_plan, dry_run_option, yes_option
+from lakefmt.cli.confirm import carry_out_plan, dry_run_option, yes_option
+from lakefmt.cli.formatters import printable
 from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.results import result_as_json, say_json
-from lakefmt.cli.units import printable
 
 if TYPE_CHECKING:
     from lakefmt.table import Table
-    from lakefmt.timeline.restore_plan import RestorePlan
+    from lakefmt.timeline.restore import RestorePlan
     from lakefmt.timeline.rollback import RollbackPlan
     from lakefmt.timeline.savepoint import Savepoint
-    from lakefmt.write.undo import RollbackResult
+    from lakefmt.undo.rollback import RollbackResult
 
 __all__ = ["restore", "rollback", "savepoint"]
 
@@ -50,7 +50,7 @@ def rollback(
     withdraw: bool | None,
 ) -> None:
     """Undo a pending INSTANT of TABLE, or its newest commit (`latest`): the plan is shown, then you are asked."""
-    from lakefmt.write.undo import plan_undo
+    from lakefmt.undo.rollback import plan_undo
 
     opened = open_for(table, options, storage_options)
     time = _commit(opened, instant)

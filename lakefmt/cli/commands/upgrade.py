@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.asking import carry_out_plan, dry_run_option, yes_option
+from lakefmt.cli.confirm import carry_out_plan, dry_run_option, yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.results import say_json
 
 if TYPE_CHECKING:
-    from lakefmt.write.upgrade_plan import UpgradePlan
+    from lakefmt.upgrade.plan import UpgradePlan
 
 __all__ = ["upgrade"]
 
@@ -37,7 +37,7 @@ def upgrade(
     Programs that know only the old version cannot read the table afterwards. A metadata table is dropped with
     `--option hoodie.metadata.enable=false`.
     """
-    from lakefmt.write.upgrade import upgrade_table
+    from lakefmt.upgrade.run import upgrade_table
 
     access = open_for(table, options, storage_options).access
     plan = upgrade_table(access, version, dry_run=True)
@@ -61,7 +61,7 @@ def upgrade(
 
 
 def _plan_as_json(plan: UpgradePlan) -> dict[str, object]:
-    from lakefmt.write.upgrade_plan import NEW_HISTORY
+    from lakefmt.upgrade.plan import NEW_HISTORY
 
     return {
         "source": plan.source.value,

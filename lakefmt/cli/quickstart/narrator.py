@@ -49,7 +49,7 @@ class Printed:
     """Prints to standard output, in colour where that is a terminal."""
 
     def __init__(self) -> None:
-        from lakefmt.cli.drawing import plain_console
+        from lakefmt.cli.render import plain_console
 
         self._console = plain_console()
 
@@ -68,7 +68,7 @@ class Printed:
 
     def draw(self, table: Table, path: Path, late: str) -> None:
         """Print the timeline, then the directory, the files of the partition `late` one by one."""
-        from lakefmt.cli.drawing import draw_directory, draw_timeline
+        from lakefmt.cli.render import draw_directory, draw_timeline
 
         self.scene("the timeline")
         self._console.print(draw_timeline(table.timeline.entries))

@@ -1,0 +1,596 @@
+"""Looking at a table from all sides for a check (effects: reads only).
+
+The order matters, because others may be writing: the timeline is read before the files are listed and again afterwards.
+What the first reading names must be there; what the second does not name belongs to nobody. Nothing is taken from a
+cache: damage may hide behind it.
+
+Looking at the logs of a merge-on-read table for a check (effects: reads only): their blocks, not their rows.
+
+The files that say what a table is: Hudi's properties with their backup, and lakefmt's notes (effects: reads only).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from lakefmt.check.collect_keys import DuplicateKeys, Hashes, KeyFacts, KeyRules, examine_keys, find_duplicates
+from lakefmt.check.compacted_files import find_spare_files
+from lakefmt.check.facts import FooterFacts, NotesFacts, PropertiesFacts, TableFacts
+from lakefmt.check.findings import LOST_KEY
+from lakefmt.config.settings import resolve_settings
+from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
+from lakefmt.errors import CorruptFile, FormatError, LakefmtError, ObjectNotFound, SnapshotExpired, UnsupportedFeature
+from lakefmt.filegroups.listing import partition_levels
+from lakefmt.filegroups.logs.log_inspection import LogLook
+from lakefmt.filegroups.logs.reader import find_unreadable_blocks, read_log_look
+from lakefmt.filegroups.missing_completions import was_complete
+from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
+from lakefmt.filegroups.table_client import NOTES, TableAccess, TableState
+from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
+from lakefmt.index import INDEX_NAMES, choose_index, key_files
+from lakefmt.keys import key_spec_from_properties
+from lakefmt.read.snapshot_files import cleaned_files, record_of_clean
+from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.storage.api import ObjectInfo, ObjectStore
+from lakefmt.storage.local.atomic_files import is_abandoned
+from lakefmt.storage.object_names import is_temporary
+from lakefmt.storage.os_errors import raise_if_transient
+from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
+from lakefmt.timeline.heartbeat import is_alive
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, instant_file_name
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt.timeline.properties_store import BACKUP, PROPERTIES
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    FILE_NAME,
+    PARTITION_PATH,
+    RECORD_KEY,
+    InstantTime,
+    PartitionPath,
+    WriteOperation,
+    WriteStat,
+)
+
+__all__ = ["Run", "gather_facts", "look_at_notes", "look_at_properties", "with_logs"]
+
+
+_MAX_PROPERTIES = 16 * 1024 * 1024
+_MAX_NOTES = 1 << 20
+_INDEX_NAMED = re.compile(rb'"index"\s*:\s*"([a-z_]{1,40})"')
+
+
+def look_at_properties(store: ObjectStore) -> PropertiesFacts:
+    """Return the state of the table's properties and their backup."""
+    original, backup = _judged(store, PROPERTIES), _judged(store, BACKUP)
+    left = None if backup.is_absent else backup.problem
+    if not original.problem:
+        # Without a checksum nothing tells that no line is missing: a backup that has one is better.
+        better = left == "" and CHECKSUM_KEY not in original.values and CHECKSUM_KEY in backup.values
+        problem = "it has no checksum, and its backup has one" if better else ""
+        return PropertiesFacts(problem, False, left, backup.values if better else original.values)
+    if left == "":
+        return PropertiesFacts(original.problem, False, left, backup.values)
+    return PropertiesFacts(
+        original.problem, original.checksum_only, left, original.values if original.checksum_only else None
+    )
+
+
+@dataclass(frozen=True)
+class _Judged:
+    values: dict[str, str]
+    problem: str = ""
+    checksum_only: bool = False
+    is_absent: bool = False
+
+
+def _judged(store: ObjectStore, name: str) -> _Judged:
+    try:
+        data = store.read(name, _MAX_PROPERTIES)
+        values = decode_properties(data, what=name)
+    except ObjectNotFound:
+        return _Judged({}, "it is missing", is_absent=True)
+    except CorruptFile as error:
+        return _Judged({}, str(error))
+    if not values:
+        return _Judged({}, "it is empty")
+    if not data.endswith((b"\n", b"\r")):
+        return _Judged(values, "its last line has no end")
+    if not check_table_checksum(values):
+        right = table_checksum(values.get("hoodie.database.name"), values.get("hoodie.table.name", ""))
+        problem = f"its checksum is {values[CHECKSUM_KEY]:.40}, its table's name gives {right}"
+        return _Judged(values, problem, checksum_only="hoodie.table.name" in values)
+    return _Judged(values)
+
+
+def look_at_notes(store: ObjectStore) -> NotesFacts:
+    """Return the state of lakefmt's notes; a table without any has nothing wrong."""
+    try:
+        data = store.read(NOTES, _MAX_NOTES)
+    except ObjectNotFound:
+        return NotesFacts()
+    except CorruptFile as error:
+        return NotesFacts(str(error))
+    named = _INDEX_NAMED.search(data)
+    found = named[1].decode() if named and named[1].decode() in INDEX_NAMES else None
+    try:
+        notes = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        return NotesFacts(f"it cannot be read ({error})", found)
+    if not isinstance(notes, dict):
+        return NotesFacts("it is no JSON object", found)
+    index = notes.get("index")
+    if index is not None and str(index).lower() not in INDEX_NAMES:
+        return NotesFacts(f"it names the index {index!r:.60}, which lakefmt does not have")
+    return NotesFacts()
+
+
+Run = Callable[..., Iterable[tuple[str, LogLook | None]]]
+
+
+def with_logs(access: TableAccess, now: TableState, facts: TableFacts, level: str, run: Run) -> TableFacts:
+    """Return the facts with what the logs' blocks tell.
+
+    A fast check looks at the logs of the newest slices and at those that no commit names; a full one at all, and into
+    the keys of the newest.
+
+    Args:
+        access: the table, without caches.
+        now: the timeline after files were listed.
+        facts: what is known so far, log files' names among it.
+        level: ``"fast"`` or ``"full"``.
+        run: maps a function over values, side by side.
+    """
+    unnamed = [log for log in facts.logs if log.path not in facts.log_owners]
+    # Command blocks, which say what became of a log, may stand in any log of its group.
+    groups = {(log.partition, log.file_id) for log in unnamed}
+    wanted = [
+        log
+        for log in facts.logs
+        if level == "full" or log.path in facts.latest_logs or (log.partition, log.file_id) in groups
+    ]
+    reads = facts.latest_logs if level == "full" else frozenset()
+    found = run(lambda log: (log.path, _look(access, log, contents=log.path in reads)), wanted)
+    looks = {path: look for path, look in found if look is not None}
+    facts = replace(facts, log_looks=looks)
+    doubtful = {log.path for log in unnamed if log.path in looks and _needs_archive(looks[log.path])}
+    if not doubtful:
+        return facts
+    return replace(facts, archived_owners=_archived_owners(access, now, doubtful))
+
+
+def _needs_archive(look: LogLook) -> bool:
+    """Return whether only its commit could tell whose a log is."""
+    return bool(look.damaged) or not (look.writers or look.targets)
+
+
+def _look(access: TableAccess, log: LogFile, *, contents: bool) -> LogLook | None:
+    """Return what a log's blocks tell; None when it was removed meanwhile."""
+    try:
+        look = read_log_look(access.store, log)
+        if not contents or look.problem:
+            return look
+        return replace(look, unreadable=find_unreadable_blocks(access.store, log))
+    except SnapshotExpired:
+        return None
+    except LakefmtError as error:
+        raise_if_transient(error)
+        return LogLook(log.size, problem=str(error))
+
+
+def _archived_owners(
+    access: TableAccess, now: TableState, paths: set[str]
+) -> Mapping[str, Sequence[tuple[InstantTime, WriteStat]]]:
+    known = access.with_history(now)
+    owners: dict[str, list[tuple[InstantTime, WriteStat]]] = {}
+    for instant in known.timeline.archived:
+        if instant.action not in COMMIT_ACTIONS:
+            continue
+        for stat in access.commit_metadata(known, instant).stats:
+            if stat.path in paths:
+                owners.setdefault(stat.path, []).append((instant.time, stat))
+    return owners
+
+
+_MARKERS = ".hoodie/.temp"
+_METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
+_STAT_KEY = "lakefmt.write_stat"
+_INSERTS = frozenset(
+    {
+        WriteOperation.INSERT,
+        WriteOperation.BULK_INSERT,
+        WriteOperation.INSERT_OVERWRITE,
+        WriteOperation.INSERT_OVERWRITE_TABLE,
+    }
+)
+
+
+# ------------------------------------------------------------------------------------------------------- the whole table
+
+
+def gather_facts(
+    access: TableAccess,
+    properties: PropertiesFacts,
+    *,
+    level: str,
+    partitions: Sequence[PartitionPath] | None,
+) -> tuple[TableFacts, tuple[str, ...]]:
+    """Return what there is to know, and the rules that cannot be asked of this table.
+
+    Args:
+        access: the table, without caches.
+        properties: of :func:`~lakefmt.check.collect.look_at_properties`; the values are there.
+        level: ``"fast"`` or ``"full"``.
+        partitions: look only at files of these; None: at all.
+    """
+    config = parse_table_config(properties.values or {})
+    check_readable(config)
+    before = access.timeline_store(config).load()
+    state = TableState(config, before)
+    commits, unreadable = _commits(access, state)
+    objects = list(access.store.list())
+    after = access.timeline_store(config).load()
+    places = _Places(config, objects, {PartitionPath(s.partition_path) for c in commits.values() for s in c.stats})
+    wanted = None if partitions is None else frozenset(partitions)
+    facts = TableFacts(
+        config=config,
+        before=before,
+        after=after,
+        properties=properties,
+        notes=look_at_notes(access.store),
+        bases=tuple(file for file in places.bases if wanted is None or file.partition in wanted),
+        misplaced_partitions=places.without_metadata(before, wanted),
+        commits=commits,
+        unreadable=unreadable,
+        lost=_given_up(commits.values()),
+        temporaries=_temporaries(access.store),
+        logs=tuple(log for log in places.logs if wanted is None or log.partition in wanted),
+        partitions=wanted,
+    )
+    now = TableState(config, after)
+    facts = replace(facts, removed=_removed(access, now, facts), planned=_planned(access, now))
+    facts = replace(facts, slicing=access.slicing(TableState(config, before), facts.bases, facts.logs))
+    facts = _with_signs_of_life(access, facts, objects)
+    without = [i for i in after.pending if i.time not in facts.claims | facts.marked]
+    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(access, now, i)))
+    facts = replace(facts, spare=find_spare_files(access, now, facts))
+    return _with_contents(access, now, facts, level)
+
+
+def _commits(access: TableAccess, state: TableState) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str]]:
+    found, unreadable = {}, {}
+    for instant in state.timeline.commits:
+        try:
+            found[instant.time] = access.commit_metadata(state, instant)
+        except (FormatError, UnsupportedFeature) as error:
+            unreadable[instant] = str(error)
+        except SnapshotExpired:
+            continue  # undone meanwhile
+    return found, unreadable
+
+
+class _Places:
+    """The objects of a table's partitions, from one listing."""
+
+    def __init__(self, config: TableConfig, objects: Sequence[ObjectInfo], named: set[PartitionPath]) -> None:
+        inside: dict[str, list[ObjectInfo]] = {}
+        foreign = tuple(item.name.removesuffix(PROPERTIES) for item in objects if item.name.endswith(f"/{PROPERTIES}"))
+        for item in objects:
+            if not item.name.startswith((".hoodie/", *foreign)):
+                inside.setdefault(item.name.rpartition("/")[0], []).append(item)
+        levels = partition_levels(key_spec_from_properties(config.properties))
+        marked = {path for path, items in inside.items() if _has_metadata(items)}
+        known = {p for p in marked if levels is None or _depth(p) == levels} | (set(named) & inside.keys())
+        self.bases: list[BaseFile] = []
+        self._marked = marked
+        self.logs: list[LogFile] = []
+        for path in sorted(known):
+            bases, logs = parse_files(PartitionPath(path), inside[path])
+            self.bases += bases
+            self.logs += logs
+
+    def without_metadata(
+        self, timeline: Timeline, wanted: frozenset[PartitionPath] | None
+    ) -> dict[PartitionPath, InstantTime]:
+        """Return partitions that no reader finds, with the first instant committed in them."""
+        found: dict[PartitionPath, InstantTime] = {}
+        for file in self.bases:
+            hidden = file.partition not in self._marked and timeline.is_committed(file.instant)
+            if hidden and (wanted is None or file.partition in wanted):
+                found[file.partition] = min(found.get(file.partition, file.instant), file.instant)
+        return found
+
+
+def _depth(path: str) -> int:
+    return path.count("/") + 1 if path else 0
+
+
+def _has_metadata(items: Iterable[ObjectInfo]) -> bool:
+    return any(item.name.rpartition("/")[2] in _METADATA_NAMES for item in items)
+
+
+def _given_up(commits: Iterable[CommitMetadata]) -> frozenset[str]:
+    """Return the files that repairs gave up for lost."""
+    found: set[str] = set()
+    for text in (commit.extra_metadata.get(LOST_KEY) for commit in commits):
+        try:
+            names = json.loads(text) if text else []
+        except ValueError:
+            continue
+        found.update(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
+    return frozenset(found)
+
+
+def _removed(access: TableAccess, now: TableState, facts: TableFacts) -> frozenset[str]:
+    """Return the files that cleans removed or are about to; the archive is asked only when it matters."""
+    removed = {path for clean in now.timeline if clean.action is Action.CLEAN for path in _cleaned(access, now, clean)}
+    if (facts.expected.keys() - facts.present - removed) or (facts.missing_logs.keys() - removed):
+        known = access.with_history(now)
+        for clean in known.timeline.archived:
+            if clean.action is Action.CLEAN:
+                removed.update(_cleaned(access, known, clean))
+    return frozenset(removed)
+
+
+def _planned(access: TableAccess, now: TableState) -> frozenset[InstantTime]:
+    """Return the pending replacecommits of layout 1 that are clusterings: later layouts have a name for those."""
+    found = set()
+    for pending in now.timeline.pending if now.timeline.layout == 1 else ():
+        for file in now.timeline.files_of(pending) if pending.action is Action.REPLACE_COMMIT else ():
+            try:
+                body = access.read_body(now, file) if file.state is State.REQUESTED else b""
+                plan = decode_body(BodyKind.REQUESTED_REPLACE, body, what=file.file_name)
+            except LakefmtError as error:
+                raise_if_transient(error)
+                continue
+            if plan.get("clusteringPlan") is not None:
+                found.add(pending.time)
+    return frozenset(found)
+
+
+def _cleaned(access: TableAccess, state: TableState, clean: Instant) -> list[str]:
+    try:
+        named = cleaned_files(record_of_clean(access, state, clean))
+    except SnapshotExpired:
+        return []
+    return [file.path for files in named for file in files]
+
+
+# --------------------------------------------------------------------------------------------------------- signs of life
+
+
+def _with_signs_of_life(access: TableAccess, facts: TableFacts, objects: Sequence[ObjectInfo]) -> TableFacts:
+    """Return the facts with who claims what, and whether that writer lives."""
+    claims = {InstantTime(o.name.rpartition("/")[2]) for o in objects if o.name.startswith(f"{HEARTBEATS}/")}
+    marked = {InstantTime(o.name.split("/")[2]) for o in objects if o.name.startswith(f"{_MARKERS}/")}
+    claims, marked = ({t for t in times if t.isdigit()} for times in (claims, marked))
+    settings = resolve_settings(access.options, None, facts.config.properties)
+    interval = settings.integer("hoodie.client.heartbeat.interval_in_ms")
+    expiry = interval * settings.integer("hoodie.client.heartbeat.tolerable.misses") / 1000
+    directory = facts.config.timeline_directory
+    pending = {i.time: i for i in facts.after.pending}
+    alive = {}
+    for time in sorted(claims | marked | pending.keys()):
+        name = instant_file_name(time, Action.COMMIT, State.REQUESTED, facts.config.version.layout)
+        instant = pending.get(time) or Instant(time, Action.COMMIT, State.REQUESTED, file_name=name)
+        alive[time] = is_alive(access.store, facts.after, instant, directory, access.clock.now, expiry)
+    return replace(
+        facts,
+        alive=alive,
+        claims=frozenset(claims),
+        marked=frozenset(marked),
+        wants_filters=settings.flag("hoodie.parquet.bloom.filter.enabled") and facts.config.populate_meta_fields,
+    )
+
+
+def _temporaries(store: ObjectStore) -> tuple[str, ...]:
+    """Return temporary files whose process has ended; other stores keep theirs out of sight."""
+    filesystem, prefix = store.arrow_filesystem()
+    if not isinstance(filesystem, pafs.LocalFileSystem):
+        return ()
+    found = filesystem.get_file_info(pafs.FileSelector(prefix, recursive=True, allow_not_found=True))
+    names = (item.path.removeprefix(prefix) for item in found)
+    return tuple(sorted(name for name in names if is_temporary(name) and is_abandoned(name)))
+
+
+# ------------------------------------------------------------------------------------------------------- what files hold
+
+
+def _with_contents(
+    access: TableAccess, now: TableState, facts: TableFacts, level: str
+) -> tuple[TableFacts, tuple[str, ...]]:
+    files = key_files(access)
+    with ThreadPoolExecutor(files.threads) as pool:
+        latest = [piece.base for piece in facts.latest if piece.base is not None]
+        wanted = {file.path: file for file in latest}
+        if level == "full":
+            wanted |= {file.path: file for file in facts.bases if file.path in facts.expected}
+        footers = dict(pool.map(lambda file: _footer(access, file), wanted.values()))
+        broken = {p for p, footer in footers.items() if footer.problem} | facts.missing.keys()
+        footers |= _behind(access, facts, broken)
+        facts = with_logs(access, now, replace(facts, footers=footers), level, pool.map)
+        if level != "full" or not facts.config.populate_meta_fields:
+            return facts, () if level != "full" else ("keys: the table does not fill meta columns",)
+        try:
+            keys = _KeyLook(access, facts)
+        except LakefmtError as error:
+            raise_if_transient(error)
+            return facts, (f"keys: {error}",)
+        readable = [file for file in latest if not footers[file.path].problem]
+        return keys.look(readable, pool.map), keys.skipped
+
+
+def _footer(access: TableAccess, file: BaseFile) -> tuple[str, FooterFacts]:
+    try:
+        footer = key_files(access).footer(file)
+    except SnapshotExpired:
+        return file.path, FooterFacts(problem="it is gone")
+    except LakefmtError as error:
+        raise_if_transient(error)
+        return file.path, FooterFacts(problem=str(error))
+    problem = ""
+    has_filter = False
+    try:
+        has_filter = footer.bloom_filter() is not None
+    except LakefmtError as error:
+        problem = str(error)
+    return file.path, FooterFacts(
+        rows=footer.num_rows,
+        low=footer.min_key,
+        high=footer.max_key,
+        has_filter=has_filter,
+        has_meta=RECORD_KEY in footer.schema.names,
+        stat=_counted(footer.entries.get(_STAT_KEY)),
+        filter_problem=problem,
+    )
+
+
+def _counted(text: str | None) -> dict[str, int] | None:
+    try:
+        said = json.loads(text or "null")
+        return {str(name): int(value) for name, value in said.items()} if isinstance(said, dict) else None
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _behind(access: TableAccess, facts: TableFacts, broken: set[str]) -> dict[str, FooterFacts]:
+    """Return footers of the files behind those that cannot be read, until one can."""
+    found: dict[str, FooterFacts] = {}
+    groups = {(file.partition, file.file_id) for path, file in _by_path(facts).items() if path in broken}
+    for group in groups:
+        for piece in reversed(facts.slices_of.get(group, [])):
+            if piece.base is None or piece.base.path in broken:
+                continue
+            path, footer = _footer(access, piece.base)
+            found[path] = footer
+            if not footer.problem:
+                break
+    return found
+
+
+def _by_path(facts: TableFacts) -> dict[str, BaseFile]:
+    return {**facts.expected, **{file.path: file for file in facts.bases}}
+
+
+class _KeyLook:
+    """Reads key columns, partition by partition, and compares keys within each, or within the table."""
+
+    def __init__(self, access: TableAccess, facts: TableFacts) -> None:
+        self._access = access
+        self._facts = facts
+        config = facts.config
+        spec = key_spec_from_properties(config.properties)
+        notes = []
+        if spec.unsupported:
+            notes.append(f"record keys and partition paths: {spec.unsupported}")
+        self._rules = KeyRules(
+            None if spec.unsupported else spec,
+            keys=not spec.auto_keys,
+            paths=not config.drop_partition_columns,
+        )
+        named = [*spec.record_key_fields, *(f.name for f in spec.partition_fields)] if self._rules.spec else []
+        self._schema = with_meta_columns(access.schema(TableState(config, facts.before)))
+        self._key_columns = self._columns(named)
+        self._row_columns = self._columns(config.ordering_fields, (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO))
+        self._is_global = self._global(notes)
+        # Without it nobody knows which file groups are hidden.
+        self._compares = not any(i.action is Action.REPLACE_COMMIT for i in facts.unreadable)
+        if not self._compares:
+            notes.append("keys that come twice: a replacecommit cannot be read")
+        self.skipped: tuple[str, ...] = tuple(notes)
+        self._inserts = {t for t, c in facts.commits.items() if c.operation in _INSERTS}
+        self._inserted = {(stat.partition_path, stat.file_id) for t in self._inserts for stat in facts.commits[t].stats}
+
+    def _columns(
+        self, names: Iterable[str], meta: Sequence[str] = (COMMIT_TIME, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+    ) -> pa.Schema:
+        tops = dict.fromkeys(name if name in self._schema.names else name.partition(".")[0] for name in names)
+        return pa.schema([self._schema.field(n) for n in (*meta, *tops) if n in self._schema.names])
+
+    def _global(self, notes: list[str]) -> bool:
+        settings = resolve_settings(self._access.options, None, self._facts.config.properties)
+        try:
+            return choose_index(self._access, settings, self._facts.config).is_global
+        except LakefmtError as error:
+            raise_if_transient(error)
+            notes.append(f"keys across partitions: {error}")
+            return False
+
+    def look(self, files: Sequence[BaseFile], run: Callable[..., Iterable[tuple[BaseFile, object]]]) -> TableFacts:
+        """Return the facts with what key columns hold."""
+        keys: dict[str, KeyFacts] = {}
+        problems: dict[str, str] = {}
+        held: list[tuple[BaseFile, Hashes]] = []
+        duplicates: list[DuplicateKeys] = []
+        for group in _by_partition(files):
+            here: list[tuple[BaseFile, Hashes]] = []
+            for file, seen in run(self._examine, group):
+                if isinstance(seen, KeyFacts):
+                    here.append((file, seen.hashes))
+                    keys[file.path] = replace(seen, hashes=seen.hashes[:0])
+                elif isinstance(seen, str):
+                    problems[file.path] = seen
+            if not self._compares:
+                continue
+            if self._is_global:
+                held += here
+            elif here:
+                duplicates += self._duplicates(str(group[0].partition) or ".", here)
+        if self._is_global:
+            duplicates += self._duplicates("the table", held)
+        return replace(self._facts, keys=keys, key_problems=problems, duplicates=tuple(duplicates))
+
+    def _examine(self, file: BaseFile) -> tuple[BaseFile, KeyFacts | str | None]:
+        """Return what a file holds, what is wrong with it, or nothing when it was removed meanwhile."""
+        footer = self._facts.footers[file.path]
+        try:
+            rows = self._rows(file, self._key_columns)
+            bloom = None if footer.filter_problem else key_files(self._access).bloom_filter(file)
+            return file, examine_keys(rows, file, self._rules, bloom, (footer.low, footer.high))
+        except SnapshotExpired:
+            return file, None
+        except LakefmtError as error:
+            raise_if_transient(error)
+            return file, str(error)
+
+    def _rows(self, file: BaseFile, schema: pa.Schema) -> pa.Table:
+        return reconcile(self._access.reader.rows(file, schema.names), schema)
+
+    def _duplicates(self, scope: str, hashes: Sequence[tuple[BaseFile, Hashes]]) -> list[DuplicateKeys]:
+        config = self._facts.config
+        try:
+            return find_duplicates(
+                scope,
+                hashes,
+                lambda file: self._rows(file, self._row_columns),
+                config.ordering_fields,
+                config.merge_mode,
+                self._may_repeat,
+                frozenset(self._inserts),
+            )
+        except SnapshotExpired:
+            return []  # files were removed meanwhile: the table is looked at once more
+
+    def _may_repeat(self, file: BaseFile) -> bool:
+        first = self._facts.before.first_active
+        slices = self._facts.slices_of.get((file.partition, file.file_id), [])
+        # What archived commits did to a group is not known here.
+        is_older = first is not None and any(piece.instant < first for piece in slices)
+        return is_older or (file.partition, file.file_id) in self._inserted
+
+
+def _by_partition(files: Sequence[BaseFile]) -> Iterator[list[BaseFile]]:
+    groups: dict[PartitionPath, list[BaseFile]] = {}
+    for file in files:
+        groups.setdefault(file.partition, []).append(file)
+    yield from groups.values()

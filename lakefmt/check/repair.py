@@ -1,0 +1,437 @@
+"""``table.repair``: carry out a plan, under the table lock and through the effects that every write has (effects).
+
+The table is checked again first, so that a plan made yesterday does no harm: of the plan given only those steps run that
+the table still needs. Each step may be done twice, and a process that dies leaves a table that the same call mends to
+the end: files are removed last, bodies and properties are replaced whole after a copy was kept, and rows are rewritten
+by ordinary commits, whose death is undone by the next writer.
+
+Nothing that a reader can reach is removed: what cannot be read is followed by a newer slice, or hidden.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from lakefmt.arguments import check_flags, instance_argument
+from lakefmt.check.findings import (
+    LOST_KEY,
+    AcceptLoss,
+    CheckReport,
+    CorrectCounts,
+    DeleteFiles,
+    MarkPartition,
+    Outcome,
+    RepairPlan,
+    RepairReport,
+    RestoreNotes,
+    RestoreProperties,
+    RewriteFile,
+    RewriteLog,
+    SetAside,
+    Step,
+    SweepTemporary,
+    UndoWrites,
+)
+from lakefmt.check.rewrite_files import KEPT, find_free_logs, keep_copy, rewrite_files, rewrite_log
+from lakefmt.compaction.compact.run import run_compaction
+from lakefmt.config.settings import resolve_settings
+from lakefmt.config.table_config import TableConfig, check_writable
+from lakefmt.errors import LakefmtError, StorageError, UnsupportedFeature
+from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.filegroups.reader import reading
+from lakefmt.filegroups.table_client import NOTES, TableAccess
+from lakefmt.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file
+from lakefmt.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum
+from lakefmt.storage.api import remove_abandoned
+from lakefmt.timeline.instant import Action, State, instant_file_name
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
+from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
+from lakefmt.timeline.store import MAX_BODY_BYTES, settle_put
+from lakefmt.transactions.client import TableServices, drop_metadata_table, open_services, services_of
+from lakefmt.transactions.recovery import Consent, undo_dead_writes
+from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
+from lakefmt.write.context import WriteRequest, WriteStatus
+from lakefmt.write.session import WriteSession
+
+__all__ = ["KEPT", "Check", "repair_table", "still_wanted"]
+
+#: The entry of a commit's extra metadata that says what a repair did.
+REPAIR_KEY = "lakefmt.repair"
+_MAX_SMALL_FILE = 16 * 1024 * 1024
+_CHUNK = 8 << 20
+
+
+_Group = tuple[PartitionPath, FileId]
+
+
+class Check(Protocol):
+    """Looks at a table: ``lakefmt.check.run.check_table``. Handed in, because both roads stand on one floor."""
+
+    def __call__(
+        self, access: TableAccess, level: str = "fast", partitions: Sequence[str] | None = None
+    ) -> CheckReport:
+        """Return what is wrong with a table."""
+        ...
+
+
+def repair_table(access: TableAccess, plan: RepairPlan, check: Check, *, accept_loss: bool = False) -> RepairReport:
+    """Mend what a check found; see ``Table.repair``.
+
+    Args:
+        access: the table.
+        plan: of a check's report; steps that the table does not need any more are passed over.
+        check: how the table is looked at, before and afterwards.
+        accept_loss: also run the steps that give rows up.
+
+    Returns:
+        What became of each step, and what a check sees now.
+
+    Raises:
+        LakefmtError: the table cannot be looked at. What fails in a step is told in its outcome.
+    """
+    instance_argument(plan, RepairPlan, "plan")
+    check_flags(accept_loss=accept_loss)
+    fresh = TableAccess(access.store, access.options, access.clock, access.ids)
+    wanted, outcomes = still_wanted(plan, check(fresh, plan.level, plan.partitions).plan)
+    refused = [step for step in wanted.steps if step.loses and not accept_loss]
+    outcomes += [Outcome(step, "refused", "it needs accept_loss=True") for step in refused]
+    runner = _Runner(fresh, wanted.basis)
+    allowed = [step for step in wanted.steps if step not in refused]
+    for step in allowed:
+        if not isinstance(step, RewriteFile | AcceptLoss):
+            outcomes.append(runner.run(step))
+    rewrites = [step for step in allowed if isinstance(step, RewriteFile)]
+    outcomes += runner.rewrite(rewrites) if rewrites else []
+    outcomes += [runner.run(step) for step in allowed if isinstance(step, AcceptLoss)]
+    return RepairReport(tuple(outcomes), check(fresh, plan.level, plan.partitions))
+
+
+# ------------------------------------------------------------------------------------------------- what is still to do
+
+
+def still_wanted(asked: RepairPlan, now: RepairPlan) -> tuple[RepairPlan, list[Outcome]]:
+    """Return the part of a plan that a table still needs, and what became of the rest. Pure.
+
+    Example:
+        >>> old = RepairPlan((DeleteFiles(("a", "b")),))
+        >>> wanted, rest = still_wanted(old, RepairPlan((DeleteFiles(("b", "c")), SweepTemporary())))
+        >>> wanted.steps, rest
+        ((DeleteFiles(names=('b',), loses=''),), [])
+    """
+    kept: list[Step] = []
+    passed = []
+    for step in asked.steps:
+        found = next((part for other in now.steps if (part := _common(step, other)) is not None), None)
+        if found is None:
+            passed.append(Outcome(step, "passed", "the table does not need it any more"))
+        elif found.loses and not step.loses:
+            passed.append(Outcome(step, "passed", "it would give up rows by now: look at a new plan"))
+        else:
+            kept.append(found)
+    return replace(now, steps=tuple(kept)), passed
+
+
+def _common(asked: Step, now: Step) -> Step | None:
+    """Return what a step of now has in common with one that was asked for."""
+    if type(asked) is not type(now):
+        return None
+    if isinstance(asked, DeleteFiles) and isinstance(now, DeleteFiles):
+        names = tuple(name for name in now.names if name in asked.names)
+        return DeleteFiles(names) if names else None
+    if isinstance(asked, UndoWrites) and isinstance(now, UndoWrites):
+        if not asked.loses or not now.loses:
+            return now if not (asked.loses or now.loses) else None
+        instants = tuple(time for time in now.instants if time in asked.instants)
+        return UndoWrites(instants, now.loses) if instants else None
+    if isinstance(asked, AcceptLoss) and isinstance(now, AcceptLoss):
+        lost = tuple(name for name in now.lost if name in asked.lost)
+        hides = tuple(group for group in now.hides if group in asked.hides)
+        return AcceptLoss(lost, hides, now.loses) if lost or hides else None
+    return now if _aim(asked) == _aim(now) else None
+
+
+def _aim(step: Step) -> tuple[str, ...]:
+    if isinstance(step, RewriteFile):
+        return (step.source.path, step.latest)
+    if isinstance(step, CorrectCounts):
+        return (step.instant.file_name,)
+    if isinstance(step, SetAside):
+        return (step.name, step.named)
+    if isinstance(step, RewriteLog):
+        return (step.name,)
+    return (step.partition,) if isinstance(step, MarkPartition) else ()
+
+
+# ------------------------------------------------------------------------------------------------------------- effects
+
+
+class _Runner:
+    """Carries out steps; `basis` is the newest commit that the plan was made on, or that this repair made."""
+
+    def __init__(self, access: TableAccess, basis: str) -> None:
+        self._access = access
+        self._basis = basis
+
+    def run(self, step: Step) -> Outcome:
+        """Carry out one step; what goes wrong is its outcome."""
+        try:
+            return Outcome(step, *self._carry_out(step))
+        except LakefmtError as error:
+            return Outcome(step, "failed", str(error))
+
+    def _carry_out(self, step: Step) -> tuple[str, str]:
+        if isinstance(step, RestoreProperties):
+            _restore_properties(self._access, step)
+        elif isinstance(step, AcceptLoss):
+            return self._accept_loss(step)
+        elif isinstance(step, RewriteFile):
+            return self._commit_rewrites([step])
+        else:
+            services = open_services(self._access)
+            with services.lock.hold() as lease:
+                config = _writable(services)
+                lease.check()
+                _WORK[type(step)](services, config, step)
+        return "done", ""
+
+    def rewrite(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
+        """Rewrite file groups in one commit, when one of them cannot be, each by itself; those with logs by compaction."""
+        try:
+            merged = self._with_logs(_group(step) for step in steps if not step.loses)
+        except LakefmtError as error:
+            return [Outcome(step, "failed", str(error)) for step in steps]
+        compacted = [step for step in steps if _group(step) in merged]
+        plain = [step for step in steps if step not in compacted]
+        outcomes = self._rewrite(plain) if plain else []
+        return outcomes + (self._compact(compacted) if compacted else [])
+
+    def _rewrite(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
+        try:
+            state, why = self._commit_rewrites(steps)
+            return [Outcome(step, state, why) for step in steps]
+        except LakefmtError as error:
+            if len(steps) == 1:
+                return [Outcome(steps[0], "failed", str(error))]
+        return [self.run(step) for step in steps]
+
+    def _with_logs(self, groups: Iterable[_Group]) -> dict[_Group, FileSlice]:
+        """Return the file groups that have logs, whose rows would go with a base file that is rewritten or hidden."""
+        wanted = set(groups)
+        pieces = self._access.slices(self._access.load(), sorted({partition for partition, _ in wanted}))
+        found = {(piece.partition, piece.file_id): piece for piece in pieces if piece.logs}
+        return {group: found[group] for group in sorted(wanted & found.keys())}
+
+    def _check_no_logs(self, groups: Iterable[_Group]) -> None:
+        for piece in self._with_logs(groups).values():
+            raise UnsupportedFeature(
+                f"the rows of {piece.paths[0]} are merged with {len(piece.logs)} log files, which would go with it: put a "
+                "good copy back, or roll back what wrote it"
+            )
+
+    def _compact(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
+        """Rewrite file groups with logs by merging them: readers see the same rows, now in one base file."""
+        groups = [_group(step) for step in steps]
+        try:
+            lost = sorted({name for step in steps for name in step.gives_up})
+            notes = {LOST_KEY: json.dumps(lost)} if lost else None
+            made = run_compaction(self._access, only=groups, notes=notes)
+        except LakefmtError as error:
+            return [Outcome(step, "failed", str(error)) for step in steps]
+        if made.instant is not None:
+            layout = self._access.load_config().version.layout
+            self._remember(made.instant, Action.COMMIT, layout, made.completion_time)
+        merged = {(operation.partition, operation.file_id) for operation in made.plan.operations}
+        return [_compacted(step, is_merged=_group(step) in merged) for step in steps]
+
+    def _commit_rewrites(self, steps: Sequence[RewriteFile]) -> tuple[str, str]:
+        self._check_no_logs(_group(step) for step in steps)
+        lost = sorted({name for step in steps for name in step.gives_up})
+        said = {REPAIR_KEY: f"{len(steps)} file groups rewritten"}
+        session = self._begin(WriteOperation.UPSERT, said, lost)
+        with session.undone_on_error():
+            places = sorted({step.source.partition for step in steps})
+            latest = {s.base.path for s in self._access.slices(session.state, places) if s.base is not None}
+            if self._has_moved_on(session) or not latest.issuperset(step.latest for step in steps):
+                session.abort()
+                return "passed", "another commit came in between: check again"
+            statuses = rewrite_files(self._access, session.context, steps)
+            self._commit(session, statuses)
+        return "done", ""
+
+    def _accept_loss(self, step: AcceptLoss) -> tuple[str, str]:
+        self._check_no_logs(step.hides)
+        hidden: dict[PartitionPath, tuple[FileId, ...]] = {}
+        for partition, file_id in step.hides:
+            hidden[partition] = (*hidden.get(partition, ()), file_id)
+        operation = WriteOperation.DELETE_PARTITION if hidden else WriteOperation.UPSERT
+        said = {REPAIR_KEY: f"{len(step.lost)} files given up, {len(step.hides)} file groups hidden"}
+        session = self._begin(operation, said, step.lost)
+        with session.undone_on_error():
+            if self._has_moved_on(session):
+                session.abort()
+                return "passed", "another commit came in between: check again"
+            self._commit(session, [], hidden)
+        return "done", ""
+
+    def _begin(self, operation: WriteOperation, said: Mapping[str, str], lost: Sequence[str]) -> WriteSession:
+        named = {LOST_KEY: json.dumps(list(lost))} if lost else {}
+        return WriteSession.begin(self._access, WriteRequest(operation, commit_metadata={**said, **named}))
+
+    def _has_moved_on(self, session: WriteSession) -> bool:
+        latest = session.state.timeline.latest_commit
+        return ("" if latest is None else latest.file_name) != self._basis
+
+    def _commit(
+        self,
+        session: WriteSession,
+        statuses: Sequence[WriteStatus],
+        hidden: Mapping[PartitionPath, tuple[FileId, ...]] | None = None,
+    ) -> None:
+        completion = session.commit(statuses, hidden).completion_time
+        context = session.context
+        self._remember(context.instant, Action(context.action), context.config.version.layout, completion)
+
+    def _remember(self, time: InstantTime, action: Action, layout: int, completion: InstantTime | None) -> None:
+        """Have the next step expect our own commit as the newest."""
+        self._basis = instant_file_name(time, action, State.COMPLETED, layout, completion)
+
+
+def _group(step: RewriteFile) -> _Group:
+    return (step.source.partition, step.source.file_id)
+
+
+def _compacted(step: RewriteFile, *, is_merged: bool) -> Outcome:
+    if not is_merged:
+        return Outcome(
+            step, "passed", "a service that is pending holds the file group, or has just merged it: check again"
+        )
+    if step.rekey or step.move or step.drop is not None:
+        return Outcome(step, "passed", "its logs were merged into a new base file first: check again")
+    return Outcome(step, "done", "with its logs: the file group was compacted")
+
+
+def _writable(services: TableServices) -> TableConfig:
+    """Return the properties of a table that may be written, without its metadata table where the caller drops it."""
+    config = services.access.load_config()
+    if config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False:
+        check_writable(replace(config, metadata_partitions=()))
+        config = drop_metadata_table(services)
+    check_writable(config)
+    return config
+
+
+def _restore_properties(access: TableAccess, step: RestoreProperties) -> None:
+    # The settings of the table cannot be asked: they are in the file that is damaged.
+    services = services_of(access, resolve_settings(access.options, None, {}), access.ids.new_uuid())
+    store = access.store
+    with services.lock.hold() as lease:
+        if step.from_backup:
+            lease.check()
+            recover_properties(store, durable=services.durable)
+            return
+        data = store.read(PROPERTIES, _MAX_SMALL_FILE)
+        values = decode_properties(data, what=PROPERTIES)
+        right = table_checksum(values.get("hoodie.database.name"), values.get("hoodie.table.name", ""))
+        keep_copy(store, PROPERTIES, data)
+        lease.check()
+        # The checksum comes last: a file that was cut before it is seen to be.
+        values.pop(CHECKSUM_KEY, None)
+        new = encode_properties({**values, CHECKSUM_KEY: right}, ["Checksum written anew by a repair"])
+        store.put(PROPERTIES, new, durable=services.durable)
+
+
+def _restore_notes(services: TableServices, config: TableConfig, step: RestoreNotes) -> None:
+    store = services.access.store
+    if store.info(NOTES) is not None:
+        keep_copy(store, NOTES, store.read(NOTES, _MAX_SMALL_FILE))
+    store.put(NOTES, json.dumps({"index": step.index}).encode(), durable=services.durable)
+
+
+def _undo_writes(services: TableServices, config: TableConfig, step: UndoWrites) -> None:
+    consent = Consent(frozenset(step.instants) if step.loses else frozenset(), leaves_others=True)
+    undo_dead_writes(services, config, consent=consent)
+
+
+def _sweep_temporary(services: TableServices, config: TableConfig, step: SweepTemporary) -> None:
+    remove_abandoned(services.access.store)
+
+
+def _delete_files(services: TableServices, config: TableConfig, step: DeleteFiles) -> None:
+    """Delete files of instants that nobody has; looked at once more under the lock."""
+    access = services.access
+    timeline = services.timeline(config).load()
+    pending = {instant.time for instant in timeline.pending}
+    commits = {instant.time: instant for instant in timeline.commits}
+    logs = {name for name in step.names if parse_log_file(name.rpartition("/")[2]) is not None}
+    free_logs = find_free_logs(services, config, timeline, logs) if logs else frozenset()
+
+    def is_free(name: str) -> bool:
+        if name in logs:
+            return name in free_logs
+        base = parse_base_file(name.rpartition("/")[2])
+        time = None if base is None else base.instant
+        if time is None or time in pending:
+            return False
+        if time in commits:
+            stats = access.commit_metadata(access.load(), commits[time]).stats
+            return all(stat.path != name for stat in stats)
+        if timeline.is_committed(time):
+            return False
+        return not services.is_claimed(config, timeline, time)
+
+    access.store.delete([name for name in step.names if is_free(name)])
+
+
+def _set_aside(services: TableServices, config: TableConfig, step: SetAside) -> None:
+    store = services.access.store
+    if store.info(step.name) is None or (step.named and store.info(step.named) is None):
+        return  # moved by an attempt before this one, or no longer beside another file
+    filesystem, prefix = store.arrow_filesystem()
+    target = f"{KEPT}/{step.name.rpartition('/')[2]}"
+    with (
+        reading(step.name),
+        filesystem.open_input_file(prefix + step.name) as source,
+        store.create(target, durable=True) as sink,
+    ):
+        while chunk := source.read(_CHUNK):
+            sink.file.write(chunk)
+        sink.put_if_absent()
+    if store.info(target) is None:
+        raise StorageError(f"the store does not say whether {target} was written; nothing was removed", transient=True)
+    store.delete([step.name])
+
+
+def _mark_partition(services: TableServices, config: TableConfig, step: MarkPartition) -> None:
+    depth = step.partition.count("/") + 1 if step.partition else 0
+    content = encode_properties({"commitTime": step.instant, "partitionDepth": str(depth)}, ["partition metadata"])
+    settle_put(services.access.store, join_path(step.partition, PARTITION_METADATA), content, durable=services.durable)
+
+
+def _correct_counts(services: TableServices, config: TableConfig, step: CorrectCounts) -> None:
+    store, instant = services.access.store, step.instant
+    name = f"{config.timeline_directory}/{instant.file_name}"
+    data = store.read(name, MAX_BODY_BYTES)
+    kind = BodyKind.REPLACE_COMMIT if instant.action is Action.REPLACE_COMMIT else BodyKind.COMMIT
+    record: dict[str, Any] = decode_body(kind, data, what=name)
+    for stats in (record["partitionToWriteStats"] or {}).values():
+        for stat in stats:
+            stat.update(step.counts.get(stat.get("path") or "", {}))
+    new = encode_json_commit(record) if data.lstrip()[:1] == b"{" else encode_body(kind, record)
+    if new != data:
+        keep_copy(store, name, data)
+        store.put(name, new, durable=services.durable)
+
+
+_WORK: dict[type, Callable[[TableServices, TableConfig, Any], None]] = {
+    RestoreNotes: _restore_notes,
+    UndoWrites: _undo_writes,
+    SweepTemporary: _sweep_temporary,
+    DeleteFiles: _delete_files,
+    SetAside: _set_aside,
+    RewriteLog: rewrite_log,
+    MarkPartition: _mark_partition,
+    CorrectCounts: _correct_counts,
+}

@@ -1,0 +1,103 @@
+"""``table.check``: is anything wrong with a table? Nothing is changed (effects: reads only).
+
+A *fast* check reads names, the timeline and the footers of the newest files. A *full* check also reads the key columns of
+the newest files and the footers of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lakefmt.check.collect import gather_facts, look_at_properties
+from lakefmt.check.facts import PropertiesFacts, TableFacts
+from lakefmt.check.findings import CheckReport
+from lakefmt.check.rules import find_damage, find_notes, find_property_damage
+from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.storage.api import check_name
+from lakefmt.values import PartitionPath, Partitions
+
+__all__ = ["LEVELS", "check_table"]
+
+LEVELS = ("fast", "full")
+#: How often a table is looked at that changes under the look, before what was seen is believed.
+_LOOKS = 3
+
+
+def check_table(access: TableAccess, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
+    """Look for damage; see ``Table.check``.
+
+    Args:
+        access: the table; its caches are not used.
+        level: ``"fast"`` or ``"full"``.
+        partitions: look only at files of these (docs/partitions.md); the timeline is looked at in any case.
+
+    Raises:
+        InvalidInputError: there is no such level.
+        TableNotFound: there is no table, and nothing that is left of one.
+        UnsupportedFeature: lakefmt would read such a table wrongly.
+
+    Example:
+        >>> import lakefmt, pyarrow as pa
+        >>> table = lakefmt.create_table("memory://doc-check", data=pa.table({"id": ["a"]}), record_key="id")
+        >>> _ = table.insert(pa.table({"id": ["a", "b"]}))
+        >>> print(check_table(table.access, "full"))
+        memory://doc-check: nothing wrong (full check of 1 files)
+    """
+    if level not in LEVELS:
+        raise InvalidInputError(f"unknown level {level!r}: expected 'fast' or 'full'")
+    places = None if partitions is None else _places(access, partitions)
+    looks_left = _LOOKS
+    while True:
+        looks_left -= 1
+        fresh = TableAccess(access.store, access.options, access.clock, access.ids)
+        properties = look_at_properties(fresh.store)
+        if properties.values is None:
+            return _without_properties(fresh, properties, level, places)
+        facts, skipped = gather_facts(fresh, properties, level=level, partitions=places)
+        report = _report(facts, access.store.url, level, skipped, places)
+        # Who removes files while they are looked at leaves traces on the timeline.
+        if report.is_clean or not looks_left:
+            return report
+        if fresh.timeline_store(facts.config).load().instants == facts.before.instants:
+            return report
+
+
+def _places(access: TableAccess, partitions: Partitions) -> tuple[PartitionPath, ...]:
+    """Return the partitions that are meant; of a table too damaged to tell them, the paths as they are given."""
+    items = (
+        [partitions] if isinstance(partitions, str | Mapping) or not isinstance(partitions, Iterable) else partitions
+    )
+    given = list(items)
+    try:
+        return tuple(access.chosen_partitions(access.load(), given))
+    except LakefmtError:
+        paths = [item for item in given if isinstance(item, str)]
+        if len(paths) < len(given):
+            raise
+        return tuple(PartitionPath(check_name(path) if path else path) for path in paths)
+
+
+def _without_properties(
+    access: TableAccess, properties: PropertiesFacts, level: str, places: tuple[PartitionPath, ...] | None
+) -> CheckReport:
+    if next(iter(access.store.list(".hoodie")), None) is None:
+        raise TableNotFound(f"no table at {access.store.url}: .hoodie/hoodie.properties is missing")
+    why = ("everything else: without its properties nothing is known of the table",)
+    return CheckReport(access.store.url, level, tuple(find_property_damage(properties)), skipped=why, partitions=places)
+
+
+def _report(
+    facts: TableFacts, url: str, level: str, skipped: tuple[str, ...], places: tuple[PartitionPath, ...] | None
+) -> CheckReport:
+    newest = facts.before.latest_commit
+    return CheckReport(
+        url=url,
+        level=level,
+        findings=tuple(find_damage(facts)),
+        notes=tuple(find_notes(facts)),
+        files=len(facts.footers) + len(facts.log_looks),
+        skipped=skipped,
+        partitions=places,
+        basis="" if newest is None else newest.file_name,
+    )

@@ -1,0 +1,128 @@
+"""`lakefmt timeline`, `lakefmt files` and `lakefmt stats`: looking changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefmt.cli.options import Partition, open_for, table_argument, table_options
+from lakefmt.cli.results import say_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lakefmt.filegroups.model import FileSlice
+    from lakefmt.filegroups.table_client import TableAccess
+
+__all__ = ["files", "stats", "timeline"]
+
+
+def _draw(drawing: RenderableType) -> None:
+    from lakefmt.cli.render import plain_console
+
+    plain_console().print(drawing)
+
+
+@click.command(short_help="Draw the timeline.")
+@table_argument
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Only the newest instants.")
+@click.option("--archived", is_flag=True, help="Also what has left the active timeline.")
+@click.option("--follow", "-f", is_flag=True, help="Go on: print what is new on it, until interrupted.")
+@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, help="Seconds between two looks; default: 2.")
+@table_options
+def timeline(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    limit: int | None,
+    archived: bool,
+    follow: bool,
+    every: float,
+) -> None:
+    """Draw the active timeline of TABLE, oldest first: who did what when, and how long it took.
+
+    --json prints an array, with --follow one object per line.
+    """
+    from lakefmt.cli.render import draw_timeline
+    from lakefmt.read.stats import TimelineView
+
+    opened = open_for(table, options, storage_options)
+    if follow:
+        _follow(opened.access, every, limit, as_json)
+        return
+    entries = TimelineView.load(opened.access, archived=archived, limit=limit).entries
+    if as_json:
+        say_json([dataclasses.asdict(entry) for entry in entries])
+    else:
+        _draw(draw_timeline(entries))
+
+
+def _follow(access: TableAccess, every: float, limit: int | None, as_json: bool) -> None:
+    from lakefmt.cli.render import draw_timeline
+    from lakefmt.read.stats import follow_timeline
+
+    with contextlib.suppress(KeyboardInterrupt):
+        for number, found in enumerate(follow_timeline(access, every)):
+            new = found[-limit:] if limit and not number else found
+            if as_json:
+                for entry in new:
+                    say_json(dataclasses.asdict(entry))
+            elif new or not number:
+                _draw(draw_timeline(new, titles=not number))
+
+
+@click.command(short_help="Show the files of the latest snapshot.")
+@table_argument
+@click.option(
+    "--partition",
+    "partitions",
+    type=Partition(),
+    multiple=True,
+    metavar="PARTITION",
+    help="Only this partition: path, value or JSON object of values. Repeatable.",
+)
+@table_options
+def files(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    partitions: tuple[str | Mapping[str, object], ...],
+) -> None:
+    """Show the latest file slices of TABLE with their sizes; --json prints an array."""
+    from lakefmt.cli.render import draw_slices
+
+    opened = open_for(table, options, storage_options)
+    slices = opened.file_groups(list(partitions) or None)
+    if as_json:
+        say_json([_slice_as_json(piece) for piece in slices])
+    else:
+        _draw(draw_slices(opened.access.store.url, slices))
+
+
+def _slice_as_json(piece: FileSlice) -> dict[str, object]:
+    return {
+        "partition": piece.partition,
+        "file_id": piece.file_id,
+        "instant": piece.instant,
+        "size_bytes": piece.size_bytes,
+        "base_file": None if piece.base is None else piece.base.path,
+        "log_files": [log.path for log in piece.logs],
+    }
+
+
+@click.command(short_help="Count rows, files and bytes.")
+@table_argument
+@table_options
+def stats(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
+    """Count the rows, files and bytes of TABLE's latest snapshot."""
+    found = open_for(table, options, storage_options).stats()
+    if as_json:
+        say_json(dataclasses.asdict(found))
+    else:
+        click.echo(str(found))

@@ -1,0 +1,256 @@
+"""Columns as text: JSON lines, CSV cells and cells of a table on a terminal (pure, whole columns at a time).
+
+Numbers are JSON numbers; not-a-number and the infinities are the texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
+Moments are ISO 8601 (in UTC, with a ``Z``, where the column has a zone). Binary is base64. Maps are JSON objects.
+
+Numbers and foreign texts as a person reads them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.arrays import text_offsets
+from lakefmt.errors import UnsupportedFeature
+from lakefmt.values import printable, size_text
+
+__all__ = ["cell_texts", "csv_head", "csv_lines", "json_lines", "json_texts", "printable", "size_text", "text_bytes"]
+
+
+_TEXT = pa.large_string()
+_CONTROL = r"[\x00-\x1f\x7f-\x9f]"
+_CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
+
+
+def json_lines(batch: pa.RecordBatch) -> pa.Array:
+    r"""Return one JSON object per row, each ending with a line feed.
+
+    Example:
+        >>> json_lines(pa.record_batch({"a": [1, None], "b": ["x", "\n"]})).to_pylist()
+        ['{"a": 1, "b": "x"}\n', '{"a": null, "b": "\\u000a"}\n']
+    """
+    if not batch.num_columns or not batch.num_rows:
+        return pa.array([], _TEXT)
+    return _object(batch.schema.names, [json_texts(column) for column in batch.columns], end="}\n")
+
+
+def text_bytes(texts: pa.Array) -> memoryview:
+    """Return the bytes of all texts, one behind the other, without copying."""
+    flat = texts.cast(_TEXT)
+    data = flat.buffers()[2]
+    if data is None or not len(flat):
+        return memoryview(b"")
+    ends = text_offsets(flat)
+    return memoryview(data)[int(ends[0]) : int(ends[-1])]
+
+
+def json_texts(array: pa.Array) -> pa.Array:
+    """Return each value as JSON; null is ``null``, so that no element of the result is null.
+
+    Raises:
+        UnsupportedFeature: the type has no form in JSON here.
+    """
+    return pc.fill_null(_json(_plain(array)), _constant("null"))
+
+
+def _constant(text: str | None) -> pa.Scalar:
+    return pa.scalar(text, _TEXT)
+
+
+def _glued(*parts: pa.Array | str) -> pa.Array:
+    """Parts put one behind the other, row by row; null where one of them is."""
+    typed = [_constant(part) if isinstance(part, str) else part.cast(_TEXT) for part in parts]
+    return pc.binary_join_element_wise(*typed, _constant(""))
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array.dictionary_decode() if pt.is_dictionary(array.type) else array
+
+
+def _json(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pt.is_null(kind):
+        return pa.nulls(len(array), _TEXT)
+    if pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_decimal(kind):
+        return array.cast(_TEXT)
+    if pt.is_floating(kind):
+        return _floats(array)
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        return _quoted(_escaped(array.cast(_TEXT)))
+    if pt.is_struct(kind):
+        children = [json_texts(child) for child in array.flatten()]
+        return _masked(_object([kind.field(i).name for i in range(kind.num_fields)], children), array)
+    if pt.is_map(kind):
+        return _map(array)
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        lengths = pc.fill_null(pc.list_value_length(array), 0)
+        return _masked(_bracketed(json_texts(array.flatten()), lengths, "[]"), array)
+    return _quoted(_leaf_text(array))
+
+
+def _leaf_text(array: pa.Array) -> pa.Array:
+    """The text of a leaf that JSON writes in quotes and that needs no escapes."""
+    kind = array.type
+    if pt.is_timestamp(kind):
+        moment = array if kind.tz is None else array.cast(pa.timestamp(kind.unit, "UTC"))
+        return pc.replace_substring(moment.cast(_TEXT), " ", "T", max_replacements=1)
+    if pt.is_date(kind) or pt.is_time(kind):
+        return array.cast(_TEXT)
+    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
+        return _masked(_base64(array.cast(pa.large_binary())), array)
+    raise UnsupportedFeature(f"a column of type {kind} cannot be written as text: choose Parquet")
+
+
+def _decimal_texts(array: pa.Array) -> pa.Array:
+    """Floats as the shortest decimals that mean them; whole ones end with ``.0``, so that they stay floats."""
+    kind = pa.float32() if pt.is_float16(array.type) else array.type
+    return pc.replace_substring_regex(array.cast(kind).cast(_TEXT), "^(-?[0-9]+)$", r"\1.0")
+
+
+def _floats(array: pa.Array) -> pa.Array:
+    texts = _decimal_texts(array)
+    words = (("nan", '"NaN"'), ("-nan", '"NaN"'), ("inf", '"Infinity"'), ("-inf", '"-Infinity"'))
+    for found, meant in words:
+        texts = pc.if_else(pc.equal(texts, _constant(found)), _constant(meant), texts)
+    return texts
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    return _without_controls(texts)
+
+
+def _without_controls(texts: pa.Array) -> pa.Array:
+    r"""Control characters as ``\u001b``: JSON asks for some of them, and no terminal may be given orders by a table."""
+    if not pc.any(pc.match_substring_regex(texts, _CONTROL), min_count=0).equals(pa.scalar(True)):
+        return texts
+    for control in _CONTROLS:
+        texts = pc.replace_substring(texts, control, f"\\u{ord(control):04x}")
+    return texts
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    return _glued('"', texts, '"')
+
+
+def _object(names: Sequence[str], columns: Sequence[pa.Array], end: str = "}") -> pa.Array:
+    """Objects with one text per name and row."""
+    if not columns:
+        raise UnsupportedFeature("a struct without fields cannot be written as text")
+    parts: list[pa.Array | str] = []
+    for name, column in zip(names, columns, strict=True):
+        parts += [f"{', ' if parts else '{'}{json.dumps(name)}: ", column]
+    return _glued(*parts, end)
+
+
+def _map(array: pa.MapArray) -> pa.Array:
+    whole = array.take(pa.array(np.arange(len(array))))  # keys and items of a slice are those of its parent
+    ends = np.asarray(whole.offsets).astype(np.int64)
+    keys, items = (child.slice(int(ends[0]), int(ends[-1] - ends[0])) for child in (whole.keys, whole.items))
+    names = json_texts(keys)
+    if not (pt.is_string(keys.type) or pt.is_large_string(keys.type)):
+        names = _quoted(pc.replace_substring(names, '"', ""))
+    return _masked(_bracketed(_glued(names, ": ", json_texts(items)), pa.array(np.diff(ends)), "{}"), array)
+
+
+def _bracketed(children: pa.Array, lengths: pa.Array, brackets: str) -> pa.Array:
+    """Children joined by their parents, who have so many each."""
+    ends = np.concatenate([[0], np.cumsum(np.asarray(lengths).astype(np.int64))])
+    grouped = pa.LargeListArray.from_arrays(pa.array(ends), children.cast(_TEXT))
+    return _glued(brackets[0], pc.binary_join(grouped, _constant(", ")), brackets[1])
+
+
+def _masked(texts: pa.Array, like: pa.Array) -> pa.Array:
+    return pc.if_else(like.is_valid(), texts, _constant(None))
+
+
+def _base64(array: pa.Array) -> pa.Array:
+    """Base64 of every value, in one go: padded to threes, values encode separately even when encoded together."""
+    array = pc.fill_null(array, b"") if array.null_count else array
+    starts = text_offsets(array)
+    lengths = np.diff(starts)
+    threes = -(-lengths // 3)
+    ends = np.concatenate([[0], np.cumsum(threes)]) * 3
+    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)[starts[0] : starts[-1]]
+    padded = np.zeros(ends[-1], np.uint8)
+    padded[np.arange(len(data)) + np.repeat(ends[:-1] - (starts[:-1] - starts[0]), lengths)] = data
+    text = np.frombuffer(base64.b64encode(padded.tobytes()), np.uint8).copy()
+    ends = ends // 3 * 4
+    missing = threes * 3 - lengths
+    text[ends[1:][missing > 0] - 1] = ord("=")
+    text[ends[1:][missing > 1] - 2] = ord("=")
+    return pa.Array.from_buffers(_TEXT, len(array), [None, pa.py_buffer(ends), pa.py_buffer(text)])
+
+
+# --- CSV and terminal ---------------------------------------------------------------------------------------------
+
+
+def csv_lines(batch: pa.RecordBatch) -> pa.Array:
+    r"""Return one line of CSV per row (RFC 4180, but for its line end); null is empty, empty text is quoted.
+
+    Example:
+        >>> csv_lines(pa.record_batch({"a": [1, None], "b": ["x, y", ""]})).to_pylist()
+        ['1,"x, y"\n', ',""\n']
+    """
+    if not batch.num_columns or not batch.num_rows:
+        return pa.array([], _TEXT)
+    cells = [pc.fill_null(_cell(_plain(column)), _constant("")) for column in batch.columns]
+    between = [part for cell in cells for part in (",", cell)][1:]
+    return _glued(*between, "\n")
+
+
+def csv_head(schema: pa.Schema) -> str:
+    """Return the line that names the columns."""
+    names = _quoted_if_needed(pa.array(schema.names, _TEXT))
+    return ",".join(map(str, names)) + "\n"
+
+
+def _cell(array: pa.Array) -> pa.Array:
+    """A column's values as cells of CSV; null stays null."""
+    kind = array.type
+    if pt.is_nested(kind):
+        return _quoted_if_needed(_json(array))
+    texts = _value_texts(array)
+    return _quoted_if_needed(texts) if pt.is_string(kind) or pt.is_large_string(kind) else texts
+
+
+def _quoted_if_needed(texts: pa.Array) -> pa.Array:
+    quoted = _glued('"', pc.replace_substring(texts, '"', '""'), '"')
+    needed = pc.or_(pc.match_substring_regex(texts, '[",\r\n]'), pc.equal(texts, _constant("")))
+    return pc.if_else(needed, quoted, texts.cast(_TEXT))
+
+
+def _value_texts(array: pa.Array) -> pa.Array:
+    """A flat column's values as bare texts; null stays null."""
+    kind = array.type
+    if pt.is_floating(kind):
+        return _decimal_texts(array)
+    if pt.is_null(kind):
+        return pa.nulls(len(array), _TEXT)
+    if (
+        pt.is_string(kind)
+        or pt.is_large_string(kind)
+        or pt.is_boolean(kind)
+        or pt.is_integer(kind)
+        or pt.is_decimal(kind)
+    ):
+        return array.cast(_TEXT)
+    return _leaf_text(array)
+
+
+def cell_texts(array: pa.Array, widest: int) -> pa.Array:
+    """Return the values as a person reads them in a table: no quotes, no control characters, cut to `widest`."""
+    array = _plain(array)
+    texts = _json(array) if pt.is_nested(array.type) else _without_controls(_value_texts(array))
+    texts = pc.fill_null(texts, _constant("null"))
+    cut = _glued(pc.utf8_slice_codeunits(texts, 0, widest - 1), "…")
+    return pc.if_else(pc.greater(pc.utf8_length(texts), widest), cut, texts)

@@ -1,0 +1,103 @@
+"""Drawings of a table: its timeline, its file slices, its directory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakefmt.cli.formatters import printable, size_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.tree import Tree
+
+    from lakefmt.filegroups.model import FileSlice
+    from lakefmt.read.timeline_format import TimelineEntry
+
+__all__ = ["draw_directory", "draw_slices", "draw_timeline", "plain_console"]
+
+_WIDE = 400
+_COLOURS = {"○": "yellow", "◐": "yellow", "●": "green", "✗": "red"}
+
+
+def plain_console() -> Console:
+    """Return a console on standard output that adds nothing of its own; without a terminal lines are never cut."""
+    from rich.console import Console
+
+    is_terminal = sys.stdout.isatty()
+    return Console(highlight=False, emoji=False, width=None if is_terminal else _WIDE)
+
+
+def draw_timeline(entries: Sequence[TimelineEntry], *, titles: bool = True) -> RenderableType:
+    """Return the timeline as one line per instant, oldest first, along a rail: what ``print(table.timeline)`` prints."""
+    from rich.text import Text
+
+    from lakefmt.read.timeline_format import draw_lines
+
+    drawn = Text(no_wrap=True, overflow="ellipsis")
+    for number, line in enumerate(draw_lines(entries, titles=titles)):
+        colour = _COLOURS.get(line[:1], "dim" if line[:1] in " │" else "")
+        drawn.append("\n" if number else "")
+        drawn.append(line[:1], colour)
+        drawn.append(line[1:], "dim" if line.startswith(" ") else "")
+    return drawn
+
+
+def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:
+    """Return the latest file slices as a tree: partition, file group, and what each weighs."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    grouped: dict[str, list[FileSlice]] = {}
+    for piece in slices:
+        grouped.setdefault(piece.partition, []).append(piece)
+    total = sum(piece.size_bytes for pieces in grouped.values() for piece in pieces)
+    tree = Tree(Text(f"{root}  {size_text(total)}", "bold"), guide_style="dim")
+    for partition, pieces in sorted(grouped.items()):
+        weight = size_text(sum(piece.size_bytes for piece in pieces))
+        branch = tree.add(Text(f"{printable(partition) or '(no partitions)'}  {len(pieces):,} file groups, {weight}"))
+        for piece in pieces:
+            logs = f", {len(piece.logs)} logs" if piece.logs else ""
+            branch.add(Text(f"{printable(piece.file_id)}  {piece.instant}  {size_text(piece.size_bytes)}{logs}"))
+    return tree
+
+
+def draw_directory(root: Path, opened: Sequence[str]) -> RenderableType:
+    """Return a directory as a tree with sizes; only the folders in `opened` show their files, the others are counted.
+
+    Args:
+        root: a local directory.
+        opened: paths relative to `root`.
+    """
+    from rich.text import Text
+    from rich.tree import Tree
+
+    tree = Tree(Text(f"{root}  {_weight(root)}", "bold"), guide_style="dim")
+    _add_folder(tree, root, root, frozenset(opened))
+    return tree
+
+
+def _add_folder(tree: Tree, folder: Path, root: Path, opened: frozenset[str]) -> None:
+    from rich.text import Text
+
+    for path in sorted(folder.iterdir(), key=_by_kind_and_number):
+        name = path.relative_to(root).as_posix()
+        if not path.is_dir():
+            tree.add(Text(f"{printable(path.name)}  {size_text(path.stat().st_size)}"))
+            continue
+        branch = tree.add(Text(f"{printable(path.name)}/  {_weight(path)}"))
+        if name in opened:
+            _add_folder(branch, path, root, opened)
+
+
+def _by_kind_and_number(path: Path) -> tuple[bool, str, int, str]:
+    """Folders first; month=2 before month=10."""
+    head, _, tail = path.name.rpartition("=")
+    return (not path.is_dir(), head, int(tail) if tail.isdecimal() else 0, path.name)
+
+
+def _weight(folder: Path) -> str:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return f"{len(sizes):,} files, {size_text(sum(sizes))}" if sizes else "empty"

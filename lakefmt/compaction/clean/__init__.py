@@ -1,0 +1,1 @@
+"""Cleaning: which file slices no query needs any more (``plan``), and removing them (``run``)."""

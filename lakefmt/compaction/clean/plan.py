@@ -1,0 +1,290 @@
+"""Which files a clean removes (spec 10.8; metadata note 9.3). Pure.
+
+One predicate decides about every file slice, :func:`is_needed`: a slice goes only when no query window, no savepoint, no
+pending plan and no registered consumer can ask for it. What the rules keep is always a superset of what Hudi's cleaner
+keeps for the same settings.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta, tzinfo
+
+from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.filegroups.model import FileSlice, LogFile, join_path
+from lakefmt.formats.names import parse_base_file
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant, format_instant_time, parse_instant_time
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import FileId, InstantTime, PartitionPath
+
+__all__ = [
+    "CleanPlan",
+    "CleanPolicy",
+    "CleanRules",
+    "GroupKey",
+    "Needs",
+    "earliest_to_retain",
+    "is_needed",
+    "plan_clean",
+    "with_change_files",
+]
+
+GroupKey = tuple[PartitionPath, FileId]
+
+
+class CleanPolicy(enum.Enum):
+    """What is kept, in Hudi's words."""
+
+    KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
+    KEEP_LATEST_FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
+    KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"
+
+    @classmethod
+    def parse(cls, text: str) -> CleanPolicy:
+        """Return the policy named `text`.
+
+        Raises:
+            UnknownSetting: there is none of that name.
+        """
+        try:
+            return cls(text.upper())
+        except ValueError:
+            known = ", ".join(policy.value for policy in cls)
+            raise UnknownSetting(f"unknown clean policy {text!r}: expected one of {known}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRules:
+    """How much of the past stays readable.
+
+    Attributes:
+        policy: which of the counts counts.
+        commits: commits whose state can still be read.
+        versions: file slices kept per file group.
+        hours: age, in hours, up to which commits can still be read.
+    """
+
+    policy: CleanPolicy = CleanPolicy.KEEP_LATEST_COMMITS
+    commits: int = 10
+    versions: int = 3
+    hours: int = 24
+
+    def __post_init__(self) -> None:
+        if min(self.commits, self.versions, self.hours) < 1:
+            raise InvalidInputError("a clean keeps at least one commit, one file version, one hour")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What must stay whatever the rules say.
+
+    Attributes:
+        saved: paths of files that savepoints name.
+        planned: file groups that a pending compaction or clustering will read.
+        consumed: completion times (requested times in version 6) up to which registered consumers have read.
+    """
+
+    saved: frozenset[str] = frozenset()
+    planned: frozenset[GroupKey] = frozenset()
+    consumed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan:
+    """What a clean removes: prints one line per file.
+
+    Attributes:
+        rules: by which rules.
+        earliest: the earliest commit whose state stays readable; None under KEEP_LATEST_FILE_VERSIONS.
+        last_completed: the newest commit that the plan has seen.
+        files: names to delete, by partition.
+        num_bytes: how many bytes that frees.
+        floor: the instant from which on every state really stays readable; registered consumers may put it lower.
+    """
+
+    rules: CleanRules
+    earliest: Instant | None
+    last_completed: InstantTime | None
+    files: Mapping[PartitionPath, tuple[str, ...]] = field(default_factory=dict)
+    num_bytes: int = 0
+    floor: InstantTime | None = None
+
+    @property
+    def num_files(self) -> int:
+        """How many files go."""
+        return sum(len(names) for names in self.files.values())
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that go, relative to the table."""
+        return [join_path(partition, name) for partition, names in self.files.items() for name in names]
+
+    def __str__(self) -> str:
+        kept = "" if self.earliest is None else f", every state from {self.earliest.time} on stays readable"
+        lines = [f"clean ({self.rules.policy.value}): delete {self.num_files} files, {self.num_bytes:,} bytes{kept}"]
+        return "\n".join([*lines, *(f"  {path}" for path in self.paths)])
+
+
+def earliest_to_retain(timeline: Timeline, rules: CleanRules, now: InstantTime, zone: tzinfo) -> Instant | None:
+    """Return the earliest commit whose state must stay readable; None: every slice may be asked for, or counts decide.
+
+    Never later than the earliest pending commit: whoever writes it may still read what it began with.
+
+    Args:
+        timeline: the active timeline.
+        rules: the policy and its counts.
+        now: the present as an instant time of the table.
+        zone: the table's timeline zone.
+
+    Example:
+        >>> from datetime import UTC
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> names = [f"2026010100000{n}000_2026010100000{n}500.commit" for n in range(5)]
+        >>> found = earliest_to_retain(timeline_from_names(names, 2), CleanRules(commits=2), names[4][:17], UTC)
+        >>> found.time
+        '20260101000003000'
+    """
+    if rules.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        return None
+    commits = timeline.commits
+    if rules.policy is CleanPolicy.KEEP_LATEST_COMMITS:
+        wanted = commits[-rules.commits] if len(commits) > rules.commits else None
+    else:
+        oldest = format_instant_time(parse_instant_time(now, zone) - timedelta(hours=rules.hours), zone)
+        wanted = next((i for i in commits if i.time >= oldest), commits[-1] if commits else None)
+    if wanted is None:
+        return None
+    first_pending = min((i.time for i in timeline.pending if i.action in COMMIT_ACTIONS), default=None)
+    if first_pending is None or wanted.time < first_pending:
+        return wanted
+    return max((i for i in commits if i.time < first_pending), key=lambda i: i.time, default=None)
+
+
+def _consumers_floor(timeline: Timeline, needs: Needs) -> InstantTime | None:
+    """Return the requested time of the first commit that some consumer has not read yet."""
+    if not needs.consumed:
+        return None
+    slowest = min(needs.consumed)
+    return min((i.time for i in timeline.commits if i.order_time > slowest), default=None)
+
+
+def is_needed(
+    piece: FileSlice,
+    successor: InstantTime | None,
+    rank: int,
+    rules: CleanRules,
+    floor: InstantTime | None,
+    needs: Needs,
+) -> bool:
+    """Tell whether anybody may still ask for a file slice. The one predicate of cleaning.
+
+    Args:
+        piece: the slice.
+        successor: the instant that took its place: of the group's next slice, or of the replacecommit that hid the
+            group; None: it is part of the newest snapshot.
+        rank: how many newer slices its group has; a replacement counts as one.
+        rules: the policy and its counts.
+        floor: states from this instant on stay readable; None: no state is promised by time.
+        needs: what savepoints, plans and consumers ask for.
+
+    Example:
+        >>> from lakefmt.filegroups.model import FileSlice
+        >>> old = FileSlice("", "f-0", "20260101000000000", None)
+        >>> is_needed(old, "20260102000000000", 1, CleanRules(), "20260103000000000", Needs())
+        False
+        >>> is_needed(old, "20260102000000000", 1, CleanRules(), "20260102000000000", Needs())
+        True
+    """
+    if successor is None or (needs.planned and (piece.partition, piece.file_id) in needs.planned):
+        return True
+    if needs.saved and not needs.saved.isdisjoint(piece.paths):
+        return True
+    if rules.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        # A consumer's window is promised under this policy too.
+        return rank < rules.versions or (floor is not None and successor >= floor)
+    return floor is None or successor >= floor
+
+
+def plan_clean(
+    timeline: Timeline,
+    slices: Iterable[FileSlice],
+    replaced: Mapping[tuple[str, str], InstantTime],
+    rules: CleanRules,
+    needs: Needs,
+    earliest: Instant | None,
+) -> CleanPlan:
+    """Return what a clean removes.
+
+    Args:
+        timeline: the active timeline.
+        slices: every committed slice of the file groups to look at, oldest first within a group.
+        replaced: (partition, file id) → requested time of the replacecommit that hid the group.
+        rules: the policy and its counts.
+        needs: what must stay whatever the rules say.
+        earliest: what :func:`earliest_to_retain` gave.
+    """
+    floors = [time for time in (earliest.time if earliest else None, _consumers_floor(timeline, needs)) if time]
+    by_time = rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS
+    floor = min(floors, default=None) if earliest is not None or not by_time else None
+    groups: dict[GroupKey, list[FileSlice]] = {}
+    for piece in slices:
+        groups.setdefault((piece.partition, piece.file_id), []).append(piece)
+    doomed: dict[PartitionPath, list[str]] = {}
+    size = 0
+    # A group that is one slice, and was not replaced, has nothing to lose: mostly, that is nearly all of them.
+    for key in sorted(key for key, group in groups.items() if len(group) > 1 or key in replaced):
+        for piece in _not_needed(groups[key], replaced.get(key), rules, floor, needs):
+            doomed.setdefault(piece.partition, []).extend(_names(piece))
+            size += piece.size_bytes
+    latest = timeline.commits[-1].time if timeline.commits else None
+    return CleanPlan(rules, earliest, latest, {p: tuple(names) for p, names in doomed.items()}, size, floor)
+
+
+def _not_needed(
+    group: list[FileSlice],
+    replaced_at: InstantTime | None,
+    rules: CleanRules,
+    floor: InstantTime | None,
+    needs: Needs,
+) -> list[FileSlice]:
+    """Return the slices of one group that may go, oldest first."""
+    doomed = []
+    rank, successor = (0, None) if replaced_at is None else (1, replaced_at)
+    for piece in reversed(group):
+        if not is_needed(piece, successor, rank, rules, floor, needs):
+            doomed.append(piece)
+        rank, successor = rank + 1, piece.instant
+    return doomed[::-1]
+
+
+def with_change_files(plan: CleanPlan, changes: Iterable[LogFile]) -> CleanPlan:
+    """Return the plan that also removes what change files tell of the slices that go (spec 9).
+
+    Args:
+        plan: which slices go.
+        changes: the change files of its partitions.
+
+    Example:
+        >>> plan = CleanPlan(CleanRules(), None, None, {"": ("f-0_1-0-0_20260101000000000.parquet",)})
+        >>> change = LogFile("", ".f-0_20260101000000000.log.1_1-0-0.cdc", "f-0", "20260101000000000", 1, 9)
+        >>> with_change_files(plan, [change]).num_files
+        2
+    """
+    parsed = ((p, parse_base_file(name)) for p, names in plan.files.items() for name in names)
+    going = {(p, base.file_id, base.instant) for p, base in parsed if base is not None}
+    doomed = [file for file in changes if (file.partition, file.file_id, file.instant) in going]
+    files = {partition: list(names) for partition, names in plan.files.items()}
+    for file in doomed:
+        files[file.partition].append(file.name)
+    return replace(
+        plan,
+        files={p: tuple(names) for p, names in files.items()},
+        num_bytes=plan.num_bytes + sum(file.size for file in doomed),
+    )
+
+
+def _names(piece: FileSlice) -> list[str]:
+    names = [log.name for log in piece.logs]
+    return names if piece.base is None else [piece.base.name, *names]

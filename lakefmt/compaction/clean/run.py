@@ -1,0 +1,391 @@
+"""Cleaning a table: gather, plan, request, delete, complete (spec 10.8; effects).
+
+The plan is made and requested under the table lock; the deletions run without it; the completion takes it again. Whoever
+dies in between leaves a pending clean with its plan, and the next clean carries that out once more: deleting twice is
+fine. Before a stored plan is carried out, what has become reachable again meanwhile (by a rollback) is taken off it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+from time import perf_counter
+from typing import Any
+
+from lakefmt.compaction.clean.plan import (
+    CleanPlan,
+    CleanPolicy,
+    CleanRules,
+    GroupKey,
+    Needs,
+    earliest_to_retain,
+    plan_clean,
+    with_change_files,
+)
+from lakefmt.compaction.clean.records import (
+    FLOOR,
+    SAVEPOINTS_SEEN,
+    CleanJob,
+    metadata_record,
+    parse_plan_record,
+    plan_record,
+)
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import TableConfig, cdc_mode, check_writable
+from lakefmt.errors import WriterActive
+from lakefmt.filegroups.cdc.files import list_change_files
+from lakefmt.filegroups.model import all_slices, build_slices, join_path
+from lakefmt.filegroups.pending_plans import groups_of_plan
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.formats.names import parse_base_file, parse_log_file
+from lakefmt.timeline.consumers import consumed_until
+from lakefmt.timeline.heartbeat import heartbeat_name
+from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
+from lakefmt.timeline.locks.open import Lease
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
+from lakefmt.transactions.client import TableServices, open_services, request_service, take_over_instant
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
+
+__all__ = [
+    "CleanResult",
+    "clean_rules",
+    "finish_clean",
+    "plan_clean_of",
+    "planned_groups",
+    "run_clean",
+    "run_waiting_cleans",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanResult:
+    """What a clean did; prints as one readable line. ``instant`` None: nothing was to be removed, or it is a plan only."""
+
+    instant: InstantTime | None
+    plan: CleanPlan
+    completion_time: InstantTime | None = None
+    finished: tuple[InstantTime, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def files_deleted(self) -> int:
+        """Files that are gone."""
+        return 0 if self.completion_time is None else self.plan.num_files
+
+    def __str__(self) -> str:
+        if self.completion_time is None:
+            return str(self.plan)
+        return (
+            f"clean {self.instant}: {self.plan.num_files:,} files deleted, {self.plan.num_bytes:,} bytes, "
+            f"{self.seconds:.3f} s"
+        )
+
+
+def clean_rules(settings: Settings) -> CleanRules:
+    """Return the rules that settings ask for; without a policy the count that somebody set decides (as in Hudi).
+
+    Example:
+        >>> from lakefmt.config.settings import resolve_settings
+        >>> clean_rules(resolve_settings({"hoodie.clean.hours.retained": 5})).policy.value
+        'KEEP_LATEST_BY_HOURS'
+    """
+    named = settings.text("hoodie.clean.policy")
+    policy = CleanPolicy.KEEP_LATEST_COMMITS
+    if named is not None:
+        policy = CleanPolicy.parse(named)
+    elif settings.origins["hoodie.clean.commits.retained"] == "default":
+        if settings.origins["hoodie.clean.hours.retained"] != "default":
+            policy = CleanPolicy.KEEP_LATEST_BY_HOURS
+        elif settings.origins["hoodie.clean.fileversions.retained"] != "default":
+            policy = CleanPolicy.KEEP_LATEST_FILE_VERSIONS
+    return CleanRules(
+        policy,
+        settings.integer("hoodie.clean.commits.retained"),
+        settings.integer("hoodie.clean.fileversions.retained"),
+        settings.integer("hoodie.clean.hours.retained"),
+    )
+
+
+def plan_clean_of(access: TableAccess, options: Mapping[str, object] | None = None) -> CleanPlan:
+    """Return what :func:`run_clean` would remove; nothing is changed."""
+    services = open_services(access, options)
+    config = access.load_config()
+    check_writable(config)
+    return _plan(services, TableState(config, services.timeline(config).load()))
+
+
+def run_clean(
+    access: TableAccess, options: Mapping[str, object] | None = None, *, schedule: bool = False
+) -> CleanResult:
+    """Remove the file slices that nobody can ask for any more.
+
+    Args:
+        access: the table.
+        options: settings of the call.
+        schedule: only request the plan; the next clean, or another engine's, carries it out.
+
+    Raises:
+        WriterActive: another clean is at work.
+        CorruptFile: a pending clean's plan, a savepoint or a consumer's file cannot be understood.
+        LockUnavailable: the table lock could not be had in time.
+    """
+    begun = perf_counter()
+    services = open_services(access, options)
+    with services.lock.hold() as lease:
+        config = access.load_config()
+        check_writable(config)
+        finished = _finish_pending(services, config, lease)
+        state = TableState(config, services.timeline(config).load())
+        plan = _plan(services, state)
+        if not plan.num_files:
+            return CleanResult(None, plan, finished=finished, seconds=perf_counter() - begun)
+        record = plan_record(access.store, plan, _extra(state, plan))
+        body = encode_body(BodyKind.CLEANER_PLAN, record)
+        heartbeat, time = request_service(services, state, Action.CLEAN, body, lease, start=not schedule)
+    if schedule:
+        heartbeat.stop()
+        return CleanResult(time, plan, finished=finished, seconds=perf_counter() - begun)
+    job = parse_plan_record(access.store, record, f"the clean {time}")
+    try:
+        access.store.delete(job.paths)
+        with services.lock.hold() as lease:
+            completion = _complete(services, config, time, job, lease)
+    except BaseException:
+        heartbeat.abandon()  # the next clean carries the plan out again
+        raise
+    heartbeat.stop()
+    return CleanResult(time, plan, completion, finished, perf_counter() - begun)
+
+
+def run_waiting_cleans(access: TableAccess, options: Mapping[str, object] | None = None) -> tuple[InstantTime, ...]:
+    """Carry out the cleans that somebody requested or died in, and plan none; return those that were done.
+
+    Args:
+        access: the table.
+        options: settings of the call.
+
+    Raises:
+        WriterActive: another process is at one of them.
+        CorruptFile: a plan cannot be understood.
+        LockUnavailable: the table lock could not be had in time.
+    """
+    services = open_services(access, options)
+    config = access.load_config()
+    check_writable(config)
+    waiting = [pending for pending in services.timeline(config).load().pending if pending.action is Action.CLEAN]
+    return tuple(pending.time for pending in waiting if _run_waiting(services, config, pending))
+
+
+def _run_waiting(services: TableServices, config: TableConfig, waiting: Instant) -> bool:
+    """Carry out one clean: taken up under the lock, files deleted without it; False when somebody else has done it."""
+    access = services.access
+    with services.lock.hold() as lease:
+        timeline = services.timeline(config).load()
+        pending = next((i for i in timeline.pending if (i.time, i.action) == (waiting.time, Action.CLEAN)), None)
+        if pending is None:
+            return False
+        _check_idle(services, config, pending)
+        job = _job(services, config, pending)
+        if job is None:
+            return False
+        lease.check()
+        heartbeat = take_over_instant(services, pending)
+    try:
+        services.timeline(config).start(pending.time, Action.CLEAN)
+        access.store.delete(job.paths)
+        with services.lock.hold() as lease:
+            _complete(services, config, pending.time, job, lease)
+    except BaseException:
+        heartbeat.abandon()  # the next clean carries the plan out again
+        raise
+    heartbeat.stop()
+    return True
+
+
+def _complete(
+    services: TableServices, config: TableConfig, time: InstantTime, job: CleanJob, lease: Lease
+) -> InstantTime:
+    timeline_store = services.timeline(config)
+    timeline_store.check_pending(time, Action.CLEAN)
+    completion = services.times_after(config, timeline_store.load())()
+    body = encode_body(BodyKind.CLEAN_METADATA, metadata_record(time, job, 0))
+    lease.check()
+    return timeline_store.complete(time, Action.CLEAN, completion, body).order_time
+
+
+def _finish_pending(services: TableServices, config: TableConfig, lease: Lease) -> tuple[InstantTime, ...]:
+    """Carry out the plans of cleans that somebody requested or died in; call under the lock."""
+    done = []
+    for pending in services.timeline(config).load().pending:
+        if pending.action is not Action.CLEAN:
+            continue
+        _check_idle(services, config, pending)
+        if finish_clean(services, config, pending, lease):
+            done.append(pending.time)
+    return tuple(done)
+
+
+def _check_idle(services: TableServices, config: TableConfig, pending: Instant) -> None:
+    """Raise when somebody may be carrying the clean out."""
+    life = services.life_of(config, services.timeline(config).load(), pending)
+    if pending.state is State.INFLIGHT and life.alive:
+        raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
+
+
+def finish_clean(services: TableServices, config: TableConfig, pending: Instant, lease: Lease) -> bool:
+    """Carry out the plan of one pending clean, whoever made it; False: it had none yet and was removed.
+
+    Call under the lock, and only when nobody is at work on it.
+    """
+    access = services.access
+    job = _job(services, config, pending)
+    if job is None:
+        return False
+    services.timeline(config).start(pending.time, Action.CLEAN)
+    access.store.delete(job.paths)
+    _complete(services, config, pending.time, job, lease)
+    access.store.delete([heartbeat_name(pending.time)])
+    return True
+
+
+def _job(services: TableServices, config: TableConfig, pending: Instant) -> CleanJob | None:
+    """Return what is still to delete of a pending clean; None: it had no plan yet and was removed."""
+    access, timeline_store = services.access, services.timeline(config)
+    state = TableState(config, timeline_store.load())
+    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
+    body = timeline_store.read_body(requested)
+    if not body:
+        # It died before its plan was written: nothing was deleted, so it never was.
+        timeline_store.remove_pending(pending.time, Action.CLEAN)
+        return None
+    record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
+    return _without_reachable(access, state, parse_plan_record(access.store, record, requested.file_name))
+
+
+def _without_reachable(access: TableAccess, state: TableState, job: CleanJob) -> CleanJob:
+    """Take off what the newest snapshot consists of and what savepoints keep: both may be younger than the plan."""
+    bases, logs = access.listing(state.config).files(list(job.files))
+    slices = build_slices(bases, logs, access.slicing(state, bases, logs), access.replaced(state))
+    kept = {path for piece in slices for path in piece.paths} | _saved(access, state)
+    if cdc_mode(state.config.properties) is not None:
+        current = {(base.partition, base.file_id, base.instant) for base in bases if base.path in kept}
+        changes = list_change_files(access.store, list(job.files))
+        kept |= {file.path for file in changes if (file.partition, file.file_id, file.instant) in current}
+    files = {p: tuple(n for n in names if join_path(p, n) not in kept) for p, names in job.files.items()}
+    return replace(job, files={p: names for p, names in files.items() if names})
+
+
+# --- what is known before planning ----------------------------------------------------------------------------------
+
+
+def _plan(services: TableServices, state: TableState) -> CleanPlan:
+    access, timeline = services.access, state.timeline
+    rules = clean_rules(services.settings)
+    needs = _needs(services, state)
+    moment = access.clock.now()
+    zone = state.config.zone or moment.astimezone().tzinfo or UTC
+    earliest = earliest_to_retain(timeline, rules, format_instant_time(moment, zone), zone)
+    if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
+    partitions = _changed_partitions(services, state, rules, earliest)
+    bases, logs = access.listing(state.config).files(partitions)
+    slices = all_slices(bases, logs, access.slicing(state, bases, logs))
+    plan = plan_clean(timeline, slices, access.replaced(state), rules, needs, earliest)
+    if cdc_mode(state.config.properties) is None:
+        return plan
+    return with_change_files(plan, list_change_files(access.store, plan.files))
+
+
+def _needs(services: TableServices, state: TableState) -> Needs:
+    access = services.access
+    planned = frozenset(planned_groups(services, state))
+    return Needs(frozenset(_saved(access, state)), planned, consumed_until(access.store, access.clock.now()))
+
+
+def _saved(access: TableAccess, state: TableState) -> set[str]:
+    """Return the files that savepoints name, and those that a restore to them will want besides."""
+    saved: set[str] = set()
+    for instant in savepoints_of(state.timeline):
+        record = decode_body(BodyKind.SAVEPOINT_METADATA, access.read_body(state, instant), what=instant.file_name)
+        kept = parse_savepoint(instant.time, record, instant.file_name)
+        saved.update(kept.files)
+        if state.config.table_type is TableType.MERGE_ON_READ:
+            saved.update(_compacted_since(access, state, kept))
+    return saved
+
+
+def _compacted_since(access: TableAccess, state: TableState, kept: Savepoint) -> Iterable[str]:
+    """Yield base files of compactions that were pending when a savepoint was made: a restore to it leaves them."""
+    bases: dict[GroupKey, str] = {}
+    for path in kept.files:
+        partition, _, name = path.rpartition("/")
+        base, log = parse_base_file(name), parse_log_file(name)
+        if log is not None:
+            bases.setdefault((PartitionPath(partition), log.file_id), "")
+        elif base is not None:
+            bases[PartitionPath(partition), base.file_id] = base.instant
+    for instant in state.timeline.commits:
+        if instant.action is not Action.COMMIT or instant.time > kept.instant:
+            continue
+        for stat in access.commit_metadata(state, instant).stats:
+            if bases.get((stat.partition_path, stat.file_id), instant.time) < instant.time:
+                yield stat.path
+
+
+def planned_groups(services: TableServices, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
+    """Yield the file groups that pending compactions, log compactions and clusterings will read."""
+    for pending in state.timeline.pending:
+        yield from groups_of_plan(services.access, state, pending)
+
+
+def _changed_partitions(
+    services: TableServices, state: TableState, rules: CleanRules, earliest: Instant | None
+) -> list[PartitionPath] | None:
+    """Return the partitions in which something may have become removable since the last clean; None: all of them.
+
+    A slice becomes removable when the commit that took its place falls behind the floor, so it lies in a partition that
+    a commit between the last clean's floor and this one's has touched.
+    """
+    if earliest is None or not services.settings.flag("hoodie.clean.incremental.enabled"):
+        return None
+    access, timeline = services.access, state.timeline
+    before = _last_floor(services, state, rules)
+    if before is None:
+        return None
+    if before < (timeline.first_active or "") and (before or _has_archive(access, state.config)):
+        return None
+    touched: set[PartitionPath] = set()
+    for instant in timeline.commits:
+        if before <= instant.time < earliest.time:
+            commit = access.commit_metadata(state, instant)
+            touched |= {s.partition_path for s in commit.stats if s.prev_commit not in (None, "", "null")}
+            touched |= set(commit.replaced_file_ids)
+    return sorted(touched)
+
+
+def _last_floor(services: TableServices, state: TableState, rules: CleanRules) -> str | None:
+    """Return the floor of the last clean: "" when there was none, None when it does not help."""
+    cleans = state.timeline.completed_of(Action.CLEAN)
+    if not cleans:
+        return ""
+    body = services.access.read_body(state, cleans[-1])
+    if not body:
+        return None
+    said: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
+    policies = {part["policy"] for part in said["partitionMetadata"].values()}
+    extra = said.get("extraMetadata") or {}
+    seen = {time for time in str(extra.get(SAVEPOINTS_SEEN) or "").split(",") if time}
+    if policies - {rules.policy.value} or not seen <= {i.time for i in savepoints_of(state.timeline)}:
+        return None
+    return str(extra.get(FLOOR) or "") or None
+
+
+def _has_archive(access: TableAccess, config: TableConfig) -> bool:
+    return any(True for _ in access.store.list(config.history_directory, recursive=False))
+
+
+def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:
+    found = {SAVEPOINTS_SEEN: ",".join(i.time for i in savepoints_of(state.timeline)), FLOOR: plan.floor or ""}
+    return {key: value for key, value in found.items() if value}

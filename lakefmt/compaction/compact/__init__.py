@@ -1,0 +1,1 @@
+"""Compaction: merging logs into new base files; ``plan`` decides, ``run`` executes."""

@@ -1,0 +1,272 @@
+"""One operation of a compaction: a slice's base file and logs merged into a new base file (spec 10.6; effects).
+
+Memory is bounded by the slice. Rows keep their commit time and sequence number; only the file's name in them is new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.compaction.compact.plan import CompactionOperation
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import cdc_mode, merge_rule
+from lakefmt.errors import InternalError, SnapshotExpired
+from lakefmt.filegroups.base_writer import grown_filter, named_rows, write_base_file
+from lakefmt.filegroups.cdc.files import cdc_file_name, write_change_file
+from lakefmt.filegroups.cdc.rows import compare_rows
+from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
+from lakefmt.filegroups.merge.merged_slice import merge_logs
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
+from lakefmt.filegroups.ordering import to_mask
+from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.virtual_columns import Unstored, unstored_of
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.names import base_file_name
+from lakefmt.schema import arrow_to_avro, avro_to_arrow, reconcile, with_meta_columns, without_meta_columns
+from lakefmt.timeline.markers import announce
+from lakefmt.values import COMMIT_SEQNO, FILE_NAME, RECORD_KEY, InstantTime, PartitionPath, WriteStat
+
+__all__ = ["SliceFiles", "SliceMerge", "same_rows", "slice_of"]
+
+SliceFiles = tuple[dict[str, BaseFile], dict[str, LogFile]]
+
+
+@dataclass(frozen=True)
+class SliceMerge:
+    """What the operations of one compaction share.
+
+    Attributes:
+        access: the table.
+        state: its properties and timeline when the compaction began.
+        settings: codec, filter and durability of the new files.
+        time: the compaction's requested time.
+        schema_text: the schema of the new files, meta columns included, as Avro JSON.
+        attempt: a number that no other attempt at this compaction has.
+        verify: read every new file back, and the slice again, and compare.
+    """
+
+    access: TableAccess
+    state: TableState
+    settings: Settings
+    time: InstantTime
+    schema_text: str
+    attempt: int
+    verify: bool = False
+
+    def run(self, number: int, operation: CompactionOperation, files: SliceFiles) -> WriteStat:
+        """Merge a slice and write its new base file.
+
+        Args:
+            number: of the operation in its plan.
+            operation: which slice.
+            files: what its partition holds: base files and logs by name.
+
+        Raises:
+            SnapshotExpired: a file of the plan is gone.
+            CorruptFile: a file or block is damaged.
+            InternalError: the new file does not hold the slice's rows.
+        """
+        piece = slice_of(operation, files)
+        token = f"{number}-{self.attempt}-0"
+        name = base_file_name(operation.file_id, token, self.time)
+        path = join_path(operation.partition, name)
+        unstored = self._unstored()
+        reader = BaseFileReader(self.access.store, unstored)
+        base, old_filter, logs, rows = self._merged(reader, piece)
+        counts = count_changes(base, logs, rows)
+        told = self._log_changes(operation, token, base, rows)
+        announce(self.access.store, self.time, path, "CREATE" if piece.base is None else "MERGE")
+        bloom, keyed = None, unstored is None or not unstored.makes_keys
+        if piece.base is not None and keyed:
+            new_keys = _new_keys(base, logs, counts[0])
+            bloom = grown_filter(old_filter, base.num_rows, rows.num_rows, new_keys, self.settings)
+        rows = named_rows(rows, name)
+        if unstored is not None:
+            rows = unstored.stored(rows, operation.partition, avro_to_arrow(self.schema_text))
+        size = write_base_file(self.access.store, path, rows, self.schema_text, self.settings, bloom=bloom, keyed=keyed)
+        if self.verify:
+            written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
+            self._verify(piece, written)
+        made = _stat(piece, path, rows.num_rows, size, logs, counts)
+        return made if told is None else replace(made, extra={**made.extra, "cdcStats": told})
+
+    def _unstored(self) -> Unstored | None:
+        return unstored_of(self.state.config, self.access.schema(self.state))
+
+    def _log_changes(
+        self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table
+    ) -> dict[str, int] | None:
+        """Write down what the logs changed, where the table captures changes; Hudi's compactions do, too."""
+        mode = cdc_mode(self.state.config.properties)
+        if mode is None:
+            return None
+        path = join_path(operation.partition, cdc_file_name(operation.file_id, self.time, token))
+        schema = arrow_to_avro(without_meta_columns(avro_to_arrow(self.schema_text)), self.state.config.name)
+        size = write_change_file(
+            self.access.store,
+            path,
+            compare_rows(base, rows),
+            mode=mode,
+            instant=self.time,
+            table_schema=schema,
+            settings=self.settings,
+        )
+        return {path: size}
+
+    def _merged(
+        self, reader: BaseFileReader, piece: FileSlice
+    ) -> tuple[pa.Table, BloomFilter | None, LogRows, pa.Table]:
+        """Return the base file's rows and its key filter, the logs' rows, and what they make together."""
+        schema, rule, unstored = avro_to_arrow(self.schema_text), merge_rule(self.state.config), self._unstored()
+        if unstored is not None:
+            schema = with_meta_columns(unstored.schema)
+        base, bloom = schema.empty_table(), None
+        if piece.base is not None:
+            stored, footer = reader.rows_and_footer(piece.base, schema.names, use_threads=True)
+            base, bloom = reconcile(stored, schema), footer.bloom_filter()
+        timeline = self.state.timeline
+        logs = read_log_rows(
+            self.access.store,
+            piece,
+            schema,
+            rule,
+            layout=timeline.layout,
+            is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+            bound=self.time,
+            positions=True,
+            unstored=unstored,
+        )
+        return base, bloom, logs, merge_logs(base, logs, rule)
+
+    def _verify(self, piece: FileSlice, written: BaseFile) -> None:
+        reader = BaseFileReader(self.access.store, self._unstored())
+        *_, before = self._merged(reader, piece)
+        after = reader.rows(written)
+        if not same_rows(before, reconcile(after, before.schema), ignoring=FILE_NAME):
+            raise InternalError(
+                f"{written.path} does not hold the rows of its slice ({before.num_rows:,} before, {after.num_rows:,} "
+                "after); the compaction is not completed and the slice is as it was"
+            )
+
+
+def slice_of(operation: CompactionOperation, files: SliceFiles) -> FileSlice:
+    """Return the slice that an operation names, as it was planned.
+
+    Raises:
+        SnapshotExpired: a file of it is gone.
+    """
+    bases, logs = files
+    try:
+        base = None if operation.base_name is None else bases[operation.base_name]
+        found = [logs[name] for name in operation.log_names]
+    except KeyError as error:
+        raise SnapshotExpired(
+            f"{join_path(operation.partition, str(error.args[0]))} is gone, and a pending compaction needs it: "
+            "abandon that compaction, then compact again"
+        ) from None
+    ordered = sorted(found, key=lambda log: (log.instant, log.version, log.name))
+    return FileSlice(operation.partition, operation.file_id, operation.base_instant, base, tuple(ordered))
+
+
+def count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, int, int]:
+    """Return how many rows the logs inserted, updated and deleted.
+
+    Example:
+        >>> import numpy as np
+        >>> made = lambda keys, numbers: pa.table({RECORD_KEY: keys, COMMIT_SEQNO: numbers})
+        >>> flags = np.zeros(3, dtype=bool)
+        >>> logs = LogRows(made(["b", "c", "d"], ["4", "5", "6"]), flags, flags, np.zeros(3, np.int64), (None,))
+        >>> count_changes(made(["a", "b", "c"], ["1", "2", "3"]), logs, made(["a", "b", "d"], ["1", "4", "6"]))
+        (1, 1, 1)
+    """
+    # Only rows whose key is in the logs can differ, mostly few.
+    keys = pc.unique(logs.table.column(RECORD_KEY))
+    before, after = (
+        table.select([RECORD_KEY, COMMIT_SEQNO]).filter(pc.is_in(table.column(RECORD_KEY), value_set=keys))
+        for table in (base, rows)
+    )
+    stayed = to_mask(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY).combine_chunks()))
+    numbers = before.column(COMMIT_SEQNO).combine_chunks().drop_null()  # without meta columns every row counts as new
+    same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=numbers))
+    kept = to_mask(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY).combine_chunks()))
+    return int((~stayed).sum()), int((stayed & ~same).sum()), int((~kept).sum())
+
+
+def _new_keys(base: pa.Table, logs: LogRows, inserted: int) -> pa.Array:
+    keys = pc.unique(logs.table.column(RECORD_KEY))
+    if not inserted:
+        return keys[:0]
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=base.column(RECORD_KEY).combine_chunks())))
+
+
+def _stat(
+    piece: FileSlice, path: str, num_rows: int, size: int, logs: LogRows, counts: tuple[int, int, int]
+) -> WriteStat:
+    inserted, updated, deleted = counts
+    return WriteStat(
+        file_id=piece.file_id,
+        partition_path=PartitionPath(piece.partition),
+        path=path,
+        prev_commit="null" if piece.base is None else piece.base.instant,
+        num_writes=num_rows,
+        num_inserts=inserted,
+        num_update_writes=updated,
+        num_deletes=deleted,
+        total_write_bytes=size,
+        file_size_in_bytes=size,
+        prev_base_file=None if piece.base is None else piece.base.name,
+        extra={
+            "totalLogRecords": logs.table.num_rows,
+            "totalLogBlocks": logs.num_blocks,
+            "totalLogFiles": len(piece.logs),
+            "totalUpdatedRecordsCompacted": updated,
+            "totalLogFilesCompacted": len(piece.logs),
+            "totalLogSizeCompacted": sum(log.size for log in piece.logs),
+        },
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- verification
+
+
+def same_rows(one: pa.Table, other: pa.Table, *, ignoring: str = "") -> bool:
+    """Tell whether two tables hold the same rows in the same order; NaN equals NaN.
+
+    Args:
+        one: a table.
+        other: a table with the same columns.
+        ignoring: a column that may differ.
+
+    Example:
+        >>> nan = pa.table({"v": [float("nan"), 1.0]})
+        >>> same_rows(nan, nan), same_rows(nan, pa.table({"v": [1.0, 1.0]}))
+        (True, False)
+    """
+    if one.column_names != other.column_names or one.num_rows != other.num_rows:
+        return False
+    names = [name for name in one.column_names if name != ignoring]
+    return all(_same(one.column(n).combine_chunks(), other.column(n).combine_chunks()) for n in names)
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    """Compare arrays of one type; floats by their bits, because NaN differs from itself."""
+    if one.equals(other):
+        return True
+    if one.type != other.type or not one.is_valid().equals(other.is_valid()):
+        return False
+    if pa.types.is_map(one.type):
+        entry = pa.struct([one.type.key_field, one.type.item_field])
+        one, other = one.cast(pa.list_(entry)), other.cast(pa.list_(entry))
+    if pa.types.is_struct(one.type):
+        return all(_same(mine, theirs) for mine, theirs in zip(one.flatten(), other.flatten(), strict=True))
+    if pa.types.is_list(one.type) or pa.types.is_large_list(one.type):
+        alike = pc.list_value_length(one).equals(pc.list_value_length(other))
+        return alike and _same(one.flatten(), other.flatten())
+    if not pa.types.is_floating(one.type):
+        return False
+    bits = pa.int32() if one.type == pa.float32() else pa.int64()
+    return bool(one.drop_null().view(bits).equals(other.drop_null().view(bits)))

@@ -1,0 +1,394 @@
+"""Which file slices a compaction merges, and when one is due (metadata note 9.1). Pure.
+
+A candidate is a slice with at least one log that no pending plan holds. A strategy, named as Hudi's, orders the candidates
+and takes as many as its limit allows; a trigger says whether it is time.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, tzinfo
+
+from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.timeline.instant import Action, parse_instant_time
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import FileId, InstantTime, PartitionPath
+
+__all__ = [
+    "CompactionOperation",
+    "CompactionPlan",
+    "CompactionRules",
+    "CompactionStrategy",
+    "CompactionTrigger",
+    "is_due",
+    "plan_compaction",
+    "plan_operation",
+    "since_last_compaction",
+]
+
+_MIB = 1 << 20
+GroupKey = tuple[PartitionPath, FileId]
+
+
+class CompactionStrategy(enum.Enum):
+    """Which candidates are compacted, in Hudi's words."""
+
+    LOG_FILE_SIZE_BASED = "LogFileSizeBasedCompactionStrategy"
+    LOG_FILE_NUM_BASED = "LogFileNumBasedCompactionStrategy"
+    BOUNDED_IO = "BoundedIOCompactionStrategy"
+    UNBOUNDED = "UnBoundedCompactionStrategy"
+    DAY_BASED = "DayBasedCompactionStrategy"
+    BOUNDED_PARTITION_AWARE = "BoundedPartitionAwareCompactionStrategy"
+    UNBOUNDED_PARTITION_AWARE = "UnBoundedPartitionAwareCompactionStrategy"
+
+    @classmethod
+    def parse(cls, text: str) -> CompactionStrategy:
+        """Return the strategy that a class name stands for, with or without its package.
+
+        Raises:
+            UnknownSetting: there is none of that name.
+
+        Example:
+            >>> CompactionStrategy.parse("org.apache.hudi.x.UnBoundedCompactionStrategy").name
+            'UNBOUNDED'
+        """
+        try:
+            return cls(text.rpartition(".")[2])
+        except ValueError:
+            known = ", ".join(strategy.value for strategy in cls)
+            raise UnknownSetting(f"unknown compaction strategy {text!r}: expected one of {known}") from None
+
+
+class CompactionTrigger(enum.Enum):
+    """When a compaction is due, in Hudi's words."""
+
+    NUM_COMMITS = "NUM_COMMITS"
+    NUM_COMMITS_AFTER_LAST_REQUEST = "NUM_COMMITS_AFTER_LAST_REQUEST"
+    TIME_ELAPSED = "TIME_ELAPSED"
+    NUM_AND_TIME = "NUM_AND_TIME"
+    NUM_OR_TIME = "NUM_OR_TIME"
+
+    @classmethod
+    def parse(cls, text: str) -> CompactionTrigger:
+        """Return the trigger named `text`.
+
+        Raises:
+            UnknownSetting: there is none of that name.
+        """
+        try:
+            return cls(text.upper())
+        except ValueError:
+            known = ", ".join(trigger.value for trigger in cls)
+            raise UnknownSetting(f"unknown compaction trigger {text!r}: expected one of {known}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """How candidates are chosen, and when.
+
+    Attributes:
+        strategy: orders and limits the candidates.
+        target_io_mb: the bounded strategies stop once they have planned so many MiB to read and write.
+        min_log_bytes: log bytes below which LogFileSizeBased leaves a slice alone.
+        min_log_files: log files below which LogFileNumBased leaves a slice alone.
+        partitions: days, or partitions, that the strategies by day look at.
+        trigger: what makes a compaction due.
+        max_delta_commits: deltacommits after which one is.
+        max_delta_seconds: seconds after which one is.
+        max_file_bytes: what a slice without a base file is expected to write.
+    """
+
+    strategy: CompactionStrategy = CompactionStrategy.LOG_FILE_SIZE_BASED
+    target_io_mb: int = 512000
+    min_log_bytes: int = 0
+    min_log_files: int = 0
+    partitions: int = 10
+    trigger: CompactionTrigger = CompactionTrigger.NUM_COMMITS
+    max_delta_commits: int = 5
+    max_delta_seconds: int = 3600
+    max_file_bytes: int = 120 * _MIB
+
+    def __post_init__(self) -> None:
+        if min(self.target_io_mb, self.min_log_bytes, self.min_log_files, self.max_delta_seconds) < 0:
+            raise InvalidInputError("limits of a compaction cannot be negative")
+        if min(self.partitions, self.max_delta_commits) < 1:
+            raise InvalidInputError("a compaction looks at one partition at least, after one deltacommit at least")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOperation:
+    """One slice to merge: names are those of files in `partition`.
+
+    Attributes:
+        base_instant: the base file's instant, of a slice without one the slice's.
+        base_name: the base file; None when there is none.
+        log_names: the logs, oldest first.
+        metrics: what Hudi's plans say about it: files, bytes and MiB.
+    """
+
+    partition: PartitionPath
+    file_id: FileId
+    base_instant: InstantTime
+    base_name: str | None
+    log_names: tuple[str, ...]
+    metrics: Mapping[str, float]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What is merged, relative to the table."""
+        names = self.log_names if self.base_name is None else (self.base_name, *self.log_names)
+        return tuple(join_path(self.partition, name) for name in names)
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the logs, as the plan says."""
+        return int(self.metrics.get("TOTAL_LOG_FILES_SIZE", 0))
+
+    @property
+    def io_mb(self) -> int:
+        """MiB to read and to write, as the plan says."""
+        return int(self.metrics.get("TOTAL_IO_MB", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What a compaction merges: prints one line per slice.
+
+    Attributes:
+        rules: by which rules; None when somebody else made the plan.
+        operations: the slices, in the order in which they are merged.
+        left: candidates that the strategy left for another time.
+        due: whether the trigger says it is time; a call that asks for a compaction gets one all the same.
+        log: whether logs are folded into one log, not merged into base files.
+    """
+
+    rules: CompactionRules | None
+    operations: tuple[CompactionOperation, ...] = ()
+    left: int = 0
+    due: bool = True
+    log: bool = False
+
+    @property
+    def num_logs(self) -> int:
+        """How many log files are merged."""
+        return sum(len(operation.log_names) for operation in self.operations)
+
+    @property
+    def log_bytes(self) -> int:
+        """How many bytes of logs are merged."""
+        return sum(operation.log_bytes for operation in self.operations)
+
+    def __str__(self) -> str:
+        name = "as planned" if self.rules is None else self.rules.strategy.value.removesuffix("CompactionStrategy")
+        rest = f"; {self.left:,} left for later" if self.left else ""
+        early = "" if self.due else "; not due yet"
+        verb = "log compact" if self.log else f"compact ({name})"
+        title = (
+            f"{verb}: {len(self.operations):,} slices, {self.num_logs:,} logs, "
+            f"{self.log_bytes:,} log bytes{rest}{early}"
+        )
+        lines = [
+            f"  {operation.partition or '.'}: {operation.base_name or 'no base file'} + {len(operation.log_names)} logs"
+            for operation in self.operations
+        ]
+        return "\n".join([title, *lines])
+
+
+# ------------------------------------------------------------------------------------------------------------ triggers
+
+
+def since_last_compaction(timeline: Timeline, *, requested: bool = False) -> tuple[int, InstantTime | None]:
+    """Return how many deltacommits came after the last compaction, and when that was.
+
+    Args:
+        timeline: the active timeline of a merge-on-read table.
+        requested: pending compactions count as well.
+
+    Returns:
+        The number, and the requested time of the compaction, before the first one that of the oldest deltacommit; None
+        when there is neither.
+
+    Example:
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> names = [f"2026010100000{n}000_2026010100000{n}500.deltacommit" for n in range(3)]
+        >>> since_last_compaction(timeline_from_names([*names, "20260101000000700_20260101000000900.commit"], 2))
+        (2, '20260101000000700')
+    """
+    # On a merge-on-read table only compactions complete as commits.
+    compactions = [i.time for i in timeline.commits if i.action is Action.COMMIT]
+    if requested:
+        compactions += [i.time for i in timeline.pending if i.action is Action.COMPACTION]
+    deltas = [i for i in timeline.commits if i.action is Action.DELTA_COMMIT]
+    if not compactions:
+        return len(deltas), min((i.time for i in deltas), default=None)
+    last = max(compactions)
+    return sum(i.order_time > last for i in deltas), last
+
+
+def is_due(timeline: Timeline, rules: CompactionRules, now: datetime, zone: tzinfo) -> bool:
+    """Tell whether the trigger asks for a compaction.
+
+    Args:
+        timeline: the active timeline of a merge-on-read table.
+        rules: the trigger and its limits.
+        now: the present.
+        zone: the table's timeline zone.
+
+    Example:
+        >>> from datetime import UTC
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> once = timeline_from_names(["20260101000000000_20260101000000500.deltacommit"], 2)
+        >>> hour_later = datetime(2026, 1, 1, 1, tzinfo=UTC)
+        >>> [is_due(once, CompactionRules(trigger=t), hour_later, UTC) for t in CompactionTrigger]
+        [False, False, True, False, True]
+    """
+    after_request = rules.trigger is CompactionTrigger.NUM_COMMITS_AFTER_LAST_REQUEST
+    commits, last = since_last_compaction(timeline, requested=after_request)
+    if last is None:
+        return False
+    enough = commits >= rules.max_delta_commits
+    late = commits > 0 and now - parse_instant_time(last, zone) >= timedelta(seconds=rules.max_delta_seconds)
+    match rules.trigger:
+        case CompactionTrigger.TIME_ELAPSED:
+            return late
+        case CompactionTrigger.NUM_AND_TIME:
+            return enough and late
+        case CompactionTrigger.NUM_OR_TIME:
+            return enough or late
+        case _:
+            return enough
+
+
+# ------------------------------------------------------------------------------------------------------------ planning
+
+
+def plan_compaction(
+    slices: Iterable[FileSlice], busy: frozenset[GroupKey], rules: CompactionRules, today: date, *, due: bool = True
+) -> CompactionPlan:
+    """Return what a compaction merges.
+
+    Args:
+        slices: the latest committed slice of every file group; only what had completed is in them.
+        busy: file groups that a pending compaction, log compaction or clustering holds.
+        rules: the strategy and its limits.
+        today: the present day, for the strategies by day.
+        due: what :func:`is_due` said; it is passed on.
+
+    Example:
+        >>> from lakefmt.filegroups.model import LogFile
+        >>> log = LogFile("p", ".f-0_20260101000000000.log.1_0-0-0", "f-0", "20260101000000000", 1, 9)
+        >>> piece = FileSlice("p", "f-0", "20260101000000000", None, (log,))
+        >>> print(plan_compaction([piece], frozenset(), CompactionRules(), date(2026, 1, 1)))
+        compact (LogFileSizeBased): 1 slices, 1 logs, 9 log bytes
+          p: no base file + 1 logs
+    """
+    candidates = [
+        plan_operation(piece, rules.max_file_bytes)
+        for piece in sorted(slices, key=lambda s: (s.partition, s.file_id))
+        if piece.logs and (piece.partition, piece.file_id) not in busy
+    ]
+    chosen = _CHOOSE[rules.strategy](candidates, rules, today)
+    return CompactionPlan(rules, tuple(chosen), len(candidates) - len(chosen), due)
+
+
+def plan_operation(piece: FileSlice, max_file_bytes: int) -> CompactionOperation:
+    """Return the operation that merges a slice; `max_file_bytes`: what one without a base file is expected to write."""
+    log_bytes = sum(log.size for log in piece.logs)
+    base_bytes = 0 if piece.base is None else piece.base.size
+    # Whole MiB, as Hudi counts them: its plans and ours stop at the same operation.
+    read = (base_bytes + log_bytes) // _MIB
+    write = (max_file_bytes if piece.base is None else base_bytes) // _MIB
+    metrics = {
+        "TOTAL_LOG_FILES": float(len(piece.logs)),
+        "TOTAL_IO_READ_MB": float(read),
+        "TOTAL_IO_WRITE_MB": float(write),
+        "TOTAL_IO_MB": float(read + write),
+        "TOTAL_LOG_FILES_SIZE": float(log_bytes),
+    }
+    base_name = None if piece.base is None else piece.base.name
+    names = tuple(log.name for log in piece.logs)
+    return CompactionOperation(piece.partition, piece.file_id, piece.instant, base_name, names, metrics)
+
+
+_Operations = Sequence[CompactionOperation]
+
+
+def _bounded(candidates: _Operations, rules: CompactionRules) -> _Operations:
+    """Take candidates in order; the one that reaches the limit is the last, so that there is always progress."""
+    planned = 0
+    for count, operation in enumerate(candidates, 1):
+        planned += operation.io_mb
+        if planned >= rules.target_io_mb:
+            return candidates[:count]
+    return candidates
+
+
+def _bounded_io(candidates: _Operations, rules: CompactionRules, _: date) -> _Operations:
+    return _bounded(candidates, rules)
+
+
+def _by_log_size(candidates: _Operations, rules: CompactionRules, _: date) -> _Operations:
+    large = [o for o in candidates if o.log_bytes >= rules.min_log_bytes]
+    return _bounded(sorted(large, key=lambda o: -o.log_bytes), rules)
+
+
+def _by_log_count(candidates: _Operations, rules: CompactionRules, _: date) -> _Operations:
+    many = [o for o in candidates if len(o.log_names) >= rules.min_log_files]
+    return _bounded(sorted(many, key=lambda o: -len(o.log_names)), rules)
+
+
+def _everything(candidates: _Operations, _rules: CompactionRules, _: date) -> _Operations:
+    return candidates
+
+
+def _by_day(candidates: _Operations, rules: CompactionRules, _: date) -> _Operations:
+    newest = sorted({o.partition for o in candidates}, key=_day_order, reverse=True)[: rules.partitions]
+    return [o for partition in newest for o in candidates if o.partition == partition]
+
+
+def _recent(candidates: _Operations, rules: CompactionRules, today: date) -> _Operations:
+    kept = [o for o in candidates if not _is_old(o.partition, rules, today)]
+    return sorted(kept, key=lambda o: _day_order(o.partition), reverse=True)
+
+
+def _old(candidates: _Operations, rules: CompactionRules, today: date) -> _Operations:
+    kept = [o for o in candidates if _is_old(o.partition, rules, today)]
+    return sorted(kept, key=lambda o: _day_order(o.partition), reverse=True)
+
+
+_CHOOSE: dict[CompactionStrategy, Callable[[_Operations, CompactionRules, date], _Operations]] = {
+    CompactionStrategy.LOG_FILE_SIZE_BASED: _by_log_size,
+    CompactionStrategy.LOG_FILE_NUM_BASED: _by_log_count,
+    CompactionStrategy.BOUNDED_IO: _bounded_io,
+    CompactionStrategy.UNBOUNDED: _everything,
+    CompactionStrategy.DAY_BASED: _by_day,
+    CompactionStrategy.BOUNDED_PARTITION_AWARE: _recent,
+    CompactionStrategy.UNBOUNDED_PARTITION_AWARE: _old,
+}
+
+#: 2026/01/31, 2026-01-31 or 20260131, each part possibly behind ``name=``.
+_DAY = re.compile(r"(?:[^/=]*=)?(\d{4})[-/]?(?:[^/=]*=)?(\d{2})[-/]?(?:[^/=]*=)?(\d{2})", re.ASCII)
+
+
+def _day_of(partition: str) -> date | None:
+    found = _DAY.fullmatch(partition)
+    try:
+        return None if found is None else date(*map(int, found.groups()))
+    except ValueError:
+        return None
+
+
+def _day_order(partition: str) -> tuple[bool, date, str]:
+    """Return what sorts the newest day last; partitions that are no days come before all days, by their text."""
+    day = _day_of(partition)
+    return (day is not None, day or date.min, partition)
+
+
+def _is_old(partition: str, rules: CompactionRules, today: date) -> bool:
+    """Tell whether a partition lies before the window; one that is no day does."""
+    day = _day_of(partition)
+    return day is None or day < today - timedelta(days=rules.partitions)

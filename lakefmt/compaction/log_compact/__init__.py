@@ -1,0 +1,1 @@
+"""Log compaction: merging small log blocks into larger ones; ``plan`` decides, ``run`` executes."""

@@ -1,0 +1,117 @@
+"""Which file slices a log compaction folds, and when one is due (metadata note 9.1). Pure.
+
+A candidate is a slice whose logs hold at least as many blocks that count as the threshold says, and that no pending plan
+holds. Hudi counts log files first and blocks only when those are few; counting what counts keeps a slice that has just
+been folded from being folded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lakefmt.compaction.compact.plan import CompactionPlan, GroupKey, plan_operation, since_last_compaction
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import InstantTime
+
+__all__ = ["LogFacts", "find_newer_compaction", "is_log_compaction_due", "plan_log_compaction"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What the blocks of a slice's logs say of themselves.
+
+    Attributes:
+        num_blocks: blocks that count.
+        num_instants: writes that they come from; what one write wrote is folded already.
+        is_partial: some hold some of the table's columns only; they say less without the base file.
+    """
+
+    num_blocks: int
+    num_instants: int
+    is_partial: bool = False
+
+
+def plan_log_compaction(
+    slices: Iterable[FileSlice],
+    facts: Mapping[GroupKey, LogFacts],
+    busy: frozenset[GroupKey],
+    threshold: int,
+    *,
+    max_file_bytes: int = 0,
+    due: bool = True,
+) -> CompactionPlan:
+    """Return what a log compaction folds.
+
+    Args:
+        slices: the latest committed slice of every file group; only what had completed is in them.
+        facts: of the slices that have logs, by (partition, file id).
+        busy: file groups that a pending compaction, log compaction or clustering holds.
+        threshold: blocks from which on a slice is folded.
+        max_file_bytes: what Hudi's metrics say of a slice without a base file.
+        due: what :func:`is_log_compaction_due` said; it is passed on.
+
+    Example:
+        >>> from lakefmt.filegroups.model import LogFile
+        >>> log = LogFile("p", ".f-0_20260101000000000.log.1_0-0-0", "f-0", "20260101000000000", 1, 9)
+        >>> piece = FileSlice("p", "f-0", "20260101000000000", None, (log,))
+        >>> print(plan_log_compaction([piece], {("p", "f-0"): LogFacts(2, 2)}, frozenset(), 2))
+        log compact: 1 slices, 1 logs, 9 log bytes
+          p: no base file + 1 logs
+    """
+    operations = []
+    left = 0
+    for piece in sorted(slices, key=lambda s: (s.partition, s.file_id)):
+        group = (piece.partition, piece.file_id)
+        found = facts.get(group)
+        if found is None or group in busy or found.is_partial:
+            continue
+        if found.num_blocks >= threshold and found.num_instants > 1:
+            operations.append(plan_operation(piece, max_file_bytes))
+        else:
+            left += 1
+    return CompactionPlan(None, tuple(operations), left, due, log=True)
+
+
+def is_log_compaction_due(timeline: Timeline, threshold: int) -> bool:
+    """Tell whether enough deltacommits came since the last compaction and the last log compaction, as Hudi counts.
+
+    Example:
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> names = [f"2026010100000{n}000_2026010100000{n}500.deltacommit" for n in range(3)]
+        >>> folded = ["20260101000001000.logcompaction.requested"]
+        >>> [is_log_compaction_due(timeline_from_names(n, 2), 3) for n in (names, names + folded)]
+        [True, False]
+    """
+    if any(i.action is Action.LOG_COMPACTION for i in timeline.pending):
+        return False
+    commits, _ = since_last_compaction(timeline)
+    last = max((i.time for i in timeline.commits if _folds(timeline, i)), default="")
+    return min(commits, sum(_is_delta(i) and i.order_time > last for i in timeline.commits)) >= threshold
+
+
+def _is_delta(instant: Instant) -> bool:
+    return instant.action is Action.DELTA_COMMIT
+
+
+def _folds(timeline: Timeline, instant: Instant) -> bool:
+    """Tell whether a deltacommit was a log compaction: its requested file says so."""
+    return _is_delta(instant) and any(f.action is Action.LOG_COMPACTION for f in timeline.files_of(instant))
+
+
+def find_newer_compaction(timeline: Timeline, time: InstantTime) -> Instant | None:
+    """Return a compaction, pending or done, that was planned after a log compaction; None when there is none.
+
+    Hudi gives a log compaction up then: what it folded is in a new base file, or will be, and its log would stand on it.
+
+    Example:
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> view = timeline_from_names(["20260101000000700.compaction.requested"], 2)
+        >>> [find_newer_compaction(view, time) is None for time in ("20260101000000600", "20260101000000800")]
+        [False, True]
+    """
+    compactions = [i for i in timeline.pending if i.action is Action.COMPACTION]
+    compactions += [i for i in timeline.commits if i.action is Action.COMMIT]
+    return min((i for i in compactions if i.time > time), key=lambda i: i.time, default=None)

@@ -1,0 +1,141 @@
+"""The services that follow a commit (effects). A service that fails is reported; the commit stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from lakefmt.compaction.archive import run_archive
+from lakefmt.compaction.clean.run import run_clean, run_waiting_cleans
+from lakefmt.compaction.compact.run import run_compaction
+from lakefmt.compaction.log_compact.run import run_log_compaction
+from lakefmt.config.settings import Settings, resolve_settings
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.timeline.instant import Action
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import InstantTime, TableType
+
+__all__ = ["run_services", "run_waiting_services"]
+
+
+def run_services(
+    access: TableAccess, options: Mapping[str, object], *, wake: Callable[[Mapping[str, object]], None] | None = None
+) -> tuple[str, ...]:
+    """Run what the settings ask for after a commit; return a sentence for each service that failed.
+
+    Whether one is due is told by the timeline as the commit left it, so that a small commit pays nothing for those that are
+    not; a service that runs looks again, under the lock.
+
+    Args:
+        access: the table.
+        options: settings of the call that committed.
+        wake: has :func:`run_waiting_services` run in the background. Here everything is only planned, because now no write
+            of this writer is pending: beside one a clean could take away what it reads, and a compaction of a version 6
+            table could not begin.
+    """
+    config, settings = _settings(access, options)
+    failures = []
+    if config.table_type is TableType.MERGE_ON_READ:
+        failures += _compact(access, options, settings, plans_only=wake is not None)
+        if settings.flag("hoodie.log.compaction.inline"):
+            failures += _fold(access, options, config, plans_only=wake is not None)
+    failures += _clean(access, options, settings, plans_only=wake is not None)
+    if wake is None:
+        failures += _archive(access, options, settings)
+    else:
+        wake(options)
+    return tuple(failures)
+
+
+def run_waiting_services(access: TableAccess, options: Mapping[str, object]) -> tuple[str, ...]:
+    """Carry out compactions, log compactions and cleans that wait, archive as the settings ask; return what failed.
+
+    Args:
+        access: the table.
+        options: settings of the call that committed.
+    """
+    config, settings = _settings(access, options)
+    failures: list[str] = []
+    if config.table_type is TableType.MERGE_ON_READ:
+        for time in _waiting(access, Action.COMPACTION):
+            failures += _attempt("compaction", partial(_run_one, access, options, time))
+        # In version 6 they are carried out in the call, where one at work would be met here.
+        for time in _waiting(access, Action.LOG_COMPACTION) if config.version.layout > 1 else ():
+            failures += _attempt("log compaction", partial(_fold_one, access, options, time))
+    if _waiting(access, Action.CLEAN):
+        failures += _attempt("clean", lambda: run_waiting_cleans(access, options))
+    return (*failures, *_archive(access, options, settings))
+
+
+def _settings(access: TableAccess, options: Mapping[str, object]) -> tuple[TableConfig, Settings]:
+    config = access.seen().config
+    return config, resolve_settings({**access.options, **options}, None, config.properties)
+
+
+def _compact(access: TableAccess, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
+    """Compact, or schedule a compaction, when the trigger says so; one that is pending is carried out first."""
+    if settings.flag("hoodie.compact.inline"):
+        return _attempt("compaction", lambda: run_compaction(access, options, force=False))
+    if (plans_only or settings.flag("hoodie.compact.schedule.inline")) and not _waiting(access, Action.COMPACTION):
+        return _attempt("compaction's plan", lambda: run_compaction(access, options, schedule=True, force=False))
+    return []
+
+
+def _fold(access: TableAccess, options: Mapping[str, object], config: TableConfig, *, plans_only: bool) -> list[str]:
+    """Fold logs, or only schedule it, when enough deltacommits came."""
+    if not plans_only or config.version.layout == 1:
+        # In version 6 numbers order logs: the next write would overtake a plan that waits, and every one after it.
+        return _attempt("log compaction", lambda: run_log_compaction(access, options, force=False))
+    if _waiting(access, Action.LOG_COMPACTION):
+        return []
+    return _attempt("log compaction's plan", lambda: run_log_compaction(access, options, schedule=True, force=False))
+
+
+def _waiting(access: TableAccess, action: Action) -> list[InstantTime]:
+    pending = access.timeline_store(access.load_config()).load().pending
+    return [instant.time for instant in pending if instant.action is action]
+
+
+def _run_one(access: TableAccess, options: Mapping[str, object], time: InstantTime) -> None:
+    try:
+        run_compaction(access, options, run=time)
+    except InstantNotFound:
+        return  # somebody else has carried it out or withdrawn it meanwhile
+
+
+def _fold_one(access: TableAccess, options: Mapping[str, object], time: InstantTime) -> None:
+    try:
+        run_log_compaction(access, options, run=time)
+    except (CommitConflict, InstantNotFound):
+        return  # a compaction has overtaken it, or somebody else has carried it out or withdrawn it meanwhile
+
+
+def _clean(access: TableAccess, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
+    if not settings.flag("hoodie.clean.automatic") or (plans_only and _waiting(access, Action.CLEAN)):
+        return []
+    if _commits_since_clean(access.seen().timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
+        return []
+    return _attempt("clean", lambda: run_clean(access, options, schedule=plans_only))
+
+
+def _archive(access: TableAccess, options: Mapping[str, object], settings: Settings) -> list[str]:
+    if not settings.flag("hoodie.archive.automatic"):
+        return []
+    if len(access.seen().timeline.commits) <= settings.integer("hoodie.keep.max.commits"):
+        return []
+    return _attempt("archive step", lambda: run_archive(access, options, force=False))
+
+
+def _attempt(name: str, run: Callable[[], object]) -> list[str]:
+    try:
+        run()
+    except LakefmtError as error:
+        return [f"the {name} after the commit failed: {error}"]
+    return []
+
+
+def _commits_since_clean(timeline: Timeline) -> int:
+    last = max((i.time for i in timeline.completed_of(Action.CLEAN)), default="")
+    return sum(i.time > last for i in timeline.commits)

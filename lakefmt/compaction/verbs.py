@@ -1,0 +1,120 @@
+"""``table.compact`` and ``table.services``: the verbs of compaction on a table (effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakefmt.arguments import check_flags, check_texts
+from lakefmt.compaction.background import BACKGROUND, BackgroundServices
+from lakefmt.compaction.compact.pending import abandon_compaction
+from lakefmt.compaction.compact.plan import CompactionPlan
+from lakefmt.compaction.compact.run import CompactionResult, plan_compaction_of, run_compaction
+from lakefmt.compaction.log_compact.run import (
+    abandon_log_compaction,
+    plan_log_compaction_of,
+    run_log_compaction,
+)
+from lakefmt.compaction.scheduler import run_services
+from lakefmt.config.settings import resolve_settings
+from lakefmt.errors import InvalidInputError
+from lakefmt.filegroups.table_client import TableHandle
+from lakefmt.timeline.instant import Action
+
+__all__ = ["CompactionVerbs"]
+
+
+class CompactionVerbs(TableHandle):
+    """What a table can be asked about its logs, and about services beside writes."""
+
+    _background: BackgroundServices | None = None
+
+    def compact(
+        self,
+        *,
+        schedule: bool = False,
+        run: str | None = None,
+        abandon: str | None = None,
+        dry_run: bool = False,
+        verify: bool = False,
+        log: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> CompactionResult:
+        """Merge logs into base files: carry out what waits, then plan a compaction and carry it out.
+
+        Args:
+            schedule: only request the plan; the next compaction, or another engine's, carries it out.
+            run: only carry out the pending compaction, or log compaction, of this requested time, whichever engine
+                planned it.
+            abandon: only withdraw the pending compaction, or log compaction, of this requested time.
+            dry_run: True returns the plan and touches nothing.
+            verify: compare every new base file with its slice before anything becomes visible.
+            log: fold the logs of a slice into one log instead; base files stay as they are.
+            options: settings of the call, such as ``hoodie.compaction.strategy``.
+
+        Raises:
+            UnsupportedFeature: the table is copy-on-write.
+            WriterActive: another compaction is at work.
+            InstantNotFound: no compaction is pending at `run` or `abandon`.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-compact", schema=pa.schema([("id", pa.string())]),
+            ...     record_key="id", table_type="mor")
+            >>> for _ in range(2): _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> len(t.compact().files)
+            1
+        """
+        check_flags(schedule=schedule, dry_run=dry_run, verify=verify, log=log)
+        check_texts(run=run, abandon=abandon)
+        if sum((bool(schedule), run is not None, abandon is not None, bool(dry_run))) > 1:
+            raise InvalidInputError("compact takes one of schedule, run, abandon and dry_run")
+        if dry_run:
+            plan = plan_log_compaction_of if log else plan_compaction_of
+            return CompactionResult(None, plan(self.access, options))
+        with self._writing:
+            named = run or abandon
+            log = log if named is None else self._folds_logs(named)
+            if abandon is not None:
+                withdraw = abandon_log_compaction if log else abandon_compaction
+                withdraw(self.access, abandon, options)
+                return CompactionResult(None, CompactionPlan(None, log=log))
+            if log:
+                return run_log_compaction(self.access, options, schedule=schedule, run=run)
+            return run_compaction(self.access, options, schedule=schedule, run=run, verify=verify)
+
+    def services(self) -> BackgroundServices:
+        """Return what compacts, cleans and archives in the background while this handle writes; begin with it if need be.
+
+        Commits of the handle only plan a compaction; a thread does the rest, as the settings say. As a context manager it
+        ends by waiting for what is due. ``lakefmt.write.services.background=true`` does the same without a block.
+
+        Raises:
+            ServicesFailed: at the end of the block: a service failed, and no commit has reported it.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-services", schema=pa.schema([("id", pa.string())]),
+            ...     record_key="id", table_type="mor", options={"hoodie.compact.inline.max.delta.commits": 2})
+            >>> with t.services():
+            ...     for _ in range(3): _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> t.read(query="read_optimized").num_rows
+            1
+        """
+        with self._writing:
+            if self._background is None or self._background.is_closed:
+                self._background = BackgroundServices(self.access)
+            return self._background
+
+    def _services_after(self, options: Mapping[str, object]) -> tuple[str, ...]:
+        """Run or wake the services that follow a commit; return what failed of them, and of those before."""
+        # The commit has just read the properties: they are not asked for once more.
+        settings = resolve_settings({**self.access.options, **options}, None, self.access.seen().config.properties)
+        if not settings.flag(BACKGROUND):
+            return run_services(self.access, options)
+        services = self.services()
+        return (*services.take_failures(), *run_services(self.access, options, wake=services.wake))
+
+    def _folds_logs(self, instant: str) -> bool:
+        """Tell whether what is pending at an instant is a log compaction."""
+        timeline = self.access.load().timeline
+        return any(i.time == instant and i.action is Action.LOG_COMPACTION for i in timeline.pending)

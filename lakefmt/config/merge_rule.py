@@ -1,0 +1,239 @@
+"""The rule by which a table merges records that share a key, from its properties (spec 1.7, 7.10). Pure.
+
+One value says everything, whoever merges: rows of one batch with each other, a batch with what is stored. Hudi says it
+in three ways: payload classes (versions 6 and 8), a merge mode (8 and 9), a merge mode with partial update mode and
+merge properties (9). The same class can mean slightly different things in the first and the last way, as noted here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lakefmt.config.mergers import CustomMerge
+from lakefmt.errors import UnsupportedFeature
+from lakefmt.values import MergeMode
+
+__all__ = [
+    "PAYLOAD_MODES",
+    "PAYLOAD_STRATEGY",
+    "DeleteMark",
+    "MergeRule",
+    "Order",
+    "Partial",
+    "PartialMode",
+    "plan_merge_rule",
+]
+
+_MERGE_PROPERTY: Final = "hoodie.record.merge.property."
+_UNAVAILABLE: Final = "hoodie.write.partial.update.unavailable.value"
+_DELETE_FIELD: Final = "hoodie.payload.delete.field"
+_DELETE_MARKER: Final = "hoodie.payload.delete.marker"
+#: The strategy id that leaves merging to a payload class.
+PAYLOAD_STRATEGY: Final = "00000000-0000-0000-0000-000000000000"
+_DEBEZIUM_UNAVAILABLE: Final = "__debezium_unavailable_value"
+_MODEL: Final = "org.apache.hudi.common.model."
+
+#: The payload classes that say no more than a merge mode.
+PAYLOAD_MODES: Final[Mapping[str, MergeMode]] = {
+    _MODEL + "OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME_ORDERING,
+    _MODEL + "DefaultHoodieRecordPayload": MergeMode.EVENT_TIME_ORDERING,
+    _MODEL + "EventTimeAvroPayload": MergeMode.EVENT_TIME_ORDERING,
+}
+
+
+class PartialMode(enum.Enum):
+    """What makes a column of the winning record keep the other record's value.
+
+    The last two are Hudi's words for ``hoodie.table.partial.update.mode``; the first is what its older payload class
+    does, which looks at no default.
+    """
+
+    IGNORE_NULLS = "IGNORE_NULLS"
+    IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+    FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How two records are compared: the larger wins, the later one on a tie; without fields always the later one.
+
+    Attributes:
+        fields: ordering columns, most significant first; a dot leads into a struct.
+        numbered: values are texts of two numbers, ``file.position`` (a binary log's place), compared as numbers.
+        required: a null is refused, not taken for the smallest value.
+        reverse: the smaller one wins instead.
+    """
+
+    fields: tuple[str, ...] = ()
+    numbered: bool = False
+    required: bool = False
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """How records complete each other.
+
+    Attributes:
+        mode: which values of the winner give way.
+        text: the value that stands for an unavailable one; None: nothing does.
+        in_batch: rows of one batch complete each other; those of logs do so anyway.
+        from_late: a row that loses completes the winner, too.
+    """
+
+    mode: PartialMode
+    text: str | None = None
+    in_batch: bool = True
+    from_late: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMark:
+    """A column whose value makes a row a delete, beside ``_hoodie_is_deleted``."""
+
+    field: str
+    value: str
+    any_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRule:
+    """How a table merges records.
+
+    Attributes:
+        stored: who wins, a row of the batch or the stored one.
+        batch: who wins of two rows in one batch.
+        partial: how the winner is completed; None: it stays as it is.
+        delete: what marks a delete; None: only ``_hoodie_is_deleted`` does.
+        deletes_win: a row that marks itself deleted removes the stored one, whatever their order.
+        custom: a function makes one of two rows, in the order of arrival; the rest counts for nothing then.
+        blocks_win: so does what a log's delete block says; a payload class sees no ordering value of it.
+
+    Example:
+        >>> MergeRule.plain(MergeMode.EVENT_TIME_ORDERING, ("ts",)).stored.fields
+        ('ts',)
+    """
+
+    stored: Order = Order()
+    batch: Order = Order()
+    partial: Partial | None = None
+    delete: DeleteMark | None = None
+    deletes_win: bool = False
+    blocks_win: bool = False
+    custom: CustomMerge | None = None
+
+    @property
+    def needs_stored(self) -> bool:
+        """Whether the result of a merge is made from both rows, not one of them."""
+        return self.partial is not None or self.custom is not None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it says more than a merge mode: rows on their way to logs are whole then."""
+        return self.needs_stored or self.deletes_win or self.stored != self.batch or self.stored.reverse
+
+    @classmethod
+    def plain(cls, mode: MergeMode, ordering: tuple[str, ...]) -> MergeRule:
+        """Return the rule of a merge mode alone."""
+        order = Order(ordering if mode is MergeMode.EVENT_TIME_ORDERING else ())
+        return cls(order, order)
+
+    def for_logs(self) -> MergeRule:
+        """Return the rule by which rows of logs meet each other: as they meet a stored one."""
+        partial = None if self.partial is None else replace(self.partial, in_batch=True)
+        return replace(self, batch=self.stored, partial=partial)
+
+    def without_order(self) -> MergeRule:
+        """Return the rule for rows that say no event time: the later one wins."""
+        return replace(self, stored=Order(), batch=Order())
+
+
+def plan_merge_rule(properties: Mapping[str, str], mode: MergeMode, ordering: tuple[str, ...]) -> MergeRule:
+    """Return the rule that a table's properties state.
+
+    Args:
+        properties: the table's.
+        mode: its merge mode, stated or derived.
+        ordering: its ordering fields.
+
+    Raises:
+        UnsupportedFeature: a merger or payload class that lakefmt does not know, or half of a setting.
+
+    Example:
+        >>> plan_merge_rule({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"},
+        ...     MergeMode.COMMIT_TIME_ORDERING, ()).partial.mode
+        <PartialMode.IGNORE_DEFAULTS: 'IGNORE_DEFAULTS'>
+    """
+    delete = _delete_mark(properties)
+    if mode is MergeMode.CUSTOM:
+        return _payload_rule(properties, ordering, delete)
+    rule = replace(MergeRule.plain(mode, ordering), delete=delete)
+    stated = properties.get("hoodie.table.partial.update.mode", "").upper()
+    if not stated or properties.get("hoodie.table.version") in ("6", "8"):
+        return rule  # Hudi looks at the property from version 9 on
+    if stated not in (PartialMode.IGNORE_DEFAULTS.value, PartialMode.FILL_UNAVAILABLE.value):
+        raise UnsupportedFeature(
+            f"hoodie.table.partial.update.mode={stated} is not known: tables of that mode are read"
+        )
+    text = properties.get(_MERGE_PROPERTY + _UNAVAILABLE) or None
+    return replace(rule, partial=Partial(PartialMode(stated), text))
+
+
+def _delete_mark(properties: Mapping[str, str]) -> DeleteMark | None:
+    field, marker = (
+        properties.get(_MERGE_PROPERTY + key) or properties.get(key) for key in (_DELETE_FIELD, _DELETE_MARKER)
+    )
+    if not field and not marker:
+        return None
+    if not field or not marker:
+        raise UnsupportedFeature(
+            f"the table states only one of {_DELETE_FIELD} and {_DELETE_MARKER}: state both, or none"
+        )
+    return DeleteMark(field, marker)
+
+
+def _payload_rule(properties: Mapping[str, str], ordering: tuple[str, ...], delete: DeleteMark | None) -> MergeRule:
+    """Return the rule of a payload class, the way versions 6 and 8 know it."""
+    payload = properties.get("hoodie.compaction.payload.class", "")
+    rules = _payload_rules(ordering, delete)
+    if payload not in rules:
+        raise UnsupportedFeature(
+            f"the table merges records by {payload or 'a merger that it does not name'}, which lakefmt does not know: it is "
+            "read, not written; write with Spark"
+        )
+    return rules[payload]
+
+
+def _payload_rules(ordering: tuple[str, ...], delete: DeleteMark | None) -> dict[str, MergeRule]:
+    order = Order(ordering)
+    oldest = Order(ordering, required=True, reverse=True)
+    changed = DeleteMark("_change_operation_type", "d", any_case=True)
+    plain = {name: replace(MergeRule.plain(mode, ordering), delete=delete) for name, mode in PAYLOAD_MODES.items()}
+    return {
+        **plain,
+        # A batch is combined by order, then written over what is stored, whatever its order.
+        _MODEL + "OverwriteNonDefaultsWithLatestAvroPayload": MergeRule(
+            Order(), order, Partial(PartialMode.IGNORE_DEFAULTS, in_batch=False, from_late=False)
+        ),
+        _MODEL + "ReverseOrderHoodieRecordPayload": MergeRule(oldest, oldest, delete=delete),
+        _MODEL + "AWSDmsAvroPayload": MergeRule(Order(), order, delete=DeleteMark("Op", "D", any_case=True)),
+        _MODEL + "PartialUpdateAvroPayload": MergeRule(
+            order, order, Partial(PartialMode.IGNORE_NULLS), deletes_win=True, blocks_win=True
+        ),
+        _MODEL + "debezium.MySqlDebeziumAvroPayload": MergeRule(
+            Order(("_event_seq",), numbered=True, required=True),
+            Order(ordering, numbered=True),
+            delete=changed,
+            blocks_win=True,
+        ),
+        _MODEL + "debezium.PostgresDebeziumAvroPayload": MergeRule(
+            Order(("_event_lsn",), required=True),
+            order,
+            Partial(PartialMode.FILL_UNAVAILABLE, _DEBEZIUM_UNAVAILABLE, in_batch=False, from_late=False),
+            delete=changed,
+            blocks_win=True,
+        ),
+    }

@@ -1,0 +1,201 @@
+"""Settings: one typed table that refuses what it does not know (pure).
+
+Four classes: *honoured*; *inert* (accepted and noted once: they steer machinery that lakefmt does not have);
+*refused* (meaningful, but not supported: ignoring them would break a promise); and everything else is *unknown*.
+Precedence: call > handle > table > default. The documentation's table is generated from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from lakefmt.arguments import foreign, is_encodable, mapping_argument, shown
+from lakefmt.config.catalog import ALL_SETTINGS, Setting, SettingClass, SettingValue
+from lakefmt.errors import UnknownSetting, UnsupportedFeature
+
+__all__ = ["SETTINGS", "Setting", "SettingClass", "SettingValue", "Settings", "resolve_settings", "settings_markdown"]
+
+#: Every setting lakefmt knows, by key.
+SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in ALL_SETTINGS}
+
+#: The settings that have a value of their own, with the value they have when nobody says anything.
+_DEFAULTS: Final[dict[str, SettingValue]] = {
+    setting.key: setting.default
+    for setting in ALL_SETTINGS
+    if setting.kind is SettingClass.HONOURED and setting.table_key is None and setting.alias_of is None
+}
+
+_LARGEST_NUMBER: Final = 1 << 63
+
+#: What was said, with the type of each value.
+_Given = tuple[tuple[str, type, object], ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Resolved settings: a value and its origin for each honoured key."""
+
+    values: Mapping[str, SettingValue]
+    origins: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    def integer(self, key: str) -> int:
+        """Return an integer setting."""
+        return int(self.number(key))
+
+    def number(self, key: str) -> float:
+        """Return a numeric setting."""
+        value = self.values[key]
+        if not isinstance(value, int | float):
+            raise UnknownSetting(f"{key} is not a number: {value!r}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """Return a boolean setting; unset counts as false."""
+        return self.values[key] is True
+
+    def text(self, key: str) -> str | None:
+        """Return a text setting, None when unset."""
+        value = self.values[key]
+        return None if value is None else str(value)
+
+    def explain(self) -> str:
+        """Return one line per setting: its value and where that came from.
+
+        Example:
+            >>> "lakefmt.durability = fsync (default)" in resolve_settings({}).explain()
+            True
+        """
+        return "\n".join(f"{key} = {self.values[key]} ({self.origins[key]})" for key in sorted(self.values))
+
+
+def resolve_settings(
+    call: Mapping[str, object],
+    handle: Mapping[str, object] | None = None,
+    table: Mapping[str, str] | None = None,
+) -> Settings:
+    """Return the settings of one call: call > handle > table > default.
+
+    Args:
+        call: options of the call.
+        handle: options of the open handle.
+        table: the table's properties (only keys that are settings count).
+
+    Raises:
+        UnknownSetting: no such setting (the nearest is named), or a value it does not take.
+        UnsupportedFeature: a setting that lakefmt cannot honour.
+
+    Example:
+        >>> resolve_settings({"lakefmt.durability": "none"}).text("lakefmt.durability")
+        'none'
+    """
+    said = (mapping_argument(call, "options"), mapping_argument(handle, "options"))
+    given = tuple(tuple((key, type(value), value) for key, value in one.items()) for one in said)
+    properties = tuple((table or {}).items())
+    try:
+        return _resolved(given[0], given[1], properties)
+    except TypeError:
+        # A value that cannot be looked up, such as a list, is refused where it is understood.
+        return _resolved.__wrapped__(given[0], given[1], properties)
+
+
+@lru_cache(maxsize=64)
+def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) -> Settings:
+    # A commit asks six times. The types are part of what was given: True and 1 are equal, and not the same setting.
+    values: dict[str, SettingValue] = dict(_DEFAULTS)
+    origins = dict.fromkeys(values, "default")
+    notes: list[str] = []
+    properties = dict(table)
+    for key in values.keys() & properties.keys():
+        values[key], origins[key] = _parse(SETTINGS[key], properties[key]), "table"
+    for origin, given in (("handle", handle), ("call", call)):
+        for key, _, value in given:
+            setting = _known(key)
+            note = _check_class(setting, _text_of(setting, value), properties)
+            if note is not None:
+                notes.append(note)
+            _take(setting, value, origin, values, origins)
+    return Settings(values, origins, tuple(notes))
+
+
+def _take(
+    setting: Setting, value: object, origin: str, values: dict[str, SettingValue], origins: dict[str, str]
+) -> None:
+    """Keep a value that was given, under the setting's present name."""
+    key = setting.alias_of or setting.key
+    if key not in values:
+        return
+    parsed = _parse(SETTINGS[key], value)
+    if origins[key] == origin and values[key] != parsed:
+        raise UnknownSetting(f"{setting.key}={value} contradicts {key}={values[key]}: they are one setting")
+    values[key], origins[key] = parsed, origin
+
+
+def _known(key: str) -> Setting:
+    setting = SETTINGS.get(key)
+    if setting is None:
+        import difflib
+
+        near = difflib.get_close_matches(key, SETTINGS, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UnknownSetting(f"unknown setting {key!r}{hint}")
+    return setting
+
+
+def _check_class(setting: Setting, value: str, properties: Mapping[str, str]) -> str | None:
+    if setting.kind is SettingClass.REFUSED and value.lower() not in ("false", ""):
+        raise UnsupportedFeature(f"setting {setting.key}={value} is not supported: {setting.doc}")
+    if setting.kind is SettingClass.INERT:
+        return f"{setting.key} has no effect: {setting.doc}"
+    if setting.table_key is not None:
+        stored = properties.get(setting.table_key)
+        if stored is None and setting.table_key == "hoodie.table.precombine.field":
+            stored = properties.get("hoodie.table.ordering.fields")
+        if stored is not None and value != stored:
+            raise UnknownSetting(f"{setting.key}={value} contradicts the table, where it is {stored}")
+    return None
+
+
+def _text_of(setting: Setting, value: object) -> str:
+    """Return what was given for a setting as the text that its parser takes."""
+    text = foreign(lambda: str(value), f"{setting.key} does not take {shown(value)}", UnknownSetting)
+    if not is_encodable(text):
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: it holds half a surrogate pair")
+    return text
+
+
+def _parse(setting: Setting, value: object) -> SettingValue:
+    text = _text_of(setting, value)
+    if isinstance(value, bool) or setting.choices:
+        text = text.lower()
+    try:
+        parsed = setting.parse(text)
+    except (ValueError, OverflowError) as error:
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: {error}") from None
+    if setting.choices and text not in setting.choices:
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: expected {', '.join(setting.choices)}")
+    if isinstance(parsed, int | float) and not abs(parsed) < _LARGEST_NUMBER:
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: it is no number of 64 bits")
+    if setting.minimum is not None and isinstance(parsed, int | float) and parsed < setting.minimum:
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: at least {setting.minimum:g} is needed")
+    return parsed
+
+
+def settings_markdown() -> str:
+    """Return the table of all settings as Markdown, the way the documentation shows it.
+
+    Example:
+        >>> settings_markdown().splitlines()[0]
+        '| setting | class | default | meaning |'
+    """
+    lines = ["| setting | class | default | meaning |", "|---|---|---|---|"]
+    for setting in ALL_SETTINGS:
+        default = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
+        kind = "table" if setting.table_key else "alias" if setting.alias_of else setting.kind.value
+        choices = f" (one of {', '.join(setting.choices)})" if setting.choices else ""
+        shown = "" if default is None else f"`{default}`"
+        lines.append(f"| `{setting.key}` | {kind} | {shown} | {setting.doc}{choices} |")
+    return "\n".join(lines)

@@ -1,0 +1,309 @@
+"""What ``hoodie.properties`` says, as a checked value (spec 1.6, 10.0). Pure.
+
+Two gates: :func:`check_readable` and :func:`check_writable` refuse tables that lakefmt would read wrongly or whose
+promises it could not keep. They run on the properties as they are *now*: another engine may have changed them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
+from functools import lru_cache
+from typing import Final
+
+from lakefmt.config.merge_rule import PAYLOAD_MODES, PAYLOAD_STRATEGY, MergeRule, plan_merge_rule
+from lakefmt.config.mergers import FUNCTION, find_merger, strategy_id
+from lakefmt.errors import (
+    CorruptFile,
+    InvalidInputError,
+    MetadataTablePresent,
+    UnsafePath,
+    UnsupportedFeature,
+    UnsupportedVersion,
+)
+from lakefmt.values import MergeMode, TableType, TableVersion
+
+__all__ = [
+    "PAYLOADS",
+    "STRATEGY_IDS",
+    "CdcMode",
+    "TableConfig",
+    "cdc_mode",
+    "check_merger",
+    "check_readable",
+    "check_writable",
+    "merge_rule",
+    "parse_table_config",
+]
+
+STRATEGY_IDS: Final[dict[MergeMode, str]] = {
+    MergeMode.COMMIT_TIME_ORDERING: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    MergeMode.EVENT_TIME_ORDERING: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+}
+
+_MODEL = "org.apache.hudi.common.model."
+PAYLOADS: Final[dict[MergeMode, str]] = {
+    MergeMode.COMMIT_TIME_ORDERING: _MODEL + "OverwriteWithLatestAvroPayload",
+    MergeMode.EVENT_TIME_ORDERING: _MODEL + "DefaultHoodieRecordPayload",
+}
+_MODE_OF_PAYLOAD: Final = {name.rsplit(".", 1)[-1]: mode for name, mode in PAYLOAD_MODES.items()}
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """A table's properties, typed.
+
+    Attributes:
+        ordering_fields: the larger value wins; empty when the later write does.
+        metadata_partitions: partitions of the metadata table that other readers rely on (also those being built).
+        properties: everything in the file, as text.
+    """
+
+    name: str
+    database: str | None
+    table_type: TableType
+    version: TableVersion
+    record_key_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...]
+    ordering_fields: tuple[str, ...]
+    merge_mode: MergeMode
+    create_schema: str | None
+    metadata_partitions: tuple[str, ...]
+    utc_timeline: bool
+    populate_meta_fields: bool
+    drop_partition_columns: bool
+    properties: Mapping[str, str]
+
+    @property
+    def timeline_directory(self) -> str:
+        """Where the active timeline lives, relative to the table."""
+        if self.version.layout == 1:
+            return ".hoodie"
+        return f".hoodie/{self.properties.get('hoodie.timeline.path') or 'timeline'}"
+
+    @property
+    def history_directory(self) -> str:
+        """Where the archived timeline lives, relative to the table."""
+        if self.version.layout == 1:
+            return f".hoodie/{self.properties.get('hoodie.archivelog.folder') or 'archived'}"
+        # Absent after an upgrade from version 6 (spec 1.10).
+        return f"{self.timeline_directory}/{self.properties.get('hoodie.timeline.history.path') or 'history'}"
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The zone of instant times: UTC, or None for the machine's local zone."""
+        return UTC if self.utc_timeline else None
+
+    @property
+    def is_partitioned(self) -> bool:
+        """True when rows are spread over partition paths."""
+        return bool(self.partition_fields)
+
+
+def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
+    """Return the typed properties.
+
+    Raises:
+        CorruptFile: the name or type is missing or wrong.
+        UnsupportedVersion: the version is not 6, 8 or 9, or the timeline layout does not match it.
+        UnsafePath: a directory of the timeline leaves the table.
+
+    Example:
+        >>> parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "8", "hoodie.timeline.layout.version": "2"}).timeline_directory
+        '.hoodie/timeline'
+    """
+    return _parsed(tuple(properties.items()))
+
+
+@lru_cache(maxsize=16)
+def _parsed(items: tuple[tuple[str, str], ...]) -> TableConfig:
+    # What the same properties mean never changes, and a commit asks five times.
+    properties = dict(items)
+    name, kind = properties.get("hoodie.table.name"), properties.get("hoodie.table.type")
+    if not name or kind not in TableType.__members__:
+        raise CorruptFile("hoodie.properties lacks hoodie.table.name or a valid hoodie.table.type")
+    version = TableVersion.parse(properties.get("hoodie.table.version", "0"))
+    layout = properties.get("hoodie.timeline.layout.version", "1")
+    if layout != str(version.layout):
+        raise UnsupportedVersion(
+            f"table version {version.value} with timeline layout {layout} is not supported: "
+            f"version {version.value} has layout {version.layout}; restore hoodie.properties"
+        )
+    _check_directories(properties)
+    ordering = _fields(properties, "hoodie.table.ordering.fields") or _fields(
+        properties, "hoodie.table.precombine.field"
+    )
+    return TableConfig(
+        name=name,
+        database=properties.get("hoodie.database.name"),
+        table_type=TableType(kind),
+        version=version,
+        record_key_fields=_fields(properties, "hoodie.table.recordkey.fields"),
+        partition_fields=_fields(properties, "hoodie.table.partition.fields"),
+        ordering_fields=ordering,
+        merge_mode=_merge_mode(properties, ordering),
+        create_schema=properties.get("hoodie.table.create.schema") or None,
+        metadata_partitions=_metadata_partitions(properties),
+        utc_timeline=properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC",
+        populate_meta_fields=_flag(properties, "hoodie.populate.meta.fields", True),
+        drop_partition_columns=_flag(properties, "hoodie.datasource.write.drop.partition.columns", False),
+        properties=dict(properties),
+    )
+
+
+def _check_directories(properties: Mapping[str, str]) -> None:
+    for key in ("hoodie.timeline.path", "hoodie.timeline.history.path", "hoodie.archivelog.folder"):
+        named = properties.get(key) or "default"
+        if "\x00" in named or not {"", ".", ".."}.isdisjoint(named.split("/")):
+            raise UnsafePath(f"hoodie.properties: {key}={named!r} is not a plain path below the table; correct it")
+
+
+def _fields(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in properties.get(key, "").split(",") if part.strip())
+
+
+def _flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    text = properties.get(key, "")
+    return text.lower() == "true" if text else default
+
+
+def _metadata_partitions(properties: Mapping[str, str]) -> tuple[str, ...]:
+    # An empty value means absent: a JVM write with the metadata table off leaves the key behind (spec A.9).
+    ready = _fields(properties, "hoodie.table.metadata.partitions")
+    building = _fields(properties, "hoodie.table.metadata.partitions.inflight")
+    return tuple(dict.fromkeys((*ready, *building)))
+
+
+def _merge_mode(properties: Mapping[str, str], ordering: tuple[str, ...]) -> MergeMode:
+    stated = properties.get("hoodie.record.merge.mode", "").upper()
+    if stated in MergeMode.__members__:
+        return MergeMode(stated)
+    payload = properties.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
+    if payload and payload not in _MODE_OF_PAYLOAD:
+        return MergeMode.CUSTOM
+    mode = _MODE_OF_PAYLOAD.get(payload, MergeMode.EVENT_TIME_ORDERING)
+    return mode if ordering else MergeMode.COMMIT_TIME_ORDERING
+
+
+def merge_rule(config: TableConfig) -> MergeRule:
+    """Return how the table merges records that share a key.
+
+    Raises:
+        UnsupportedFeature: by a rule that lakefmt does not know.
+        MergerMissing: by a function that this process does not have.
+
+    Example:
+        >>> config = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "6", "hoodie.table.precombine.field": "ts",
+        ...     "hoodie.compaction.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"})
+        >>> merge_rule(config).partial.mode.value, merge_rule(config).stored.fields
+        ('IGNORE_NULLS', ('ts',))
+    """
+    strategy = config.properties.get("hoodie.record.merge.strategy.id") or PAYLOAD_STRATEGY
+    if config.merge_mode is MergeMode.CUSTOM and strategy != PAYLOAD_STRATEGY:
+        keys = (*config.record_key_fields, *config.partition_fields)
+        fixed = tuple(dict.fromkeys(name.split(":", 1)[0].split(".", 1)[0] for name in keys))
+        return MergeRule(custom=replace(find_merger(strategy), fixed=fixed))
+    return plan_merge_rule(config.properties, config.merge_mode, config.ordering_fields)
+
+
+def check_merger(config: TableConfig, options: Mapping[str, object]) -> None:
+    """Raise when a caller's options name another function than the one by which the table merges.
+
+    Raises:
+        InvalidInputError: they do.
+    """
+    name = options.get(FUNCTION)
+    stated = config.properties.get("hoodie.record.merge.strategy.id", "")
+    if name and stated != strategy_id(str(name)):
+        how = f"by merger {stated}" if config.merge_mode is MergeMode.CUSTOM else f"by {config.merge_mode.value}"
+        raise InvalidInputError(f"{FUNCTION}={name} is merger {strategy_id(str(name))}; the table merges {how}")
+
+
+def check_readable(config: TableConfig) -> None:
+    """Raise when lakefmt would read this table wrongly.
+
+    Raises:
+        UnsupportedFeature: base files of another format, native logs, or a bootstrap table.
+    """
+    properties = config.properties
+    base_format = properties.get("hoodie.table.base.file.format", "PARQUET").upper()
+    if base_format != "PARQUET":
+        raise UnsupportedFeature(f"base files of format {base_format} are not supported, only PARQUET")
+    if properties.get("hoodie.bootstrap.base.path"):
+        raise UnsupportedFeature("bootstrap tables are not supported: rewrite the table with Hudi's full bootstrap")
+    if properties.get("hoodie.table.storage.layout"):
+        raise UnsupportedFeature("hoodie.table.storage.layout belongs to table version 10, which is not supported")
+    if _flag(properties, "hoodie.table.multiple.base.file.formats.enable", False):
+        raise UnsupportedFeature("tables with several base file formats are not supported")
+
+
+def check_writable(config: TableConfig) -> None:
+    """Raise when a write could break a promise that this table makes to other readers.
+
+    Raises:
+        MetadataTablePresent: the table advertises a metadata table or index that lakefmt cannot keep.
+        UnsupportedFeature: another feature that lakefmt does not write yet.
+    """
+    check_readable(config)
+    properties = config.properties
+    if config.metadata_partitions:
+        raise MetadataTablePresent(
+            f"the table advertises a metadata table ({', '.join(config.metadata_partitions)}); rows written past it "
+            "would be invisible to Spark. Write with options={'hoodie.metadata.enable': 'false'} to drop it first, "
+            "as Hudi itself does; its next write with defaults rebuilds it"
+        )
+    merge_rule(config)
+    if config.table_type is TableType.MERGE_ON_READ:
+        _check_logs_writable(config)
+    _check_unstored(config)
+    if cdc_mode(properties) is not None and (config.drop_partition_columns or not config.populate_meta_fields):
+        raise UnsupportedFeature(
+            "hoodie.table.cdc.enabled=true is not written for tables without meta columns or with dropped partition columns"
+        )
+
+
+class CdcMode(enum.Enum):
+    """What a table's change files hold of every change (spec 9), in Hudi's words."""
+
+    OP_KEY_ONLY = "OP_KEY_ONLY"
+    DATA_BEFORE = "DATA_BEFORE"
+    DATA_BEFORE_AFTER = "DATA_BEFORE_AFTER"
+
+
+def cdc_mode(properties: Mapping[str, str]) -> CdcMode | None:
+    """Return what the table writes down of every change; None: it captures none (spec 9).
+
+    Raises:
+        UnsupportedFeature: the logging mode is none that Hudi knows.
+
+    Example:
+        >>> cdc_mode({"hoodie.table.cdc.enabled": "true"}).value, cdc_mode({})
+        ('DATA_BEFORE_AFTER', None)
+    """
+    if not _flag(properties, "hoodie.table.cdc.enabled", False):
+        return None
+    named = properties.get("hoodie.table.cdc.supplemental.logging.mode") or CdcMode.DATA_BEFORE_AFTER.value
+    try:
+        return CdcMode(named.upper())  # tables of old releases have it in lower case
+    except ValueError:
+        known = ", ".join(mode.value for mode in CdcMode)
+        raise UnsupportedFeature(
+            f"hoodie.table.cdc.supplemental.logging.mode={named!r} is not known: expected one of {known}"
+        ) from None
+
+
+def _check_unstored(config: TableConfig) -> None:
+    if not config.populate_meta_fields and not config.record_key_fields:
+        raise UnsupportedFeature(
+            "hoodie.populate.meta.fields=false needs a record key: generated keys are stored in a meta column only"
+        )
+
+
+def _check_logs_writable(config: TableConfig) -> None:
+    log_format = config.properties.get("hoodie.table.log.file.format") or "HOODIE_LOG"
+    if log_format.upper() != "HOODIE_LOG":
+        raise UnsupportedFeature(f"logs of format {log_format} are not written, only HOODIE_LOG")

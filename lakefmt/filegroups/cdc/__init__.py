@@ -1,0 +1,1 @@
+"""Change data files: before and after images beside base files and logs."""

@@ -1,0 +1,311 @@
+"""Writing rows as log files: blocks of bounded size, files that roll, each an object of its own (spec 7.5, 7.6, 7.11; effects).
+
+A file appears by put-if-absent and is never appended to: where Hudi rolls over to the next version of the name, so do we.
+Whoever comes second adopts what is there, file by file: the blocks tell how many rows they hold, and the rest follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefmt.config.settings import Settings
+from lakefmt.errors import CorruptFile, InternalError, StorageError
+from lakefmt.filegroups.model import join_path
+from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind
+from lakefmt.formats.log.data_block import (
+    BlockHeader,
+    EncodedRows,
+    decode_avro_content,
+    decode_parquet_content,
+    encode_data_block,
+    encode_parquet_block,
+    encode_record_block,
+)
+from lakefmt.formats.log.delete_block import (
+    decode_delete_content,
+    delete_records,
+    encode_delete_block,
+    storable_orderings,
+)
+from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt.formats.names import MarkerType, parse_log_file
+from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.timeline.markers import announce
+from lakefmt.values import PARTITION_PATH, RECORD_KEY, InstantTime
+
+__all__ = ["LogForm", "LogRowsOut", "WrittenLog", "log_form", "nth_log_name", "write_logs"]
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogRowsOut:
+    """What goes to the logs of one file group.
+
+    Attributes:
+        data: rows with their meta columns, in the columns of the data blocks.
+        deletes: rows whose keys are removed: keys, partition paths and ordering columns at least.
+        partial: `data` has some of the table's columns only.
+        data_positions: rows of the base file that `data` stand for, ascending; None: not known.
+        delete_positions: the same for `deletes`.
+        records: `data` as Avro records, where the rows of several logs were encoded together.
+    """
+
+    data: pa.Table
+    deletes: pa.Table
+    partial: bool = False
+    data_positions: I64 | None = None
+    delete_positions: I64 | None = None
+    records: EncodedRows | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogForm:
+    """How rows become blocks and files.
+
+    Attributes:
+        instant: the writing instant.
+        data_schema: the Avro schema of the data blocks, meta columns included.
+        delete_schema: the one that delete blocks name.
+        ordering: the ordering columns that deletes carry.
+        base_instant: the base file that positions refer to; None: there are none.
+        replaces: instants whose blocks these stand for (log compaction).
+        parquet: data blocks hold Parquet, not Avro rows.
+        codec: compression of Parquet blocks.
+        level: its level.
+        block_bytes: bytes of rows, as Arrow holds them, after which the next block begins.
+        file_bytes: bytes after which the next file begins.
+        durable: files reach the disk before they count.
+    """
+
+    instant: InstantTime
+    data_schema: str
+    delete_schema: str
+    ordering: tuple[str, ...] = ()
+    base_instant: InstantTime | None = None
+    replaces: tuple[InstantTime, ...] = ()
+    parquet: bool = False
+    codec: str = "zstd"
+    level: int = 1
+    block_bytes: int = 256 << 20
+    file_bytes: int = 1 << 30
+    durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLog:
+    """One log file that is there.
+
+    Attributes:
+        name: its name in the partition.
+        size: bytes.
+        rows: rows in its data blocks.
+        deletes: records in its delete blocks.
+        adopted: an earlier attempt had written it.
+    """
+
+    name: str
+    size: int
+    rows: int
+    deletes: int
+    adopted: bool = False
+
+
+def log_form(
+    settings: Settings, instant: InstantTime, data_schema: str, delete_schema: str, ordering: tuple[str, ...]
+) -> LogForm:
+    """Return the form that settings ask for.
+
+    Example:
+        >>> from lakefmt.config.settings import resolve_settings
+        >>> log_form(resolve_settings({}), "20260101000000000", "{}", "{}", ()).block_bytes
+        268435456
+    """
+    return LogForm(
+        instant,
+        data_schema,
+        delete_schema,
+        ordering,
+        parquet=settings.values.get("hoodie.logfile.data.block.format") == "parquet",
+        codec=settings.text("hoodie.parquet.compression.codec") or "zstd",
+        level=settings.integer("lakefmt.parquet.compression.level"),
+        block_bytes=settings.integer("hoodie.logfile.data.block.max.size"),
+        file_bytes=settings.integer("hoodie.logfile.max.size"),
+        durable=settings.text("lakefmt.durability") == "fsync",
+    )
+
+
+def nth_log_name(first: str, number: int) -> str:
+    """Return the name of the file that `number` files follow the one named `first` when a log rolls over.
+
+    Example:
+        >>> nth_log_name(".f-0_20260101000000000.log.1_3-0-0", 2)
+        '.f-0_20260101000000000.log.3_3-0-0'
+    """
+    parts = parse_log_file(first)
+    if parts is None or parts.write_token is None:
+        raise InternalError(f"{first} is no name of a log that lakefmt writes")
+    return f".{parts.file_id}_{parts.instant}.log.{parts.version + number}_{parts.write_token}"
+
+
+def write_logs(
+    store: ObjectStore, partition: str, first: str, out: LogRowsOut, form: LogForm, marker: MarkerType
+) -> tuple[WrittenLog, ...]:
+    """Write rows as one log file or several, or adopt those that are there; the first one's marker is the caller's.
+
+    Raises:
+        InvalidInputError: a block would be too large to be read.
+        CorruptFile: a file of such a name is there and was not written by this write.
+        StorageError: the store does not say whether a file is there.
+    """
+    done: list[WrittenLog] = []
+    out = _ordered_first(out, form)
+    rows = deletes = 0
+    while not done or rows < out.data.num_rows or deletes < out.deletes.num_rows:
+        path = join_path(partition, nth_log_name(first, len(done)))
+        if done:
+            announce(store, form.instant, path, marker)
+        left = (out.data.num_rows - rows, out.deletes.num_rows - deletes)
+        one = _adopt(store, path, form, left)
+        if one is None:
+            one = _write_one(store, path, form, _blocks(out, form, rows, deletes), left)
+        done.append(one)
+        rows, deletes = rows + one.rows, deletes + one.deletes
+    return tuple(done)
+
+
+# --------------------------------------------------------------------------------------------------------- one file
+
+_Block = tuple[bytes, int, int]
+
+
+def _write_one(
+    store: ObjectStore, path: str, form: LogForm, blocks: Iterator[_Block], left: tuple[int, int]
+) -> WrittenLog:
+    rows = deletes = 0
+    with store.create(path, durable=form.durable) as sink:
+        for data, more_rows, more_deletes in blocks:
+            if sink.size and sink.size + len(data) > MAX_LOG_BYTES:
+                break
+            sink.file.write(data)
+            rows, deletes = rows + more_rows, deletes + more_deletes
+            if sink.size > form.file_bytes:  # as Hudi does: the block that passes the limit is the file's last one
+                break
+        outcome, size = sink.put_if_absent(), sink.size
+    if outcome is PutOutcome.DONE:
+        return WrittenLog(path.rpartition("/")[2], size, rows, deletes)
+    found = _adopt(store, path, form, left)
+    if found is None:
+        raise StorageError(f"the store does not say whether {path} was written", transient=True)
+    return found
+
+
+def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator[_Block]:
+    """Yield blocks with the rows and deletes they hold, from the given ones on: rows first, as Hudi does."""
+    for start, part, places in _cut(out.data, out.data_positions, rows, form.block_bytes):
+        header = _header(form, form.data_schema, places, is_partial=out.partial)
+        if form.parquet:
+            yield encode_parquet_block(part, header, form.codec, form.level), part.num_rows, 0
+        elif out.records is not None:
+            yield encode_record_block(out.records.slice(start, part.num_rows), header), part.num_rows, 0
+        else:
+            yield encode_data_block(part, header), part.num_rows, 0
+    for _, part, places in _cut(out.deletes, out.delete_positions, deletes, form.block_bytes):
+        # hudi-rs reads no block in which some records have an ordering value and others have none.
+        first = int(np.count_nonzero(_with_order(part, form)))
+        for start, count in ((0, first), (first, part.num_rows - first)):
+            if count:
+                some = None if places is None else places[start : start + count]
+                yield _delete_block(part.slice(start, count), some, form), 0, count
+
+
+def _delete_block(part: pa.Table, places: I64 | None, form: LogForm) -> bytes:
+    # Where one value does not fit the record deletes whatever is stored.
+    orderings = storable_orderings([part.column(name) for name in form.ordering])
+    records = delete_records(part.column(RECORD_KEY), part.column(PARTITION_PATH), *orderings)
+    return encode_delete_block(records, _header(form, form.delete_schema, places))
+
+
+def _with_order(deletes: pa.Table, form: LogForm) -> npt.NDArray[np.bool_]:
+    """Return which deletes have an ordering value in their records."""
+    found: npt.NDArray[np.bool_] = np.zeros(deletes.num_rows, dtype=bool)
+    for column in storable_orderings([deletes.column(name) for name in form.ordering]):
+        found |= column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _ordered_first(out: LogRowsOut, form: LogForm) -> LogRowsOut:
+    """Return the rows with the deletes that have an ordering value before those that have none."""
+    missing = ~_with_order(out.deletes, form)
+    if missing.all() or not missing.any():
+        return out
+    order = np.argsort(missing, kind="stable")
+    places = None if out.delete_positions is None else out.delete_positions[order]
+    return replace(out, deletes=out.deletes.take(pa.array(order)), delete_positions=places)
+
+
+def _header(form: LogForm, schema: str, places: I64 | None, *, is_partial: bool = False) -> BlockHeader:
+    return BlockHeader(
+        form.instant,
+        schema,
+        positions=places,
+        base_instant_time=None if places is None else form.base_instant,
+        is_partial=is_partial,
+        compacted_block_times=form.replaces,
+    )
+
+
+def _cut(
+    table: pa.Table, places: I64 | None, first: int, block_bytes: int
+) -> Iterator[tuple[int, pa.Table, I64 | None]]:
+    """Yield rows as blocks take them, each with its first row's number and the places of its rows."""
+    step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes)))
+    for start in range(first, table.num_rows, step):
+        yield start, table.slice(start, step), None if places is None else places[start : start + step]
+
+
+# --------------------------------------------------------------------------------------------------------- adopting
+
+
+def _adopt(store: ObjectStore, path: str, form: LogForm, left: tuple[int, int]) -> WrittenLog | None:
+    """Return the log that an earlier attempt wrote, None when there is none."""
+    info = store.info(path)
+    if info is None:
+        return None
+    reader = LogBlockReader(path)
+    reader.feed(store.read(path, MAX_LOG_BYTES))
+    rows = deletes = 0
+    for found in reader.finish():
+        if not isinstance(found, WholeBlock) or found.block.instant_time != form.instant:
+            raise CorruptFile(f"{path} exists and was not written by this write")
+        count = _COUNT.get(found.block.kind, _count_avro)(found, path)
+        if found.block.kind is BlockKind.DELETE:
+            deletes += count
+        else:
+            rows += count
+    if rows > left[0] or deletes > left[1] or (rows + deletes == 0 and left != (0, 0)):
+        raise CorruptFile(f"{path} exists and holds other rows than this write has for it")
+    return WrittenLog(path.rpartition("/")[2], info.size, rows, deletes, adopted=True)
+
+
+def _count_deletes(found: WholeBlock, what: str) -> int:
+    return len(decode_delete_content(found.content, what=what))
+
+
+def _count_parquet(found: WholeBlock, what: str) -> int:
+    return int(decode_parquet_content(found.content, [RECORD_KEY], what=what).num_rows)
+
+
+def _count_avro(found: WholeBlock, what: str) -> int:
+    return int(decode_avro_content(found.content, found.block.schema or "", [RECORD_KEY], what=what).num_rows)
+
+
+_COUNT: dict[BlockKind, Callable[[WholeBlock, str], int]] = {
+    BlockKind.DELETE: _count_deletes,
+    BlockKind.PARQUET_DATA: _count_parquet,
+}

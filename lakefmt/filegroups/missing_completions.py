@@ -1,0 +1,114 @@
+"""Pending instants that were complete before: their completed file is gone (effects: reads only).
+
+A writer leaves a claim or markers until its instant is complete, and every engine writes a marker before the file that
+it announces. So an instant that has files and neither claim nor markers is not what a dead writer left. It was complete,
+and somebody removed its completed file. To undo it would lose rows that were acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakefmt.errors import (
+    CompletedFileMissing,
+    CorruptFile,
+    ObjectNotFound,
+)
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.timeline.heartbeat import heartbeat_name
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakefmt.timeline.markers import marker_directory
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt.timeline.rollback import RollbackPlan, plan_rollback_of
+from lakefmt.values import InstantTime, WriteOperation
+
+__all__ = ["missing_completion", "pending_rollback_targets", "rollback_targets", "was_complete"]
+
+#: What may hide file groups without writing one file; the requested file names it.
+_HIDES_ONLY = frozenset(
+    {
+        WriteOperation.DELETE_PARTITION.name,
+        WriteOperation.INSERT_OVERWRITE.name,
+        WriteOperation.INSERT_OVERWRITE_TABLE.name,
+    }
+)
+
+
+def was_complete(access: TableAccess, state: TableState, pending: Instant, plan: RollbackPlan | None = None) -> bool:
+    """Return whether a pending instant was complete, and its completed file is gone.
+
+    Args:
+        access: the table.
+        state: the table with the instant on its timeline.
+        pending: the instant.
+        plan: what undoes it; None: it is made here.
+    """
+    if pending.action not in COMMIT_ACTIONS or _has_traces(access, pending):
+        return False
+    if any(other.action is Action.RESTORE for other in state.timeline.pending):
+        return False
+    if pending.time in rollback_targets(access, state):
+        return False
+    plan = plan or plan_rollback_of(access.store, pending, state.timeline.layout)
+    if not (plan.num_files or plan.shared or _hides_only(access, state, pending)):
+        return False
+    # Who completed it meanwhile removed the traces afterwards: so the traces are looked for first, then the timeline.
+    if _has_traces(access, pending):
+        return False
+    return any(other.time == pending.time for other in access.timeline_store(state.config).load().pending)
+
+
+def _has_traces(access: TableAccess, pending: Instant) -> bool:
+    store = access.store
+    if next(iter(store.list(marker_directory(pending.time))), None) is not None:
+        return True
+    return store.info(heartbeat_name(pending.time)) is not None
+
+
+def _hides_only(access: TableAccess, state: TableState, pending: Instant) -> bool:
+    """Return whether an instant that has begun hides file groups, and needs no file of its own for that."""
+    files = state.timeline.files_of(pending)
+    if pending.action is not Action.REPLACE_COMMIT or all(file.state is not State.INFLIGHT for file in files):
+        return False
+    said = _requested_body(access, state, pending, BodyKind.REQUESTED_REPLACE)
+    return said.get("operationType") in _HIDES_ONLY
+
+
+def rollback_targets(access: TableAccess, state: TableState) -> set[InstantTime | None]:
+    """Return the targets of pending rollbacks; None among them: one does not say."""
+    return {rollback_target(access, state, i) for i in state.timeline.pending if i.action is Action.ROLLBACK}
+
+
+def rollback_target(access: TableAccess, state: TableState, rollback: Instant) -> InstantTime | None:
+    """Return the instant that a rollback undoes; None when its plan does not say."""
+    said = _requested_body(access, state, rollback, BodyKind.ROLLBACK_PLAN)
+    target = said.get("instantToRollback") or {}
+    return InstantTime(str(target["commitTime"])) if target.get("commitTime") else None
+
+
+def _requested_body(access: TableAccess, state: TableState, pending: Instant, kind: BodyKind) -> Mapping[str, Any]:
+    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
+    try:
+        body = b"" if requested is None else access.timeline_store(state.config).read_body(requested)
+        return decode_body(kind, body, what=pending.file_name) if body else {}
+    except (ObjectNotFound, CorruptFile):
+        return {}
+
+
+def missing_completion(state: TableState, pending: Instant) -> CompletedFileMissing:
+    """Return the error that tells what happened to an instant, and what to do."""
+    force = ", force=True" if pending.action is Action.COMPACTION else ""
+    return CompletedFileMissing(
+        f"{pending} was complete, and its completed file in {state.config.timeline_directory} is gone: its rows are not "
+        f"read, and to undo it would lose them. Put the file back. If the rows may go, roll it back by name "
+        f"(Table.rollback({str(pending.time)!r}{force})) or run Table.repair with accept_loss=True"
+    )
+
+
+def pending_rollback_targets(
+    access: TableAccess, state: TableState, time: InstantTime | None = None
+) -> set[InstantTime | None]:
+    """Return the targets of pending rollbacks, of `time` alone when it is given; None among them: one does not say."""
+    targets = rollback_targets(access, state)
+    return targets if time is None else targets & {time}

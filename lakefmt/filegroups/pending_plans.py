@@ -1,0 +1,46 @@
+"""What pending services have planned: the file groups they will take in (spec 3.4; effects: reads plans)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakefmt.errors import ObjectNotFound
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.metadata_codec import body_kind, decode_body
+from lakefmt.values import FileId, PartitionPath
+
+__all__ = ["PLANNING", "groups_of_plan", "is_clustering"]
+
+#: Pending instants of these actions may have a plan. In version 6 a clustering is a replacecommit.
+PLANNING = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.REPLACE_COMMIT})
+
+
+def groups_of_plan(access: TableAccess, state: TableState, pending: Instant) -> frozenset[tuple[PartitionPath, FileId]]:
+    """Return the file groups that a pending compaction, log compaction or clustering will read; none without a plan.
+
+    A plan that is gone by now was withdrawn.
+
+    Raises:
+        CorruptFile: the plan is damaged.
+    """
+    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
+    kind = body_kind(pending.action, State.REQUESTED)
+    if pending.action not in PLANNING or requested is None or kind is None:
+        return frozenset()
+    try:
+        body = access.timeline_store(state.config).read_body(requested)
+    except ObjectNotFound:
+        return frozenset()
+    plan: Mapping[str, Any] = decode_body(kind, body, what=requested.file_name) if body else {}
+    groups = (plan.get("clusteringPlan") or {}).get("inputGroups") or []
+    slices = [*(plan.get("operations") or []), *(piece for group in groups for piece in group.get("slices") or [])]
+    return frozenset((PartitionPath(s["partitionPath"] or ""), FileId(s["fileId"] or "")) for s in slices)
+
+
+def is_clustering(access: TableAccess, state: TableState, pending: Instant) -> bool:
+    """Return whether a pending instant is a clustering, under either of its names."""
+    if pending.action is Action.REPLACE_COMMIT:
+        return bool(groups_of_plan(access, state, pending))
+    return pending.action is Action.CLUSTERING

@@ -1,0 +1,181 @@
+"""What rows have and base files do not: partition columns kept in paths, keys made from columns (spec 1.6, 4.5). Pure.
+
+A table may drop its partition columns from its files (``hoodie.datasource.write.drop.partition.columns``), and it may
+leave the meta columns empty (``hoodie.populate.meta.fields=false``). Rows that are read get both back, so that nobody
+who merges, looks up or moves rows has to know; who writes rows takes both away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import InvalidKey, UnsupportedFeature
+from lakefmt.keys import KeySpec, build_record_keys, key_spec_from_properties, parse_partition_values
+from lakefmt.schema import avro_to_arrow, without_meta_columns
+from lakefmt.values import META_COLUMNS, RECORD_KEY
+
+__all__ = ["Unstored", "dropped_values", "stored_schema", "unstored_of", "with_partition_columns"]
+
+
+def stored_schema(config: TableConfig, schema: pa.Schema) -> pa.Schema:
+    """Return the columns that base files have of the table's `schema`.
+
+    Example:
+        >>> from lakefmt.config.table_config import parse_table_config
+        >>> dropping = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "6", "hoodie.table.recordkey.fields": "id",
+        ...     "hoodie.table.partition.fields": "city",
+        ...     "hoodie.datasource.write.drop.partition.columns": "true"})
+        >>> stored_schema(dropping, pa.schema([("id", pa.string()), ("city", pa.string())])).names
+        ['id']
+    """
+    if not config.drop_partition_columns:
+        return schema
+    dropped = {field.name for field in key_spec_from_properties(config.properties).partition_fields}
+    return pa.schema([field for field in schema if field.name not in dropped], metadata=schema.metadata)
+
+
+def with_partition_columns(config: TableConfig, schema: pa.Schema) -> pa.Schema:
+    """Return a commit's `schema` with the partition columns that files do not have.
+
+    Commits of other engines leave them out. Their types are those that the table was made with; where nothing tells
+    them they are text, as they are for Hudi.
+    """
+    if not config.drop_partition_columns:
+        return schema
+    fields = key_spec_from_properties(config.properties).partition_fields
+    missing = [field.name for field in fields if field.name not in schema.names]
+    if not missing:
+        return schema
+    made = without_meta_columns(avro_to_arrow(config.create_schema)) if config.create_schema else pa.schema([])
+    # In the order of the table's making, as far as there is one.
+    for name in sorted(missing, key=made.get_field_index):
+        at = made.get_field_index(name)
+        if at < 0:
+            schema = schema.append(pa.field(name, pa.string()))
+        else:
+            schema = schema.insert(min(at, len(schema)), made.field(at).with_nullable(True))
+    return schema
+
+
+def dropped_values(spec: KeySpec, partition: str, schema: pa.Schema) -> dict[str, pa.Scalar]:
+    """Return the values of a partition's columns, read from its path (spec 4.8).
+
+    Raises:
+        UnsupportedFeature: the path does not determine them.
+    """
+    values = parse_partition_values(spec, partition, schema) or {}
+    names = [field.name for field in spec.partition_fields]
+    unknown = [name for name in names if name not in values or name not in schema.names]
+    if unknown or not names:
+        raise UnsupportedFeature(
+            f"the table keeps its partition columns only in paths, and {partition!r} does not determine "
+            f"{', '.join(unknown) or 'any'}"
+        )
+    return {name: pa.scalar(values[name], schema.field(name).type) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """How to give rows what their file does not hold, and how to take it away.
+
+    Attributes:
+        spec: how keys and paths are made.
+        schema: the table's columns, without meta columns.
+        drops_partitions: partition columns are in paths only.
+        makes_keys: meta columns are empty, record keys are made from columns.
+    """
+
+    spec: KeySpec
+    schema: pa.Schema
+    drops_partitions: bool
+    makes_keys: bool
+
+    def needed(self, columns: Sequence[str] | None) -> Sequence[str] | None:
+        """Return the columns to read so that `columns` can be given; None stands for all."""
+        if columns is None:
+            return None
+        keyed = self.makes_keys and RECORD_KEY in columns
+        # A column that every file has keeps the number of rows when all others are made.
+        extra = [*(_tops(self.spec.record_key_fields) if keyed else ()), RECORD_KEY]
+        return list(dict.fromkeys([*columns, *extra]))
+
+    def complete(self, rows: pa.Table, partition: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return rows as they were read with what their file does not hold; `columns` None stands for all."""
+        if self.drops_partitions:
+            for name, value in dropped_values(self.spec, partition, self.schema).items():
+                # Some files of Hudi's have the column, and nulls in rows that came from files without it: the path counts.
+                field, at = self.schema.field(name).with_nullable(True), rows.schema.get_field_index(name)
+                made = pa.repeat(value, rows.num_rows)
+                rows = rows.append_column(field, made) if at < 0 else rows.set_column(at, field, made)
+        if self.makes_keys and (columns is None or RECORD_KEY in columns):
+            keys = self.record_keys(rows)
+            at = rows.schema.get_field_index(RECORD_KEY)
+            rows = rows.append_column(RECORD_KEY, keys) if at < 0 else rows.set_column(at, RECORD_KEY, keys)
+        return rows if columns is None else rows.select([name for name in columns if name in rows.column_names])
+
+    def record_keys(self, rows: pa.Table) -> pa.Array:
+        """Return the record keys of rows, made from their columns.
+
+        Raises:
+            InvalidKey: a column is missing, or a row has no key.
+        """
+        names = _tops(self.spec.record_key_fields)
+        typed = [
+            rows.column(name).cast(self.schema.field(name).type) if name in self.schema.names else rows.column(name)
+            for name in names
+            if name in rows.column_names
+        ]
+        keys = build_record_keys(
+            self.spec, pa.table(typed, names=[name for name in names if name in rows.column_names])
+        )
+        return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+
+    def stored(self, rows: pa.Table, partition: str, schema: pa.Schema) -> pa.Table:
+        """Return whole rows as a file of `schema` holds them.
+
+        Raises:
+            InvalidKey: a partition column holds what its path would not give back.
+        """
+        if self.drops_partitions and rows.num_rows:
+            self._check_paths(rows, partition)
+        columns = [
+            pa.nulls(rows.num_rows, field.type)
+            if self.makes_keys and field.name in META_COLUMNS
+            else rows.column(field.name)
+            for field in schema
+        ]
+        return pa.table(columns, schema=schema)
+
+    def _check_paths(self, rows: pa.Table, partition: str) -> None:
+        for name, value in dropped_values(self.spec, partition, self.schema).items():
+            column = rows.column(name)
+            same = pc.equal(column, value).fill_null(False) if value.is_valid else pc.is_null(column)
+            wrong = column.filter(pc.invert(same))
+            if len(wrong):
+                raise InvalidKey(
+                    f"{len(wrong)} rows of partition {partition!r} have {name}={str(wrong[0])!r}, which would come back as "
+                    f"{str(value)!r}: the table keeps its partition columns only in paths; write another value"
+                )
+
+
+def _tops(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name.split(".", 1)[0] for name in names))
+
+
+def unstored_of(config: TableConfig, schema: pa.Schema) -> Unstored | None:
+    """Return what files of a table do not hold of its `schema`; None: they hold everything.
+
+    Args:
+        config: the table's properties.
+        schema: its columns, without meta columns.
+    """
+    if config.populate_meta_fields and not config.drop_partition_columns:
+        return None
+    spec = key_spec_from_properties(config.properties)
+    return Unstored(spec, schema, config.drop_partition_columns, not config.populate_meta_fields)

@@ -1,0 +1,365 @@
+"""Avro records being put together: the pieces of all rows of a block, each to its place. Pure.
+
+A record is a row of *pieces*: bytes of one size for all rows of a block (:class:`Even`), numbers or text of various
+sizes, the values of an optional column, the items of a list. Each says how many bytes it takes in each row; from that
+follows where each begins.
+
+A store costs about the same for one byte and for fifty. So neighbours are laid side by side first and stored as one: any
+number of even pieces and one of varying size behind them, which is laid as if all its values were as long as the longest.
+What it stores beyond a shorter value (its *spill*) is written over by what is stored later. For that the even pieces that
+a record begins with come last: a spill behind the end of a record falls on the next one's beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lakefmt.formats.avro.columnar.varint import (
+    I64,
+    PADDING,
+    U8,
+    U64,
+    Out,
+    anywhere,
+    copy_spans,
+    number_words,
+    voids,
+)
+
+__all__ = [
+    "Even",
+    "Numbers",
+    "Optional",
+    "Piece",
+    "Repeated",
+    "Spans",
+    "masked",
+    "place_records",
+    "total_sizes",
+]
+
+Void = npt.NDArray[np.void]
+#: Bytes that stand side by side in all rows: an item of each, or the same for all.
+Part = Void | bytes
+
+#: A store of a word writes at most this many bytes too many.
+_SPILL = 7
+#: Neighbours are put together up to so many bytes: more would be moved twice for nothing.
+_MAX_TOGETHER = 256
+
+
+class Piece(Protocol):
+    """A part of every record of a block."""
+
+    @property
+    def size(self) -> I64 | int:
+        """Bytes of each value; one int when all agree."""
+
+    @property
+    def least(self) -> int:
+        """Bytes of the smallest value."""
+
+    def put(self, out: Out, at: I64, room: int) -> None:
+        """Store the values; `room` bytes behind every value are written later."""
+
+
+class Flat(Piece, Protocol):
+    """A piece whose values can be laid side by side with those of its neighbours, all equally wide."""
+
+    @property
+    def width(self) -> int:
+        """Bytes that are laid for every value; 0: these values are too long."""
+
+    def parts(self) -> list[Part]:
+        """Return the values, laid."""
+
+    def taken(self, rows: I64) -> Flat:
+        """Return the piece of some rows."""
+
+
+@dataclass(slots=True)
+class Even:
+    """Values of one size: items, or bytes that are the same everywhere."""
+
+    size: int
+    items: Part
+
+    @property
+    def least(self) -> int:
+        """All are of one size."""
+        return self.size
+
+    @property
+    def width(self) -> int:
+        """No byte more than `size`."""
+        return self.size
+
+    def parts(self) -> list[Part]:
+        """Return the items."""
+        return [self.items]
+
+    def put(self, out: Out, at: I64, room: int) -> None:
+        """Store the items, no byte more."""
+        out.put_items(at, side_by_side(self.parts(), len(at)))
+
+    def taken(self, rows: I64) -> Flat:
+        """Return the items of some rows."""
+        return self if isinstance(self.items, bytes) else Even(self.size, self.items[rows])
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Numbers of variable length."""
+
+    numbers: U64
+    size: I64 | int
+    least: int
+    most: int
+
+    @property
+    def width(self) -> int:
+        """Bytes of a word; numbers that do not fit into one cannot be laid."""
+        return 0 if self.most > 8 else _quick(self.most)
+
+    def parts(self) -> list[Part]:
+        """Return the words."""
+        return [voids(number_words(self.numbers, self.size, self.most), self.width)]
+
+    def put(self, out: Out, at: I64, room: int) -> None:
+        """Store each number's own bytes."""
+        words = number_words(self.numbers, self.size, self.most)
+        sizes = self.size if self.most <= 8 else np.minimum(self.size, 8)
+        out.put_words(at, words, sizes, spill=room >= _SPILL)
+        if self.most > 8:
+            self._put_tails(out, at, np.broadcast_to(self.size, at.shape))
+
+    def _put_tails(self, out: Out, at: I64, sizes: I64) -> None:
+        nine = np.flatnonzero(sizes > 8)
+        rest = self.numbers[nine] >> np.uint64(56)
+        ten = sizes[nine] > 9
+        ninth = (rest & np.uint64(127)) | np.where(ten, np.uint64(128), np.uint64(0))
+        out.put_bytes(at[nine] + 8, ninth.astype(np.uint8))
+        out.put_bytes(at[nine[ten]] + 9, (rest[ten] >> np.uint64(7)).astype(np.uint8))
+
+    def taken(self, rows: I64) -> Flat:
+        """Return the numbers of some rows."""
+        size = self.size if isinstance(self.size, int) else self.size[rows]
+        return Numbers(self.numbers[rows], size, self.least, self.most)
+
+
+@dataclass(slots=True)
+class Spans:
+    """Bytes of `source`, which is padded; of various lengths."""
+
+    source: U8
+    begins: I64
+    size: I64
+    least: int
+    most: int
+
+    @property
+    def width(self) -> int:
+        """Bytes of the longest span; long ones are copied in chunks instead."""
+        return 0 if self.most > PADDING else _quick(self.most)
+
+    def parts(self) -> list[Part]:
+        """Return as many bytes from each beginning on."""
+        return [anywhere(self.source, self.width)[self.begins]]
+
+    def put(self, out: Out, at: I64, room: int) -> None:
+        """Copy each span's own bytes."""
+        copy_spans(out, at, self.source, self.begins, self.size, spill=room >= _SPILL)
+
+    def taken(self, rows: I64) -> Flat:
+        """Return the spans of some rows."""
+        return Spans(self.source, self.begins[rows], self.size[rows], self.least, self.most)
+
+
+@dataclass(slots=True)
+class Masked:
+    """A column some of whose values are null, laid as if none were: the branch, and any value behind that of a null.
+
+    Only the last piece of `inner` is of various sizes.
+    """
+
+    branches: U8
+    valid: npt.NDArray[np.bool_]
+    inner: Sequence[Flat]
+    size: I64
+    least: int = 1
+
+    @property
+    def width(self) -> int:
+        """Bytes of a branch and of the widest value."""
+        return 1 + sum(piece.width for piece in self.inner)
+
+    def parts(self) -> list[Part]:
+        """Return the branches, and values for all rows."""
+        return [voids(self.branches, 1), *(part for piece in self.inner for part in piece.parts())]
+
+    def put(self, out: Out, at: I64, room: int) -> None:
+        """Store the branches, and the values that are there."""
+        there = np.flatnonzero(self.valid)
+        inner: list[Piece] = [piece.taken(there) for piece in self.inner]
+        Optional(self.branches, there, inner, self.size, 1).put(out, at, room)
+
+    def taken(self, rows: I64) -> Flat:
+        """Return the column's values of some rows."""
+        return Masked(self.branches[rows], self.valid[rows], [each.taken(rows) for each in self.inner], self.size[rows])
+
+
+@dataclass(slots=True)
+class Optional:
+    """A column some of whose values are null: the branch of each row, and the values that are there."""
+
+    branches: U8
+    there: I64
+    inner: list[Piece]
+    size: I64
+    least: int
+
+    def put(self, out: Out, at: I64, room: int) -> None:
+        """Store the branches, and the values that are there."""
+        out.put_bytes(at, self.branches)
+        place(self.inner, out, at.take(self.there) + 1, room)
+
+
+@dataclass(slots=True)
+class Repeated:
+    """Arrays and maps: the number of items, the items, and a zero; an empty one is the zero alone."""
+
+    counts: I64
+    numbers: U64
+    number_size: I64 | int
+    inner: list[Piece]
+    before: I64
+    begins: I64
+    size: I64
+    least: int
+
+    def put(self, out: Out, at: I64, room: int) -> None:
+        """Store counts, items and the zeros behind them."""
+        some = np.flatnonzero(self.counts)
+        sizes = self.number_size if isinstance(self.number_size, int) else self.number_size[some]
+        words = number_words(self.numbers[some], sizes)
+        out.put_words(at[some], words, sizes, spill=False)
+        first = at + np.where(self.counts > 0, self.number_size, 0) - self.begins
+        place(self.inner, out, np.repeat(first, self.counts) + self.before[:-1], 0)
+        out.put_bytes(at + self.size - 1, 0)
+
+
+_FLAT = (Even, Numbers, Spans, Masked)
+
+
+def masked(branches: U8, valid: npt.NDArray[np.bool_], inner: list[Piece]) -> Masked | None:
+    """Return a column with nulls, `inner` having a value for every row; None where they cannot be laid side by side."""
+    flat = [piece for piece in inner if isinstance(piece, _FLAT) and piece.width]
+    if len(flat) < len(inner) or sum(piece.width for piece in flat) >= PADDING:
+        return None
+    even = sum(piece.size for piece in inner if isinstance(piece.size, int))
+    size = valid * np.int64(even) + 1
+    for number, piece in enumerate(inner, 1):
+        if not isinstance(piece.size, int):
+            if number < len(inner):
+                return None
+            size += piece.size * valid
+    return Masked(branches, valid, flat, size)
+
+
+def _quick(size: int) -> int:
+    """Return the next size whose items are moved quickly: numpy does powers of two up to 16 twice as fast."""
+    return size if size > 16 or not size else 1 << (size - 1).bit_length()
+
+
+# ---------------------------------------------------------------------------------------------------------- placing
+
+
+def total_sizes(pieces: list[Piece], rows: int) -> I64:
+    """Return the bytes that all pieces of each record take together."""
+    even = sum(piece.size for piece in pieces if isinstance(piece.size, int))
+    total = np.full(rows, even, np.int64)
+    for piece in pieces:
+        if not isinstance(piece.size, int):
+            total += piece.size
+    return total
+
+
+def place_records(pieces: list[Piece], out: Out, at: I64) -> None:
+    """Store the records of a block; what follows it may be damaged by fewer than :data:`PADDING` bytes."""
+    evens = [isinstance(piece, Even) for piece in pieces]
+    first = evens.index(False) if False in evens else len(evens)
+    room = sum(piece.least for piece in pieces[:first])
+    place(pieces[first:], out, at + room, room)
+    place(pieces[:first], out, at, 0)
+
+
+def place(pieces: list[Piece], out: Out, at: I64, room: int) -> None:
+    """Store values: those of the first piece at `at`, of each other piece behind the one before it.
+
+    `room` bytes behind all of them are written later.
+    """
+    run: list[Flat] = []
+    width, behind = 0, room + sum(piece.least for piece in pieces)
+    for piece in pieces:
+        behind -= piece.least
+        wide = piece.width if isinstance(piece, _FLAT) else 0
+        fits = 0 < wide <= piece.least + behind
+        if run and (not fits or width + wide > _MAX_TOGETHER):
+            at, run, width = _put_run(run, out, at), [], 0
+        if not (fits and isinstance(piece, _FLAT)):
+            piece.put(out, at, behind)
+            at = at + piece.size
+            continue
+        run.append(piece)
+        width += wide
+        if not isinstance(piece.size, int):
+            at, run, width = _put_run(run, out, at), [], 0
+    if run:
+        _put_run(run, out, at)
+
+
+def _put_run(run: list[Flat], out: Out, at: I64) -> I64:
+    """Store neighbours as one, and return where what follows them begins."""
+    out.put_items(at, side_by_side([part for piece in run for part in piece.parts()], len(at)))
+    at = at + sum(piece.size for piece in run if isinstance(piece.size, int))
+    last = run[-1].size
+    return at if isinstance(last, int) else at + last
+
+
+def side_by_side(parts: list[Part], rows: int) -> Void:
+    """Return bytes that stand side by side as one item per row, or one for all rows."""
+    parts = _merged(parts)
+    if len(parts) == 1:
+        return _items(parts[0])
+    each = [_items(part) for part in parts]
+    width = sum(items.itemsize for items in each)
+    table = np.empty((rows, width), np.uint8)
+    at = 0
+    for items in each:
+        if len(items) == items.itemsize == 1 < rows:
+            table[:, at] = items.view(np.uint8)
+        else:
+            np.ndarray((rows,), items.dtype, table, at, (width,))[...] = items
+        at += items.itemsize
+    return voids(table.reshape(-1).view(f"V{width}"), width)
+
+
+def _merged(parts: list[Part]) -> list[Part]:
+    """Return parts, neighbours that are the same everywhere as one."""
+    found: list[Part] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if isinstance(part, bytes) and isinstance(last, bytes):
+            found[-1] = last + part
+        else:
+            found.append(part)
+    return found
+
+
+def _items(part: Part) -> Void:
+    return np.frombuffer(part, f"V{len(part)}") if isinstance(part, bytes) else part

@@ -1,0 +1,5 @@
+"""Parquet base files: footers, row groups, column chunks.
+
+``base_file`` reads and writes whole files. ``dictionary_columns`` carries dictionaries over in rewrites;
+``duplicate_columns`` stores the key column once where two columns hold the same values.
+"""

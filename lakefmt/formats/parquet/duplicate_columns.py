@@ -1,0 +1,531 @@
+"""Columns that a base file stores twice: the record key and the column it comes from, byte for byte the same. Pure.
+
+Keys are the longest values of most rows, and hard to compress: to encode or to decode the second copy is an eighth of
+writing or reading a file. Two chunks of the same bytes, types and numbers hold the same values; chunks that differ may do
+so, too, and are read.
+
+Writing the record keys and the column they come from once, and storing them twice (effects on the sink only).
+
+To encode and compress keys is an eighth of writing a base file, and Arrow does it for both columns. Here one of them is
+written into memory by itself; Arrow is given nulls in the place of both, the pages are put behind its own, twice, and the footer
+is told where they are (spec 5.1). The nulls stay in the file as some dozen bytes that nothing points to.
+
+Parquet footers as bytes: a column's chunk takes the place of another in a row group (Thrift's compact protocol). Pure.
+
+Arrow writes a footer whole and lets nobody change it. Only what is asked for is taken apart, everything else is copied as it
+is. Only footers that this process has just written come here: a footer of somebody else's is Arrow's to read.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakefmt.errors import InternalError
+from lakefmt.values import META_COLUMNS, RECORD_KEY
+
+__all__ = [
+    "MAGIC",
+    "ChunkNote",
+    "ChunkPlace",
+    "PageSink",
+    "Span",
+    "TwinPages",
+    "equal_column",
+    "footer_of",
+    "key_twin",
+    "leaf_paths",
+    "note_chunk",
+    "place_chunks",
+    "possible_twin",
+    "with_length",
+]
+
+
+MAGIC: Final = b"PAR1"
+_LENGTH_BYTES: Final = 4
+
+# Kinds of Thrift's compact protocol.
+_INTEGERS, _I64, _BINARY, _LISTS, _STRUCT = (4, 5, 6), 6, 8, (9, 10), 12
+_TRUTHS = (1, 2)
+#: Bytes of values of one size; truth is told by the kind of a field.
+_FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
+_STOP = 0
+_MORE = 0x80
+_LONG_LIST = 15
+
+# Numbers of fields in parquet.thrift.
+_FILE_ROW_GROUPS = 4
+_GROUP_COLUMNS, _GROUP_BYTES, _GROUP_COMPRESSED = 1, 2, 6
+_CHUNK_OFFSET, _CHUNK_META = 2, 3
+_META_PATH, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTIONARY_PAGE = 3, 6, 7, 9, 11
+
+
+_ByteRange = tuple[int, int]
+
+
+class _Field(NamedTuple):
+    """A field of a struct: where its value begins and ends, and where the structs of a list do."""
+
+    number: int
+    kind: int
+    start: int
+    end: int
+    items: list[_ByteRange]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkNote:
+    """What a footer says of a column's values in a row group.
+
+    Attributes:
+        described: its bytes.
+        begin: from which byte on the pages lie in that file.
+        size: bytes of the pages.
+    """
+
+    described: bytes
+    begin: int
+    size: int
+
+    @property
+    def pages(self) -> slice:
+        """Where the pages are in that file."""
+        return slice(self.begin, self.begin + self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPlace:
+    """Where a chunk's pages were copied to: which column's they are there, and from which byte on they lie."""
+
+    note: ChunkNote
+    name: str
+    begin: int
+
+
+def footer_of(file: memoryview) -> bytes:
+    """Return the footer of a Parquet file."""
+    if bytes(file[-len(MAGIC) :]) != MAGIC:
+        raise InternalError("what was written is no Parquet file")
+    end = len(file) - len(MAGIC) - _LENGTH_BYTES
+    return bytes(file[end - int.from_bytes(file[end : end + _LENGTH_BYTES], "little") : end])
+
+
+def with_length(footer: bytes) -> bytes:
+    """Return the end of a Parquet file with that footer."""
+    return footer + len(footer).to_bytes(_LENGTH_BYTES, "little") + MAGIC
+
+
+def note_chunk(footer: bytes) -> ChunkNote:
+    """Return what the footer of a file of one column and one row group says of the only chunk.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> sink = pa.BufferOutputStream()
+        >>> pq.write_table(pa.table({"id": ["a", "b"]}), sink)
+        >>> note_chunk(footer_of(memoryview(sink.getvalue()))).begin
+        4
+    """
+    (group,), _ = _row_groups(footer)
+    ((start, end),) = _only(group, _GROUP_COLUMNS).items
+    meta = _meta(footer[start:end])
+    begin = min(meta[at] for at in (_META_DATA_PAGE, _META_DICTIONARY_PAGE) if at in meta)
+    return ChunkNote(footer[start:end], begin, meta[_META_COMPRESSED])
+
+
+def place_chunks(footer: bytes, placed: Mapping[int, Mapping[int, ChunkPlace]]) -> bytes:
+    """Return a footer in which chunks are others.
+
+    Args:
+        footer: as Arrow wrote it.
+        placed: by row group and column, each by its number, what is there now.
+    """
+    groups, (start, end) = _row_groups(footer)
+    made = [_struct(footer, group, _placed(footer, group, placed.get(at, {}))) for at, group in enumerate(groups)]
+    return b"".join([footer[:start], _list(made), footer[end:]])
+
+
+def _placed(footer: bytes, group: Sequence[_Field], placed: Mapping[int, ChunkPlace]) -> dict[int, bytes]:
+    """Return what is said anew of a row group."""
+    chunks = [footer[start:end] for start, end in _only(group, _GROUP_COLUMNS).items]
+    grown = {_META_UNCOMPRESSED: 0, _META_COMPRESSED: 0}
+    for number, place in placed.items():
+        before, after = _meta(chunks[number]), _meta(place.note.described)
+        grown = {size: grown[size] + after[size] - before[size] for size in grown}
+        chunks[number] = _described(place)
+    changed = {_GROUP_COLUMNS: _list(chunks)}
+    for total, size in ((_GROUP_BYTES, _META_UNCOMPRESSED), (_GROUP_COMPRESSED, _META_COMPRESSED)):
+        field = next((one for one in group if one.number == total), None)
+        if field is not None:  # the second one may be left out
+            changed[total] = _encode_integer(_integer(footer, field.start) + grown[size])
+    return changed
+
+
+def _described(place: ChunkPlace) -> bytes:
+    """Return what a footer says of a chunk that was moved and renamed."""
+    chunk, moved = place.note.described, place.begin - place.note.begin
+    outer = _fields(chunk)
+    inner = _fields(chunk, _only(outer, _CHUNK_META).start)
+    name = place.name.encode()
+    said = {_META_PATH: _list([_encode_number(len(name)) + name], _BINARY)}
+    for one in inner:
+        if one.number in (_META_DATA_PAGE, _META_DICTIONARY_PAGE):
+            said[one.number] = _encode_integer(_integer(chunk, one.start) + moved)
+    changed = {_CHUNK_META: _struct(chunk, inner, said)}
+    offset = _integer(chunk, _only(outer, _CHUNK_OFFSET).start)
+    if offset:  # some versions of Arrow say 0
+        changed[_CHUNK_OFFSET] = _encode_integer(offset + moved)
+    return _struct(chunk, outer, changed)
+
+
+def _meta(chunk: bytes) -> dict[int, int]:
+    """Return the 64-bit numbers that a footer says of a chunk, by their fields."""
+    start = _only(_fields(chunk), _CHUNK_META).start
+    return {one.number: _integer(chunk, one.start) for one in _fields(chunk, start) if one.kind == _I64}
+
+
+def _only(fields: Iterable[_Field], number: int) -> _Field:
+    found = next((one for one in fields if one.number == number), None)
+    if found is None:
+        raise InternalError(f"a Parquet footer that was just written lacks its field {number}")
+    return found
+
+
+def _row_groups(footer: bytes) -> tuple[list[list[_Field]], _ByteRange]:
+    """Return the fields of each row group, and where the list of them begins and ends."""
+    start = _only(_fields(footer, stop=_FILE_ROW_GROUPS), _FILE_ROW_GROUPS).start
+    count, at = _count(footer, start)
+    groups = []
+    for _ in range(count):
+        groups.append(_fields(footer, at))
+        at = groups[-1][-1].end + 1
+    return groups, (start, at)
+
+
+def _fields(data: bytes, at: int = 0, stop: int = 0) -> list[_Field]:
+    """Return the fields of the struct that begins at a byte; the field `stop`, the last one then, is not gone through."""
+    found, number = [], 0
+    while (head := data[at]) != _STOP:
+        at += 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _integer(data, at), _after_number(data, at)
+        items: list[_ByteRange] = []
+        end = at if number == stop else _after(data, at, head & 15, items)
+        found.append(_Field(number, head & 15, at, end, items))
+        if number == stop:
+            break
+        at = end
+    return found
+
+
+def _after(data: bytes, at: int, kind: int, items: list[_ByteRange] | None = None) -> int:
+    """Return where a value ends; where the structs of a list begin and end goes into `items`."""
+    if kind in _INTEGERS:
+        return _after_number(data, at)
+    if kind == _STRUCT:
+        return _after_struct(data, at)
+    if kind == _BINARY:
+        return _after_number(data, at) + _number(data, at)
+    if kind in _LISTS:
+        return _after_list(data, at, items)
+    if kind in _FIXED:
+        return at + _FIXED[kind]
+    raise InternalError(f"a Parquet footer that was just written has a value of kind {kind}")
+
+
+def _after_struct(data: bytes, at: int) -> int:
+    # Asked of some hundred structs with a thousand fields per file: the usual kinds are looked at here.
+    while (head := data[at]) != _STOP:
+        at += 1
+        if head < 1 << 4:
+            at = _after_number(data, at)
+        kind = head & 15
+        if 4 <= kind <= 6:
+            while data[at] >= _MORE:
+                at += 1
+            at += 1
+        elif kind == _STRUCT:
+            at = _after_struct(data, at)
+        elif kind == _BINARY and data[at] < _MORE:
+            at += 1 + data[at]
+        else:
+            at = _after(data, at, kind)
+    return at + 1
+
+
+def _after_list(data: bytes, at: int, items: list[_ByteRange] | None) -> int:
+    kind = data[at] & 15
+    count, at = _count(data, at)
+    for _ in range(count):
+        end = at + 1 if kind in _TRUTHS else _after(data, at, kind)
+        if items is not None and kind == _STRUCT:
+            items.append((at, end))
+        at = end
+    return at
+
+
+def _count(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number of items of a list, and where the first begins."""
+    count = data[at] >> 4
+    return (count, at + 1) if count != _LONG_LIST else (_number(data, at + 1), _after_number(data, at + 1))
+
+
+def _after_number(data: bytes, at: int) -> int:
+    while data[at] >= _MORE:
+        at += 1
+    return at + 1
+
+
+def _number(data: bytes, at: int) -> int:
+    found = shift = 0
+    while (byte := data[at]) >= _MORE:
+        found |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+    return found | byte << shift
+
+
+def _integer(data: bytes, at: int) -> int:
+    found = _number(data, at)
+    return found >> 1 ^ -(found & 1)
+
+
+def _encode_number(number: int) -> bytes:
+    made = bytearray()
+    while number >= _MORE:
+        made.append(number & 0x7F | _MORE)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
+
+
+def _encode_integer(number: int) -> bytes:
+    return _encode_number(number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+def _list(items: list[bytes], kind: int = _STRUCT) -> bytes:
+    count = len(items)
+    head = bytes([count << 4 | kind]) if count < _LONG_LIST else bytes([0xF0 | kind]) + _encode_number(count)
+    return head + b"".join(items)
+
+
+def _struct(data: bytes, fields: Iterable[_Field], changed: Mapping[int, bytes]) -> bytes:
+    """Return a struct with some of its values changed."""
+    made, last = [], 0
+    for one in fields:
+        step = one.number - last
+        last = one.number
+        made.append(bytes([step << 4 | one.kind]) if 0 < step < 16 else bytes([one.kind]) + _encode_integer(last))
+        made.append(changed.get(one.number, data[one.start : one.end]))
+    return b"".join([*made, bytes([_STOP])])
+
+
+#: So many first rows show of most columns that they are not the keys.
+_SHOW = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where bytes are in a file."""
+
+    offset: int
+    size: int
+
+    def is_within(self, file_size: int) -> bool:
+        """Tell whether a file of that many bytes has them all: a footer may claim anything."""
+        return 0 <= self.offset <= self.offset + self.size <= file_size
+
+
+def equal_column(table: pa.Table, texts: pa.ChunkedArray, among: Sequence[str]) -> str | None:
+    """Return the first of some columns whose values are `texts` in all rows; None: there is none.
+
+    Example:
+        >>> table = pa.table({"n": ["x", "y"], "id": ["a", "b"]})
+        >>> equal_column(table, pa.chunked_array([["a"], ["b"]]), ["n", "id"])
+        'id'
+    """
+    first = texts.slice(0, _SHOW)
+    for name in among:
+        column = table.column(name)
+        if column.type == texts.type and column.slice(0, _SHOW).equals(first) and column.equals(texts):
+            return name
+    return None
+
+
+def leaf_paths(metadata: pq.FileMetaData) -> list[str]:
+    """Return the path of every column that a file stores, in its order."""
+    return [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+
+
+def possible_twin(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple[Span, Span]]] | None:
+    """Return a column that may hold the same bytes as the column `name`, and where both have theirs; None: there is none.
+
+    Args:
+        metadata: a file's footer.
+        name: a column of text that is not nested.
+    """
+    paths = leaf_paths(metadata)
+    if name not in paths or not metadata.num_row_groups:
+        return None
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    mine = paths.index(name)
+    wanted = [_looks(group.column(mine)) for group in groups]
+    for at, path in enumerate(paths):
+        first = metadata.row_group(0).column(at)
+        if at == mine or first.total_compressed_size != wanted[0][0] or not _same_kind(metadata.schema, at, mine):
+            continue
+        if [_looks(group.column(at)) for group in groups] == wanted:
+            return path, [(_span(group.column(mine)), _span(group.column(at))) for group in groups]
+    return None
+
+
+def _looks(chunk: pq.ColumnChunkMetaData) -> tuple[int, int, int, str, Sequence[str], int]:
+    """Return what two chunks of the same bytes have in common: sizes, values, how they are encoded, where pages begin."""
+    return (
+        chunk.total_compressed_size,
+        chunk.total_uncompressed_size,
+        chunk.num_values,
+        chunk.compression,
+        chunk.encodings,
+        chunk.data_page_offset - _begin(chunk),
+    )
+
+
+def _same_kind(schema: pq.ParquetSchema, at: int, other: int) -> bool:
+    one, two = schema.column(at), schema.column(other)
+    kinds = [(c.physical_type, str(c.logical_type), c.max_definition_level, c.max_repetition_level) for c in (one, two)]
+    return kinds[0] == kinds[1] and "." not in one.path
+
+
+def _span(chunk: pq.ColumnChunkMetaData) -> Span:
+    return Span(_begin(chunk), chunk.total_compressed_size)
+
+
+def _begin(chunk: pq.ColumnChunkMetaData) -> int:
+    return int(chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset)
+
+
+#: Of fewer bytes of keys it takes longer to put the pages into the file than to make them again.
+_WORTH_BYTES = 192 << 10
+
+
+def key_twin(rows: pa.Table) -> str | None:
+    """Return the column that is stored with the record keys; None when there is none, or too little to win.
+
+    Example:
+        >>> keys = [f"key-{number:09}" for number in range(20_000)]
+        >>> key_twin(pa.table({RECORD_KEY: keys, "n": range(20_000), "id": keys})), key_twin(pa.table({"id": keys}))
+        ('id', None)
+    """
+    at = rows.schema.get_field_index(RECORD_KEY)
+    if at < 0 or not rows.num_rows:
+        return None
+    keys, field = rows.column(at), rows.schema.field(at)
+    if not (pa.types.is_string(field.type) and field.nullable) or keys.nbytes < _WORTH_BYTES:
+        return None
+    # A name with a dot could be that of a field of a struct, too: a footer tells columns by their paths.
+    texts = (f.name for f in rows.schema if f.type == field.type and f.nullable and "." not in f.name)
+    return equal_column(rows, keys, [name for name in texts if name not in META_COLUMNS])
+
+
+class PageSink(io.RawIOBase):
+    """What Arrow writes a file into: hands bytes on until the footer comes, which is held back.
+
+    Args:
+        sink: takes the file's bytes; it stays open.
+    """
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+        self._held: list[bytes] | None = None
+
+    def writable(self) -> bool:
+        """Say that it takes bytes."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Take bytes."""
+        if self._held is None:
+            return self._sink.write(data)
+        self._held.append(bytes(data))
+        return len(data)
+
+    def hold(self) -> None:
+        """Hold back what comes from now on."""
+        self._held = []
+
+    def let_go(self) -> bytes:
+        """Return what was held back, and hold nothing back any more."""
+        held, self._held = self._held or [], None
+        return b"".join(held)
+
+
+class TwinPages:
+    """The pages of a file that are stored twice.
+
+    Args:
+        sink: takes the file's bytes.
+        options: how columns without a dictionary are stored, as ``pyarrow.parquet.ParquetWriter`` takes it.
+    """
+
+    def __init__(self, sink: BinaryIO, options: Mapping[str, Any]) -> None:
+        self._sink = PageSink(sink)
+        #: Where Arrow and this object write: it knows how many bytes there are already.
+        self.stream = pa.PythonFile(self._sink, mode="w")
+        self._options = options
+        self._placed: dict[int, list[ChunkPlace]] = {}
+
+    def write(self, writer: pq.ParquetWriter, rows: pa.Table, twin: str, group: int) -> None:
+        """Write a row group.
+
+        Args:
+            writer: Arrow's, of this file, that writes into `stream`.
+            rows: the group's.
+            twin: the column that equals the record keys.
+            group: the number of the row group.
+        """
+        at = rows.schema.get_field_index(twin)
+        field, keys = rows.schema.field(at), rows.column(at)
+        pages = io.BytesIO()
+        with pq.ParquetWriter(pages, pa.schema([field]), **self._options) as alone:
+            alone.write_table(pa.Table.from_arrays([keys], schema=pa.schema([field])), row_group_size=len(keys))
+        file = pages.getbuffer()
+        note = note_chunk(footer_of(file))
+        nulls = pa.nulls(len(keys), field.type)
+        for number in (at, rows.schema.get_field_index(RECORD_KEY)):
+            rows = rows.set_column(number, rows.schema.field(number), nulls)
+        writer.write_table(rows, row_group_size=rows.num_rows)
+        self._placed[group] = []
+        for name in (RECORD_KEY, twin):
+            self._placed[group].append(ChunkPlace(note, name, self.stream.tell()))
+            self.stream.write(file[note.pages])
+
+    def close(self, writer: pq.ParquetWriter, groups: int) -> None:
+        """Finish the file: its footer tells where the pages are.
+
+        Args:
+            writer: Arrow's.
+            groups: how many row groups it was given.
+
+        Raises:
+            InternalError: it made others of them.
+        """
+        if not self._placed:
+            writer.close()
+            return
+        self._sink.hold()
+        writer.close()
+        metadata = writer.writer.metadata
+        if metadata.num_row_groups != groups:
+            raise InternalError(f"a base file has {metadata.num_row_groups} row groups, and {groups} were written")
+        leaves = leaf_paths(metadata)
+        placed = {g: {leaves.index(place.name): place for place in places} for g, places in self._placed.items()}
+        footer = footer_of(memoryview(self._sink.let_go()))
+        self.stream.write(with_length(place_chunks(footer, placed)))

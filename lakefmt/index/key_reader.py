@@ -1,0 +1,284 @@
+"""Base files as an index reads them: footers kept, key columns by the row groups that matter (effects).
+
+A footer is read once and kept, parsed, by name and size: its range and its filter's text answer most look-ups, and
+a key column is then read without asking for the footer again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lakefmt.errors import CorruptFile
+from lakefmt.filegroups.kept import Kept
+from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.reader import BaseFileReader, KnownFooter, parquet_file, reading
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.parquet.base_file import BaseFileFooter, decode_footer
+from lakefmt.storage.api import ObjectStore
+from lakefmt.values import RECORD_KEY, TableType
+
+__all__ = ["KeyFiles", "key_files"]
+
+#: Bytes of footers that are kept. Files by Hudi's defaults carry filters of 430 kB, so this is some hundred of them.
+_KEPT_BYTES: Final = 256 << 20
+#: Bytes of key columns that are kept of merge-on-read tables, whose base files stay while commit after commit looks into
+#: them. Copy-on-write replaces the very files that were looked into.
+_KEPT_KEY_BYTES: Final = 64 << 20
+#: What a parsed footer takes beside its bytes and a second copy of the filter's text.
+_OVERHEAD_BYTES: Final = 16 << 10
+#: Threads that ask a store which is far away: they mostly wait.
+_THREADS_FAR: Final = 16
+#: Most threads that ask a local disk. They decode: measured on two cores, four take a quarter longer than two.
+_THREADS_NEAR: Final = 8
+#: Up to so many keys are compared with every row group's bounds, more only as a whole.
+_MOST_COMPARED: Final = 1 << 16
+
+
+class KeyFiles:
+    """Reads footers and keys of one table's base files; any number of threads may ask.
+
+    Args:
+        store: the table's store.
+        kept_bytes: bytes of footers that are kept.
+        kept_key_bytes: bytes of whole key columns that are kept.
+
+    Attributes:
+        threads: how many threads it pays to ask with at once.
+        kept: what is kept of files.
+    """
+
+    def __init__(self, store: ObjectStore, kept_bytes: int = _KEPT_BYTES, kept_key_bytes: int = 0) -> None:
+        self._filesystem, self._prefix = store.arrow_filesystem()
+        near = isinstance(self._filesystem, pafs.LocalFileSystem)
+        self.threads = min(_THREADS_NEAR, os.cpu_count() or 1) if near else _THREADS_FAR
+        self._known: Kept[KnownFooter] = Kept(kept_bytes)
+        self._keys: Kept[pa.ChunkedArray] = Kept(kept_key_bytes)
+        self.kept: tuple[Kept[Any], ...] = (self._known, self._keys)
+
+    def footer(self, file: BaseFile) -> BaseFileFooter:
+        """Return a file's footer.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is no Parquet file, or its footer is damaged.
+        """
+        return self._look(file).footer
+
+    def bloom_filter(self, file: BaseFile) -> BloomFilter | None:
+        """Return a file's key filter, decoded anew; None when it has none.
+
+        Raises:
+            CorruptFile: it is damaged.
+        """
+        return self.footer(file).bloom_filter()
+
+    def keys(self, file: BaseFile) -> pa.ChunkedArray:
+        """Return a file's record keys, in file order.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is damaged, or has no keys.
+        """
+        known = self._look(file)
+        return self._read(file, known.metadata, range(known.metadata.num_row_groups))
+
+    def keys_among(self, file: BaseFile, wanted: pa.StringArray) -> pa.ChunkedArray | None:
+        """Return the keys of the row groups that may hold some of `wanted`; None when no group may.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is damaged, or has no keys.
+        """
+        metadata = self._look(file).metadata
+        with reading(file.path):
+            groups = _groups_for(metadata, _key_column(metadata, file), wanted)
+        return self._read(file, metadata, groups) if groups else None
+
+    def placed_keys(
+        self, file: BaseFile, wanted: pa.StringArray
+    ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
+        """Return what :meth:`keys_among` does, with the row of the file that each key is from.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is damaged, or has no keys.
+        """
+        metadata = self._look(file).metadata
+        with reading(file.path):
+            groups = _groups_for(metadata, _key_column(metadata, file), wanted)
+            counts = np.array([metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)], np.int64)
+        if not groups:
+            return None
+        keys = self._read(file, metadata, groups)
+        lengths, starts = counts[groups], (np.cumsum(counts) - counts)[groups]
+        if int(lengths.sum()) != len(keys):
+            raise CorruptFile(f"{file.path}: {len(keys):,} keys where the footer says {int(lengths.sum()):,}")
+        return keys, np.arange(len(keys)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+
+    def known(self, file: BaseFile) -> KnownFooter | None:
+        """Return a file's footer if it is kept: whoever rewrites the file need not read it again."""
+        return self._known.get(file)
+
+    def _look(self, file: BaseFile) -> KnownFooter:
+        known = self._known.get(file)
+        if known is None:
+            with self._open(file) as parquet:
+                metadata = parquet.metadata
+                footer = decode_footer(metadata)
+            known = KnownFooter(metadata, footer)
+            self._known.keep(file, known, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
+        return known
+
+    @contextmanager
+    def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
+        with (
+            reading(file.path),
+            self._filesystem.open_input_file(self._prefix + file.path) as source,
+            parquet_file(source, metadata=metadata) as parquet,
+        ):
+            yield parquet
+
+    def _read(self, file: BaseFile, metadata: pq.FileMetaData, groups: Sequence[int]) -> pa.ChunkedArray:
+        whole = len(groups) == metadata.num_row_groups
+        kept = self._keys.get(file) if whole else None
+        if kept is not None:
+            return kept
+        _key_column(metadata, file)
+        with self._open(file, metadata) as parquet:
+            # Files are what threads share; there is one column here.
+            found = parquet.read_row_groups(list(groups), columns=[RECORD_KEY], use_threads=False).column(0)
+            keys = _as_text(found, file)
+        if whole:
+            self._keys.keep(file, keys, keys.nbytes)
+        return keys
+
+    def keep_keys(self, kept_key_bytes: int) -> None:
+        """Keep so many bytes of key columns from now on."""
+        self._keys.most = kept_key_bytes
+
+
+def _as_text(keys: pa.ChunkedArray, file: BaseFile) -> pa.ChunkedArray:
+    kind = keys.type
+    if pa.types.is_string(kind):
+        return keys
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)):
+        raise CorruptFile(f"{file.path}: the column {RECORD_KEY} is of type {keys.type}, not text")
+    return keys.cast(pa.string())
+
+
+def _key_column(metadata: pq.FileMetaData, file: BaseFile) -> int:
+    """Return the number of the key column among the leaves."""
+    schema = metadata.schema
+    for number in range(metadata.num_columns):
+        if schema.column(number).path == RECORD_KEY:
+            return number
+    raise CorruptFile(f"{file.path} has no column {RECORD_KEY}")
+
+
+def _groups_for(metadata: pq.FileMetaData, column: int, wanted: pa.StringArray) -> list[int]:
+    """Return the row groups that may hold some of `wanted`, by their statistics.
+
+    Parquet bounds text by its UTF-8 bytes, which is how Arrow compares binary; a cut-off bound still is one.
+    """
+    texts = wanted.cast(pa.binary())
+    ends = pc.min_max(texts)
+    groups = []
+    for number in range(metadata.num_row_groups):
+        found = metadata.row_group(number).column(column).statistics
+        bounds = _bounds(found) if found is not None and found.has_min_max else None
+        if bounds is None or (_meet(ends["min"], ends["max"], *bounds) and _any_within(texts, *bounds)):
+            groups.append(number)
+    return groups
+
+
+def _bounds(found: pq.Statistics) -> tuple[pa.BinaryScalar, pa.BinaryScalar] | None:
+    low, high = found.min_raw, found.max_raw
+    if not isinstance(low, bytes) or not isinstance(high, bytes):
+        return None
+    return pa.scalar(low, pa.binary()), pa.scalar(high, pa.binary())
+
+
+def _meet(low: pa.BinaryScalar, high: pa.BinaryScalar, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
+    """Return whether the ranges from `low` to `high` and from `first` to `last` have something in common."""
+    return _is_true(pc.less_equal(low, last)) and _is_true(pc.greater_equal(high, first))
+
+
+def _any_within(texts: pa.BinaryArray, first: pa.BinaryScalar, last: pa.BinaryScalar) -> bool:
+    if len(texts) > _MOST_COMPARED:
+        return True
+    within = pc.and_(pc.greater_equal(texts, first), pc.less_equal(texts, last))
+    return _is_true(pc.any(within))
+
+
+def _is_true(answer: pa.BooleanScalar) -> bool:
+    return bool(answer == pa.scalar(True))
+
+
+_known_tables: WeakKeyDictionary[BaseFileReader, KeyFiles] = WeakKeyDictionary()
+_guard = Lock()
+
+
+class MadeKeys:
+    """Reads keys of files that hold none: they are made from the columns of each row.
+
+    Args:
+        reader: gives rows their keys.
+        files: reads footers.
+
+    Attributes:
+        threads: how many threads it pays to ask with at once.
+    """
+
+    def __init__(self, reader: BaseFileReader, files: KeyFiles) -> None:
+        self._reader = reader
+        self.threads = files.threads
+        self.footer = files.footer
+        self.bloom_filter = files.bloom_filter
+        self.known = files.known
+
+    def keys(self, file: BaseFile) -> pa.ChunkedArray:
+        """Return a file's record keys, in file order.
+
+        Raises:
+            SnapshotExpired: the file is gone.
+            CorruptFile: it is damaged.
+            InvalidKey: it lacks a key column, or a row has no key.
+        """
+        return self._reader.keys(file)
+
+
+def key_files(access: TableAccess, state: TableState | None = None) -> KeyFiles | MadeKeys:
+    """Return the key files of an open table: one for all its look-ups, so that footers are read once.
+
+    Args:
+        access: the table.
+        state: the table as it is now; None: its files hold their keys.
+    """
+    files = _kept_files(access)
+    if state is not None and state.config.table_type is TableType.MERGE_ON_READ:
+        files.keep_keys(_KEPT_KEY_BYTES)
+    if state is None or state.config.populate_meta_fields:
+        return files
+    return MadeKeys(access.row_reader(state), files)
+
+
+def _kept_files(access: TableAccess) -> KeyFiles:
+    with _guard:
+        if access.reader not in _known_tables:
+            _known_tables[access.reader] = made = KeyFiles(access.store)
+            access.reader.kept += made.kept  # whatever lists the table drops what is gone
+        return _known_tables[access.reader]

@@ -1,0 +1,167 @@
+"""From names and settings to an index. The four classic kinds; later kinds are added to the table here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import UnknownSetting, UnsupportedFeature
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.index.api import Index
+from lakefmt.index.bloom import BloomIndex
+from lakefmt.index.custom import INDEX_CLASS, load_index
+from lakefmt.index.simple import SimpleIndex
+
+__all__ = ["INDEX_NAMES", "choose_index", "index_options", "moves_between_partitions", "open_index"]
+
+Options = Mapping[str, object]
+
+_DEFAULT: Final = "bloom"
+_GLOBAL: Final = "global_"
+_THREADS: Final = "lakefmt.index.threads"
+
+
+def _bloom(is_global: bool, options: Options) -> Index:
+    return BloomIndex(
+        is_global=is_global,
+        prune_by_ranges=_flag(options, "hoodie.bloom.index.prune.by.ranges"),
+        update_partition_path=_flag(options, "hoodie.bloom.index.update.partition.path"),
+        threads=_number(options, _THREADS),
+    )
+
+
+def _simple(is_global: bool, options: Options) -> Index:
+    return SimpleIndex(
+        is_global=is_global,
+        update_partition_path=_flag(options, "hoodie.simple.index.update.partition.path"),
+        threads=_number(options, _THREADS),
+    )
+
+
+_KINDS: Final[dict[str, Callable[[bool, Options], Index]]] = {"bloom": _bloom, "simple": _simple}
+
+#: Names that :func:`open_index` takes, in either case of letters.
+INDEX_NAMES: Final = (*_KINDS, *(_GLOBAL + name for name in _KINDS))
+
+#: Those of them that ask ranges and filters in footers.
+_NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL + "bloom"})
+
+#: Names that Hudi knows and lakefmt does not follow.
+_OTHERS: Final = frozenset(
+    {
+        "bucket",
+        "record_index",
+        "global_record_level_index",
+        "record_level_index",
+        "partitioned_record_index",
+        "inmemory",
+        "hbase",
+        "flink_state",
+    }
+)
+
+
+def open_index(name: str, *, is_global: bool = False, options: Options | None = None) -> Index:
+    """Return the index called `name` (Hudi's upper-case spellings work too).
+
+    Args:
+        name: one of :data:`INDEX_NAMES`.
+        is_global: look in every partition, whatever partition a row is meant for; ``global_…`` names imply it.
+        options: settings of the caller; ``hoodie.index.class`` among them goes before `name`.
+
+    Raises:
+        UnknownSetting: there is no such index, or a setting has a value that it does not take.
+        UnsupportedFeature: Hudi has such an index and lakefmt does not.
+
+    Example:
+        >>> open_index("BLOOM").name, open_index("global_simple").is_global
+        ('bloom', True)
+    """
+    options = options or {}
+    own = options.get(INDEX_CLASS)
+    if own:
+        return load_index(str(own))
+    lower = name.lower()
+    if lower in _OTHERS:
+        raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(INDEX_NAMES)}")
+    if lower not in INDEX_NAMES:
+        raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(INDEX_NAMES)}")
+    return _KINDS[lower.removeprefix(_GLOBAL)](is_global or lower.startswith(_GLOBAL), options)
+
+
+def choose_index(access: TableAccess, settings: Settings, config: TableConfig | None = None) -> Index:
+    """Return the index of a call: the caller's own class, else the call's name, else the table's, else bloom.
+
+    Files without meta columns have neither ranges nor filters: keys are made from their columns and compared, by the
+    simple index.
+
+    Args:
+        access: the table.
+        settings: the call's, the handle's and the table's.
+        config: the table's properties; None: its files have meta columns.
+
+    Raises:
+        UnknownSetting: a setting, or what the table keeps, names no index.
+        UnsupportedFeature: it names one that lakefmt does not have, or that the table's files cannot serve.
+    """
+    stored = config is None or config.populate_meta_fields
+    asked = settings.text("hoodie.index.type")
+    if not stored and asked is not None and asked.lower() in _NEED_FOOTERS:
+        raise UnsupportedFeature(
+            f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges and "
+            "no filters; use SIMPLE or GLOBAL_SIMPLE"
+        )
+    name = str(asked or access.load_notes().get("index") or (_DEFAULT if stored else "simple"))
+    return open_index(name if stored else _without_footers(name), options=index_options(settings))
+
+
+def _without_footers(name: str) -> str:
+    """Return the index that finds the same keys without asking footers.
+
+    Example:
+        >>> _without_footers("global_bloom")
+        'global_simple'
+    """
+    lower = name.lower()
+    return lower.replace("bloom", "simple") if lower in _NEED_FOOTERS else name
+
+
+def index_options(settings: Settings) -> dict[str, object]:
+    """Return the settings that :func:`open_index` may see: a class to load only when the caller named it.
+
+    Example:
+        >>> stored = Settings({"hoodie.index.class": "a:B"}, {"hoodie.index.class": "table"})
+        >>> index_options(stored)
+        {}
+    """
+    given: dict[str, object] = {key: value for key, value in settings.values.items() if value is not None}
+    if settings.origins.get(INDEX_CLASS) not in ("call", "handle"):
+        given.pop(INDEX_CLASS, None)
+    return given
+
+
+def moves_between_partitions(index: Index) -> bool:
+    """Return whether a row whose key is stored in another partition moves to its own; else it is written there.
+
+    Example:
+        >>> off = {"hoodie.bloom.index.update.partition.path": "false"}
+        >>> [moves_between_partitions(open_index(*n, options=off)) for n in (["global_bloom"], ["global_simple"], ["bloom"])]
+        [False, True, False]
+    """
+    return index.is_global and bool(getattr(index, "update_partition_path", True))
+
+
+def _flag(options: Options, key: str) -> bool:
+    text = str(options.get(key, True)).lower()
+    if text not in ("true", "false"):
+        raise UnknownSetting(f"{key} does not take {options[key]!r}: expected true or false")
+    return text == "true"
+
+
+def _number(options: Options, key: str) -> int:
+    text = str(options.get(key, 0))
+    if not text.isdecimal() or len(text) > 4:
+        raise UnknownSetting(f"{key} does not take {options[key]!r}: expected a number of threads, 0 for the usual")
+    return int(text)

@@ -1,0 +1,265 @@
+"""Record keys and partition paths of Arrow tables (spec 4.6–4.9). Pure; whole arrays, no loop over rows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.errors import InvalidKey, UnsupportedFeature
+from lakefmt.keys.joda import Times
+from lakefmt.keys.partition_path import DEFAULT_PARTITION, check_paths, encode_path_values
+from lakefmt.keys.spec import KeySpec, PartitionField
+from lakefmt.keys.timestamp import time_parts
+from lakefmt.schema.java_text import distinct_values, java_text, plain_array
+from lakefmt.schema.types import field_at, storage_type
+
+__all__ = ["build_auto_keys", "build_partition_paths", "build_record_keys", "check_colliding_keys"]
+
+_NULL_PART: Final = "__null__"
+_EMPTY_PART: Final = "__empty__"
+#: Of fewer numbers the calls cost more than the digits.
+_MANY_NUMBERS: Final = 1000
+
+
+# ------------------------------------------------------------------------------------------------------ record keys
+
+
+def build_record_keys(spec: KeySpec, table: pa.Table) -> pa.Array:
+    """Return the record key of every row of `table` (spec 4.6).
+
+    One bare value, or ``f1:v1,f2:v2`` where a null reads ``__null__`` and an empty text ``__empty__``.
+
+    Raises:
+        InvalidKey: rows without a key (the message says how many), a missing column, or a type that cannot be a key.
+        UnsupportedFeature: the table's generator cannot be reproduced, or its form of keys is not known yet.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> build_record_keys(plan_key_spec(["a", "b"], None), pa.table({"a": [1], "b": ["x"]}))[0]
+        <pyarrow.StringScalar: 'a:1,b:x'>
+    """
+    _check_supported(spec)
+    if spec.auto_keys:
+        raise UnsupportedFeature("the table has no record key fields: its keys are generated, not read from columns")
+    if spec.prefixed is None:
+        raise UnsupportedFeature(
+            f"keys of this table are either 'value' or '{spec.record_key_fields[0]}:value' (a complex key generator with "
+            "one field): look at a stored key first"
+        )
+    names = spec.record_key_fields
+    texts = [_key_text(table, name, spec) for name in names]
+    missing = [pc.fill_null(pc.equal(text, ""), True) for text in texts]
+    nothing = missing[0]
+    for each in missing[1:]:
+        nothing = pc.and_(nothing, each)
+    _refuse_missing(nothing, names)
+    return _joined(names, texts) if spec.prefixed else texts[0]
+
+
+def _check_supported(spec: KeySpec) -> None:
+    if spec.unsupported:
+        raise UnsupportedFeature(f"keys of this table cannot be made here: {spec.unsupported}")
+
+
+def _key_text(table: pa.Table, name: str, spec: KeySpec) -> pa.Array:
+    chunks = [java_text(chunk, name, spec.consistent_logical_timestamps) for chunk in _leaf(table, name).chunks]
+    if len(chunks) == 1:
+        return chunks[0]
+    try:
+        return pa.concat_arrays(chunks) if chunks else pa.array([], pa.string())
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"the keys of one batch exceed two gigabytes, write smaller batches: {error}") from None
+
+
+def _leaf(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return the column that `name` means; a missing struct above it makes the value missing."""
+    if field_at(table.schema, name) is None:
+        raise InvalidKey(
+            f"key or partition field {name!r} is not a column: there are {', '.join(table.column_names[:20])}"
+        )
+    if table.column_names.count(name) == 1:
+        return table.column(name)
+    first, *rest = name.split(".")
+    found = table.column(first)
+    for part in rest:
+        found = pc.struct_field(found, part)
+    return found
+
+
+def _refuse_missing(nothing: pa.Array, names: tuple[str, ...]) -> None:
+    if nothing.true_count:
+        first = int(np.flatnonzero(nothing.to_numpy(zero_copy_only=False))[0])
+        raise InvalidKey(
+            f"{nothing.true_count} rows have a null or empty record key ({', '.join(names)}), the first is row {first}"
+        )
+
+
+def _joined(names: tuple[str, ...], texts: list[pa.Array]) -> pa.Array:
+    parts: list[pa.Array | pa.Scalar] = []
+    for number, (name, text) in enumerate(zip(names, texts, strict=True)):
+        value = pc.fill_null(pc.if_else(pc.equal(text, ""), _EMPTY_PART, text), _NULL_PART)
+        parts += [pa.scalar(f"{',' if number else ''}{name}:"), value]
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def check_colliding_keys(
+    spec: KeySpec, table: pa.Table, keys: pa.Array, within: pa.DictionaryArray | None = None
+) -> None:
+    """Refuse rows that differ in their key columns and have one record key all the same.
+
+    Hudi joins several key columns as ``a:x,b:y`` and escapes nothing, so a text with ``,b:`` in it, or one that reads
+    like the sign for a null or an empty text, may give the key of another row. Rows are compared only where there is such
+    a text; a key of one column never collides.
+
+    Args:
+        spec: the table's.
+        table: the rows.
+        keys: what :func:`build_record_keys` makes of them.
+        within: the partition of each row, where one key may stand in several partitions.
+
+    Raises:
+        InvalidKey: two rows collide; the message names both.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> spec, rows = plan_key_spec(["a", "b"], None), pa.table({"a": ["x,b:y", "x"], "b": ["z", "y,b:z"]})
+        >>> check_colliding_keys(spec, rows, build_record_keys(spec, rows))
+        Traceback (most recent call last):
+            ...
+        lakefmt.errors.InvalidKey: rows 0 and 1 differ in their key columns (a, b) and have one record key, 'a:x,b:y,b:z', because Hudi joins the columns without escaping: change the values, or take one key column; lakefmt.write.colliding_keys=merge merges such rows, as Hudi does
+    """
+    names = spec.record_key_fields
+    if len(names) < 2:
+        return
+    columns = [_plain(_leaf(table, name)) for name in names]
+    suspicious = _may_collide(names, columns)
+    if suspicious is None or not any(chunk.true_count for chunk in suspicious.chunks):
+        return
+    chosen = pc.is_in(keys, pc.unique(keys.filter(suspicious)))
+    numbers = pa.array(np.flatnonzero(chosen.to_numpy(zero_copy_only=False)))
+    places = pa.nulls(len(keys), pa.int8()) if within is None else within.indices
+    given = [keys, places, *columns]
+    rows = pa.table({f"{at}": column.filter(chosen) for at, column in enumerate(given)}).append_column("row", numbers)
+    different = rows.group_by([f"{at}" for at in range(len(given))]).aggregate([("row", "min")])
+    found = different.group_by(["0", "1"]).aggregate([("row_min", how) for how in ("min", "max", "count")])
+    found = found.filter(pc.greater(found.column("row_min_count"), 1)).sort_by("row_min_min")
+    if not found.num_rows:
+        return
+    key, first, other = (found.column(name)[0].as_py() for name in ("0", "row_min_min", "row_min_max"))
+    raise InvalidKey(
+        f"rows {first} and {other} differ in their key columns ({', '.join(names)}) and have one record key, {key!r:.200}, "
+        "because Hudi joins the columns without escaping: change the values, or take one key column; "
+        "lakefmt.write.colliding_keys=merge merges such rows, as Hudi does"
+    )
+
+
+def _may_collide(names: tuple[str, ...], columns: list[pa.ChunkedArray]) -> pa.ChunkedArray | None:
+    """Return which rows have a key text that could be read in two ways; None: no column holds texts."""
+    found = None
+    for number, text in enumerate(columns):
+        if not pt.is_string(text.type):
+            continue
+        odd = pc.is_in(text, pa.array([_NULL_PART, _EMPTY_PART]))
+        for after in names[number + 1 : number + 2]:
+            odd = pc.or_(odd, pc.fill_null(pc.match_substring(text, f",{after}:"), False))
+        found = odd if found is None else pc.or_(found, odd)
+    return found
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([plain_array(chunk) for chunk in column.chunks], storage_type(column.type))
+
+
+def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.Array:
+    """Return `n` generated keys ``<instant>_<partition_id>_<row>``, rows counted from `start` (spec 4.6).
+
+    Example:
+        >>> build_auto_keys("20260101000000000", 3, 7, 1)[0]
+        <pyarrow.StringScalar: '20260101000000000_3_7'>
+    """
+    prefix = f"{instant}_{partition_id}_"
+    if n < _MANY_NUMBERS:
+        rows = pa.array(np.arange(start, start + n, dtype=np.int64)).cast(pa.string())
+        return pc.binary_join_element_wise(prefix, rows, "")
+    parts = []
+    for width in range(len(str(start)), len(str(start + n - 1)) + 1):
+        low, high = (10 ** (width - 1) if width > 1 else 0), 10**width
+        parts.append(_numbered(prefix.encode(), max(start, low), min(start + n, high), width))
+    return pa.concat_arrays(parts)
+
+
+def _numbered(prefix: bytes, low: int, high: int, width: int) -> pa.Array:
+    """Return a text, the prefix and `width` digits, for each number from `low` to below `high`.
+
+    Texts of one length are a table of bytes: a quarter of the time of joining text with text.
+    """
+    row = len(prefix) + width
+    made = np.frombuffer(bytearray(prefix + bytes(width)) * (high - low), np.uint8).reshape(high - low, row)
+    numbers = np.arange(low, high, dtype=np.uint32 if high < 1 << 32 else np.uint64)
+    for place in range(1, width + 1):
+        tens = np.floor_divide(numbers, 10)
+        made[:, -place] = np.subtract(numbers, np.multiply(tens, 10)) + ord("0")
+        numbers = tens
+    offsets = np.arange(high - low + 1, dtype=np.int64) * row
+    kind, number = (pa.string(), np.int32) if offsets[-1] < 1 << 31 else (pa.large_string(), np.int64)
+    buffers = [None, pa.py_buffer(offsets.astype(number)), pa.py_buffer(made)]
+    return pa.Array.from_buffers(kind, high - low, buffers).cast(pa.string())
+
+
+# -------------------------------------------------------------------------------------------------- partition paths
+
+
+def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
+    """Return the partition path of every row of `table`, dictionary encoded; the dictionary holds no path without rows.
+
+    Rows whose value is null or empty go to ``__HIVE_DEFAULT_PARTITION__`` (spec 4.8).
+
+    Raises:
+        InvalidKey: a missing column, a type or time that cannot be a path, or a path that is not safe.
+        UnsupportedFeature: the table's generator cannot be reproduced.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> paths = build_partition_paths(plan_key_spec("id", "city"), pa.table({"id": [1, 2], "city": ["s/f", None]}))
+        >>> paths.dictionary[0], paths.dictionary[1]
+        (<pyarrow.StringScalar: 'city=s%2Ff'>, <pyarrow.StringScalar: 'city=__HIVE_DEFAULT_PARTITION__'>)
+    """
+    _check_supported(spec)
+    codes, paths = np.zeros(table.num_rows, np.int64), pa.array([""])
+    for number, field in enumerate(spec.partition_fields):
+        more, parts = _encoded_parts(field, _leaf(table, field.name), spec)
+        codes, paths = _combined(codes, paths, more, parts) if number else (more, parts)
+    used = pa.array(codes).dictionary_encode()
+    # Different values may share a path: null and empty text, or two times of one day.
+    unique = paths.take(used.dictionary).dictionary_encode()
+    if spec.partition_fields:
+        check_paths(unique.dictionary)
+    indices = unique.indices.take(used.indices).cast(pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, unique.dictionary)
+
+
+def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec) -> tuple[Times, pa.Array]:
+    """Return a code per row and the path part per code: texts are made per distinct value, and partitions are few."""
+    if pt.is_nested(storage_type(column.type)):
+        raise InvalidKey(f"partition column {field.name!r} of type {column.type} cannot be part of a path")
+    if field.timestamp is not None:
+        codes, text = time_parts(field.name, column, field.timestamp, spec.consistent_logical_timestamps)
+    else:
+        codes, values = distinct_values(column)
+        text = java_text(values, field.name, spec.consistent_logical_timestamps)
+        text = pc.fill_null(pc.if_else(pc.equal(text, ""), DEFAULT_PARTITION, text), DEFAULT_PARTITION)
+    if spec.url_encode:
+        text = encode_path_values(text)
+    return codes, pc.binary_join_element_wise(f"{field.name}=", text, "") if spec.hive_style else text
+
+
+def _combined(codes: Times, paths: pa.Array, more: Times, parts: pa.Array) -> tuple[Times, pa.Array]:
+    """Return codes and paths of the pairs that occur; there are never more of them than rows."""
+    pairs = pa.array(codes * len(parts) + more).dictionary_encode()
+    found = pairs.dictionary.to_numpy(zero_copy_only=False)
+    left, right = paths.take(pa.array(found // len(parts))), parts.take(pa.array(found % len(parts)))
+    return pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64), pc.binary_join_element_wise(left, right, "/")

@@ -1,0 +1,298 @@
+"""Partition paths as texts: encoding, safety, and what a path says about its rows (spec 4.8, 4.9). Pure.
+
+Rules of residence: what is known from the path alone. A path may have been written by any engine, so everything read
+from it is either certain or not said: pruning by a wrong guarantee would hide rows.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.errors import InvalidKey
+from lakefmt.keys.joda import compile_pattern
+from lakefmt.keys.spec import KeySpec, PartitionField
+from lakefmt.schema.types import field_at
+
+__all__ = [
+    "DEFAULT_PARTITION",
+    "check_paths",
+    "decode_path_value",
+    "divide_path",
+    "encode_path_values",
+    "parse_partition_values",
+    "partition_guarantee",
+    "path_tells",
+]
+
+#: The directory of rows whose partition value is null or empty.
+DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+#: Its name in tables that older releases made (spec 4.8).
+_OLD_DEFAULT: Final = "default"
+
+_ENCODED: Final = [chr(code) for code in (*range(0x20), 0x7F)] + list("\"#'*/:=?\\{[]^")
+_NEEDS_CODE: Final = r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
+_CODE: Final = re.compile(r"%([0-9A-F]{2})")
+_MAX_PART_BYTES: Final = 255
+_FEW_PATHS: Final = 256
+_UNSAFE: Final = (
+    (r"(?:^|/)\.{0,2}(?:/|$)", "an empty part, '.' or '..'"),
+    (r"[\x00-\x1f\x7f\\]", "a control character or a backslash"),
+    # Listings leave out what begins with it: rows there would be written and never seen.
+    (r"(?-i:^\.hoodie)|(?:^|/)\.hoodie(?:/|$)", "the table's own directory or a name that begins like it"),
+)
+
+
+def encode_path_values(values: pa.Array) -> pa.Array:
+    """Return string `values` with the characters percent-encoded that Hudi encodes in a partition value (spec 4.8).
+
+    Example:
+        >>> encode_path_values(pa.array(["a/b c:d"]))[0]
+        <pyarrow.StringScalar: 'a%2Fb c%3Ad'>
+    """
+    needed = pc.match_substring_regex(values, _NEEDS_CODE)
+    if not needed.true_count:
+        return values
+    values = pc.replace_substring(values, "%", "%25")
+    for char in _ENCODED:
+        values = pc.replace_substring(values, char, f"%{ord(char):02X}")
+    return values
+
+
+def decode_path_value(text: str) -> str | None:
+    """Return the value that :func:`encode_path_values` encodes as `text`; None when there is none.
+
+    Example:
+        >>> decode_path_value("a%2Fb"), decode_path_value("a/b"), decode_path_value("100%")
+        ('a/b', None, None)
+    """
+    value = _CODE.sub(lambda found: chr(int(found[1], 16)), text)
+    return value if _encode(value) == text else None
+
+
+def _encode(value: str) -> str:
+    return re.sub(_NEEDS_CODE, lambda found: f"%{ord(found[0]):02X}", value)
+
+
+def check_paths(paths: pa.Array) -> None:
+    """Refuse partition paths that would leave the table or that a file system cannot hold.
+
+    Raises:
+        InvalidKey: naming the first such path and what is wrong with it.
+    """
+    if len(paths) <= _FEW_PATHS:
+        _check_few(tuple(paths.to_pylist()))  # partitions, not rows
+    else:
+        _check_all(paths)
+
+
+@lru_cache(maxsize=64)
+def _check_few(paths: tuple[str, ...]) -> None:
+    # Every small commit to the same partitions would ask ten expressions again; what is refused is not remembered.
+    _check_all(pa.array(paths, pa.string()))
+
+
+def _check_all(paths: pa.Array) -> None:
+    for pattern, what in _UNSAFE:
+        _refuse(paths, pc.match_substring_regex(paths, pattern, ignore_case=True), what)
+    # Over bytes the expression counts bytes, as file systems do.
+    long = pc.match_substring_regex(paths.cast(pa.binary()), f"[^/]{{{_MAX_PART_BYTES + 1}}}")
+    _refuse(paths, long, f"a part of more than {_MAX_PART_BYTES} bytes")
+
+
+def _refuse(paths: pa.Array, wrong: pa.Array, what: str) -> None:
+    if wrong.true_count:
+        first = str(paths.filter(wrong)[0])
+        raise InvalidKey(f"{wrong.true_count} partition paths hold {what}, the first is {first[:200]!r}")
+
+
+# ---------------------------------------------------------------------------------------------------- reading a path
+
+
+def partition_guarantee(spec: KeySpec, path: str, schema: pa.Schema) -> pc.Expression | None:
+    """Return what is certainly true of every row in the partition `path`; None when nothing is.
+
+    `schema` is the table's, without meta columns. Said are only equalities, and for the default partition that the
+    value is missing; fields whose text does not determine their value (times, floats, bytes) say nothing.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> schema = pa.schema([("id", pa.int64()), ("year", pa.int32())])
+        >>> partition_guarantee(plan_key_spec("id", "year"), "year=2024", schema)
+        <pyarrow.compute.Expression (year == 2024)>
+    """
+    known = [
+        said for field, text in _texts(spec, path) or [] if (said := _guarantee(field.name, text, schema)) is not None
+    ]
+    if not known:
+        return None
+    whole = known[0]
+    for said in known[1:]:
+        whole = whole & said
+    return whole
+
+
+def _guarantee(name: str, text: str, schema: pa.Schema) -> pc.Expression | None:
+    field = field_at(schema, name)
+    if field is None:
+        return None
+    column = pc.field(name) if name in schema.names else pc.field(*name.split("."))
+    is_text = pt.is_string(field.type) or pt.is_large_string(field.type)
+    if text in (DEFAULT_PARTITION, _OLD_DEFAULT):
+        if is_text:
+            # A row may really hold that word: it lands in the same directory.
+            return column.is_null() | (column == _scalar("", field.type)) | (column == _scalar(text, field.type))
+        # Empty bytes land here as well.
+        return column.is_null() if pt.is_primitive(field.type) or pt.is_decimal(field.type) else None
+    value = _value(text, field.type)
+    return None if value is None else column == value
+
+
+def parse_partition_values(spec: KeySpec, path: str, schema: pa.Schema) -> dict[str, object] | None:
+    """Return the partition values that `path` spells, by field name; None when it has not the form of `spec`.
+
+    A missing value (the default partition) is None; fields whose text does not determine their value are left out.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> parse_partition_values(plan_key_spec("id", "city"), "city=s%2Ff", pa.schema([("city", pa.string())]))
+        {'city': 's/f'}
+    """
+    texts = _texts(spec, path)
+    if texts is None:
+        return None
+    found: dict[str, object] = {}
+    for field, text in texts:
+        column = field_at(schema, field.name)
+        if text == DEFAULT_PARTITION:
+            found[field.name] = None
+        elif column is not None and (value := _python_value(text, column.type)) is not None:
+            found[field.name] = value
+    return found
+
+
+def _texts(spec: KeySpec, path: str) -> list[tuple[PartitionField, str]] | None:
+    """Return the simple fields with their decoded texts; None when the path does not divide among the fields."""
+    fields, parts = spec.partition_fields, divide_path(spec, path)
+    if spec.unsupported or parts is None:
+        return None
+    texts = [_text(field, parts[field.name], spec) for field in fields]
+    if any(text is None for text in texts):
+        return None
+    pairs = zip(fields, texts, strict=True)
+    return [(field, text) for field, text in pairs if field.timestamp is None and text is not None]
+
+
+def divide_path(spec: KeySpec, path: str) -> dict[str, str] | None:
+    """Return the part of a path that each partition column has, as it stands there; None when it cannot be divided.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> divide_path(plan_key_spec("id", ["a", "b"]), "a=1/b=x%2Fy")
+        {'a': 'a=1', 'b': 'b=x%2Fy'}
+    """
+    fields = spec.partition_fields
+    if not fields or not path:
+        return None
+    if len(fields) == 1 and fields[0].timestamp is None:
+        # One field owns the whole path: unencoded values may hold slashes.
+        parts = [path]
+    else:
+        parts = _divide(path.split("/"), [_levels(field, spec) for field in fields])
+    if len(parts) != len(fields):
+        return None
+    return {field.name: part for field, part in zip(fields, parts, strict=True)}
+
+
+def _levels(field: PartitionField, spec: KeySpec) -> int:
+    if field.timestamp is None or spec.url_encode:
+        return 1
+    return 1 + compile_pattern(field.timestamp.output_format).slashes
+
+
+def _divide(parts: list[str], levels: list[int]) -> list[str]:
+    """Join the path's parts per field; nothing when an unencoded slash makes the division ambiguous."""
+    if len(parts) != sum(levels):
+        return []
+    starts = [sum(levels[:number]) for number in range(len(levels))]
+    return ["/".join(parts[start : start + count]) for start, count in zip(starts, levels, strict=True)]
+
+
+def _text(field: PartitionField, part: str, spec: KeySpec) -> str | None:
+    if spec.hive_style:
+        prefix = f"{field.name}="
+        if not part.startswith(prefix):
+            return None
+        part = part[len(prefix) :]
+    return decode_path_value(part) if spec.url_encode else part
+
+
+def _value(text: str, kind: pa.DataType) -> pa.Scalar | None:
+    value = _python_value(text, kind)
+    return None if value is None else _scalar(value, kind)
+
+
+def _scalar(value: object, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(value, kind)
+
+
+def _python_value(text: str, kind: pa.DataType) -> object:
+    """Return the one value of type `kind` whose key text is `text`; None when there is none or more than one."""
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        return text
+    if pt.is_boolean(kind):
+        return {"true": True, "false": False}.get(text)
+    if pt.is_integer(kind):
+        return _integer(text, kind)
+    if pt.is_date32(kind):
+        return _date(text)
+    if pt.is_decimal128(kind):
+        return _decimal(text, kind)
+    return None
+
+
+def path_tells(kind: pa.DataType) -> bool:
+    """Return whether a path determines values of type `kind` (:func:`parse_partition_values`).
+
+    Example:
+        >>> path_tells(pa.int32()), path_tells(pa.float64())
+        (True, False)
+    """
+    is_number = pt.is_integer(kind) or pt.is_decimal128(kind)
+    return bool(
+        is_number or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_boolean(kind) or pt.is_date32(kind)
+    )
+
+
+def _integer(text: str, kind: pa.DataType) -> int | None:
+    if not re.fullmatch(r"0|-?[1-9][0-9]{0,19}", text):
+        return None
+    low = 0 if pt.is_unsigned_integer(kind) else -(1 << (kind.bit_width - 1))
+    high = (1 << (kind.bit_width - (low < 0))) - 1
+    return int(text) if low <= int(text) <= high else None
+
+
+def _date(text: str) -> datetime.date | None:
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text, re.ASCII):
+        return None
+    try:
+        found = datetime.date.fromisoformat(text)
+    except ValueError:
+        return None
+    # Before the Gregorian calendar Java's two kinds of date print one day differently.
+    return found if found.year > 1582 else None
+
+
+def _decimal(text: str, kind: pa.DataType) -> decimal.Decimal | None:
+    if len(text) > 50 or not re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]{1,2})?", text):
+        return None
+    found = decimal.Decimal(text)
+    _, digits, exponent = found.as_tuple()
+    return found if exponent == -kind.scale and len(digits) <= kind.precision and str(found) == text else None

@@ -1,0 +1,371 @@
+"""Key specs from a user's words and from ``hoodie.properties``, and back (spec 1.6, 4.6–4.9). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakefmt.errors import InvalidKey, LakefmtError, UnknownSetting, UnsupportedFeature
+from lakefmt.keys.spec import KeyGeneratorType, KeySpec, PartitionField, TimestampSpec, TimestampType
+from lakefmt.keys.time_zones import check_new_zone
+from lakefmt.schema.types import field_at, storage_type
+from lakefmt.values import META_COLUMNS
+
+__all__ = ["key_properties", "key_spec_from_properties", "plan_key_spec"]
+
+_KEYS: Final = "hoodie.table.recordkey.fields"
+_PARTITIONS: Final = "hoodie.table.partition.fields"
+_TYPE: Final = "hoodie.table.keygenerator.type"
+_CLASS: Final = "hoodie.table.keygenerator.class"
+_HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
+_URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+_CONSISTENT: Final = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+_NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
+_SLASH_DATES: Final = "hoodie.datasource.write.slash.separated.date.partitioning"
+_WRITE: Final = ("hoodie.datasource.write.keygenerator.type", "hoodie.datasource.write.keygenerator.class")
+_TIMEBASED: Final = "hoodie.keygen.timebased."
+_TIMEBASED_OLD: Final = "hoodie.deltastreamer.keygen.timebased."
+_MICROS: Final = "MICROSECONDS"
+_PLAIN_DELIMITER: Final = re.compile(r"(?:\\[^A-Za-z0-9]|[^\\.^$*+?{}\[\]|()])+")
+_MAX_ITEM: Final = 500
+_ITEM: Final = re.compile(r"([^:()]+)(?::\s*(\w+)\s*(?:\((.*)\))?)?\s*", re.DOTALL)
+
+
+# ------------------------------------------------------------------------------------------------------ a new table
+
+
+def plan_key_spec(
+    record_key: str | Sequence[str] | None,
+    partition_by: str | Sequence[str] | None,
+    hive_style: bool = True,
+    url_encode: bool = True,
+    properties: Mapping[str, str] | None = None,
+    schema: pa.Schema | None = None,
+) -> KeySpec:
+    """Return the key spec of a new table (spec 4.6, 4.7).
+
+    `record_key` and `partition_by` name columns; a partition is ``"city"``, ``"city:SIMPLE"``,
+    ``"ts:timestamp(yyyy/MM/dd)"`` or ``"ts:timestamp(yyyy/MM/dd, EPOCHMILLISECONDS)"``. `properties` may name a
+    generator and hold ``hoodie.keygen.timebased.*``. With `schema` the columns are checked, and the kind of a timestamp
+    column need not be said. One key field with several partitions gets CUSTOM, because the COMPLEX generator writes two
+    forms of such keys.
+
+    Raises:
+        InvalidKey: no such column, one named twice, or a generator that does not go with the fields.
+        UnknownSetting: a generator, time unit, time kind or zone that Hudi does not have, or one that is missing.
+        UnsupportedFeature: a date pattern, zone or generator that lakefmt cannot reproduce.
+
+    Example:
+        >>> plan_key_spec("uuid", ["country", "city"]).generator.name
+        'CUSTOM'
+    """
+    props = dict(properties or {})
+    keys = tuple(_split(record_key))
+    _check_fields(keys, schema, "record key")
+    items = [_parse_item(item) for item in _split(partition_by)]
+    _check_fields([name for name, _, _ in items], schema, "partition")
+    asked = _asked_generator(props)
+    partitions = tuple(_planned(item, asked, props, schema) for item in items)
+    for zone in {zone for each in partitions if each.timestamp is not None for zone in each.timestamp.zones}:
+        check_new_zone(zone)
+    generator = asked or _infer(len(keys), partitions, any(kind for _, kind, _ in items))
+    if _flag(props, _SLASH_DATES):
+        raise UnsupportedFeature(f"{_SLASH_DATES} is not supported: use a timestamp partition with yyyy/MM/dd")
+    _check_generator(generator, keys, partitions)
+    complex_single = generator in (KeyGeneratorType.COMPLEX, KeyGeneratorType.GLOBAL_DELETE) and len(keys) == 1
+    return KeySpec(
+        keys, partitions, generator, hive_style, url_encode, complex_single or None, _flag(props, _CONSISTENT)
+    )
+
+
+def _split(fields: str | Sequence[str] | None) -> list[str]:
+    if fields is None:
+        return []
+    texts = [fields] if isinstance(fields, str) else list(fields)
+    parts = [part.strip() for text in texts for part in _at_commas(text)]
+    return [part for part in parts if part]
+
+
+def _at_commas(text: str) -> Iterable[str]:
+    """Split at commas, but not inside parentheses: those belong to a pattern."""
+    waiting = ""
+    for part in text.split(","):
+        waiting = f"{waiting},{part}" if waiting else part
+        if "(" not in waiting or ")" in part or len(waiting) > _MAX_ITEM:
+            yield waiting
+            waiting = ""
+    yield waiting
+
+
+def _parse_item(item: str) -> tuple[str, str, str]:
+    found = _ITEM.fullmatch(item) if len(item) <= _MAX_ITEM else None
+    kind = (found[2] or "").upper() if found else "?"
+    if found is None or kind not in ("", "SIMPLE", "TIMESTAMP") or (found[3] is not None and kind != "TIMESTAMP"):
+        raise InvalidKey(
+            f"{item[:_MAX_ITEM]!r} is no partition: 'field', 'field:SIMPLE' or 'field:timestamp(yyyy/MM/dd)' is expected"
+        )
+    return found[1].strip(), kind, (found[3] or "").strip()
+
+
+def _check_fields(names: Sequence[str], schema: pa.Schema | None, what: str) -> None:
+    for name in names:
+        if name in META_COLUMNS:
+            raise InvalidKey(f"{name} is a meta column and cannot be a {what} field")
+        if schema is not None and field_at(schema, name) is None:
+            raise InvalidKey(f"{what} field {name!r} is not a column: there are {', '.join(schema.names[:20])}")
+    if len(set(names)) != len(names):
+        raise InvalidKey(f"a {what} field is named twice: {', '.join(names)}")
+
+
+def _asked_generator(props: Mapping[str, str]) -> KeyGeneratorType | None:
+    for key in (_CLASS, _TYPE, *_WRITE):
+        if props.get(key):
+            return KeyGeneratorType.parse(props[key])
+    return None
+
+
+def _planned(
+    item: tuple[str, str, str], asked: KeyGeneratorType | None, props: Mapping[str, str], schema: pa.Schema | None
+) -> PartitionField:
+    name, kind, inside = item
+    if kind != "TIMESTAMP" and not (asked is KeyGeneratorType.TIMESTAMP and not kind):
+        return PartitionField(name)
+    pattern, _, word = inside.rpartition(",")
+    if word.strip().upper() in TimestampType.__members__:
+        inside, props = pattern.strip(), {**props, _TIMEBASED + "timestamp.type": word.strip().upper()}
+    field = field_at(schema, name) if schema is not None else None
+    return PartitionField(name, "timestamp", _timestamp_spec(props, inside, field))
+
+
+def _infer(keys: int, partitions: Sequence[PartitionField], typed: bool) -> KeyGeneratorType:
+    if not partitions:
+        return KeyGeneratorType.NON_PARTITION
+    if len(partitions) == 1 and partitions[0].timestamp is not None and keys <= 1:
+        return KeyGeneratorType.TIMESTAMP
+    if typed or (keys == 1 and len(partitions) > 1):
+        return KeyGeneratorType.CUSTOM
+    return KeyGeneratorType.SIMPLE if keys <= 1 and len(partitions) == 1 else KeyGeneratorType.COMPLEX
+
+
+def _check_generator(generator: KeyGeneratorType, keys: Sequence[str], partitions: Sequence[PartitionField]) -> None:
+    timed = [each for each in partitions if each.timestamp is not None]
+    if len({each.timestamp for each in timed}) > 1:
+        raise InvalidKey("a table has one way to format times: all timestamp partitions need the same pattern and kind")
+    name = generator.name
+    if generator is KeyGeneratorType.USER_PROVIDED:
+        raise UnsupportedFeature("a key generator of one's own cannot be reproduced here")
+    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and (len(keys) > 1 or len(partitions) != 1):
+        raise InvalidKey(
+            f"the generator {name} takes one key field and one partition field: leave it out or use CUSTOM"
+        )
+    if generator in (KeyGeneratorType.NON_PARTITION, KeyGeneratorType.GLOBAL_DELETE) and partitions:
+        raise InvalidKey(f"the generator {name} makes no partitions, but {partitions[0].name!r} is given")
+    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX) and timed:
+        raise InvalidKey(f"the generator {name} knows no timestamp partitions: leave it out or use CUSTOM")
+    if generator is KeyGeneratorType.AUTO_RECORD and keys:
+        raise InvalidKey(f"the generator {name} generates keys, but {keys[0]!r} is given as the record key")
+
+
+# ------------------------------------------------------------------------------------------------ timestamp settings
+
+
+def _timestamp_spec(props: Mapping[str, str], pattern: str = "", field: pa.Field | None = None) -> TimestampSpec:
+    formats = _input_formats(props)
+    kind, unit = _time_kind(props, bool(formats), field)
+    return TimestampSpec(
+        pattern or _timebased(props, "output.dateformat"),
+        kind,
+        unit,
+        formats,
+        _zone(props, "input.timezone"),
+        _zone(props, "output.timezone"),
+    )
+
+
+def _zone(props: Mapping[str, str], key: str) -> str | None:
+    """Return a zone's name as it stands there, blanks included: to Java they are part of it."""
+    for name in ("timezone", key):
+        stated = [props[prefix + name] for prefix in (_TIMEBASED, _TIMEBASED_OLD) if prefix + name in props]
+        if stated:
+            return stated[0] if stated[0].strip() else None
+    return None
+
+
+def _timebased(props: Mapping[str, str], key: str) -> str:
+    return (props.get(_TIMEBASED + key) or props.get(_TIMEBASED_OLD + key) or "").strip()
+
+
+def _input_formats(props: Mapping[str, str]) -> tuple[str, ...]:
+    text, between = _timebased(props, "input.dateformat"), _timebased(props, "input.dateformat.list.delimiter.regex")
+    # A regular expression from a stored file is not run: only one that spells a plain text is understood.
+    if between and not _PLAIN_DELIMITER.fullmatch(between):
+        raise UnsupportedFeature(f"the delimiter {between!r} of several date formats is not supported: use a comma")
+    parts = text.split(re.sub(r"\\(.)", r"\1", between) or ",")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _time_kind(props: Mapping[str, str], has_formats: bool, field: pa.Field | None) -> tuple[TimestampType, str]:
+    stated, unit = _timebased(props, "timestamp.type").upper(), _timebased(props, "timestamp.scalar.time.unit").upper()
+    if stated:
+        if stated not in TimestampType.__members__:
+            raise UnknownSetting(f"{stated!r} is no timestamp type: {', '.join(TimestampType.__members__)}")
+        return TimestampType[stated], unit or "SECONDS"
+    if has_formats:
+        return TimestampType.DATE_STRING, "SECONDS"
+    kind = storage_type(field.type) if field is not None else pa.null()
+    if pt.is_timestamp(kind):
+        return (TimestampType.EPOCHMILLISECONDS if kind.unit == "ms" else TimestampType.EPOCHMICROSECONDS), "SECONDS"
+    if pt.is_date(kind):
+        return TimestampType.SCALAR, "DAYS"
+    raise UnknownSetting(
+        f"{_TIMEBASED}timestamp.type is missing: it says what the numbers or texts of the partition column mean, "
+        f"one of {', '.join(TimestampType.__members__)}"
+    )
+
+
+# ----------------------------------------------------------------------------------------------- an existing table
+
+
+def key_spec_from_properties(props: Mapping[str, str]) -> KeySpec:
+    """Return the key spec that a table's properties describe; never fails on what it cannot reproduce.
+
+    Reads class names (version 6, upgraded tables) and types (from version 8 on), and the old prefix of
+    ``hoodie.keygen.timebased.*``. See :attr:`KeySpec.unsupported`.
+
+    Example:
+        >>> key_spec_from_properties({"hoodie.table.recordkey.fields": "id", "hoodie.table.partition.fields": "city",
+        ...     "hoodie.table.keygenerator.type": "SIMPLE"}).partition_fields[0].name
+        'city'
+    """
+    keys, items = tuple(_split(props.get(_KEYS))), _split(props.get(_PARTITIONS))
+    generator, unsupported = _stated_generator(props, len(keys), items)
+    if generator in (KeyGeneratorType.NON_PARTITION, KeyGeneratorType.GLOBAL_DELETE):
+        items = []
+    if _flag(props, _SLASH_DATES):
+        unsupported = unsupported or f"{_SLASH_DATES} is set"
+    try:
+        partitions = tuple(_stored_field(item, generator, len(items), props) for item in items)
+    except LakefmtError as error:
+        unsupported = unsupported or str(error)
+        partitions = tuple(PartitionField(item.partition(":")[0].strip()) for item in items)
+    return KeySpec(
+        keys,
+        partitions,
+        generator,
+        _flag(props, _HIVE_STYLE),
+        _flag(props, _URL_ENCODE),
+        _single_prefixed(props, generator, keys),
+        _flag(props, _CONSISTENT),
+        unsupported,
+    )
+
+
+def _flag(props: Mapping[str, str], key: str) -> bool:
+    return props.get(key, "").strip().lower() == "true"
+
+
+def _stated_generator(props: Mapping[str, str], keys: int, items: Sequence[str]) -> tuple[KeyGeneratorType, str]:
+    # Where both are there (an upgraded table) the class counts, as it does for Hudi.
+    stated = props.get(_CLASS) or props.get(_TYPE)
+    if not stated:
+        fields = [PartitionField(item) for item in items]
+        typed = any(":" in item for item in items)
+        if not typed and len(items) > 1:
+            return KeyGeneratorType.COMPLEX, ""
+        return _infer(keys, fields, typed), ""
+    try:
+        generator = KeyGeneratorType.parse(stated)
+    except UnknownSetting:
+        return KeyGeneratorType.USER_PROVIDED, f"the key generator {stated[:200]} cannot be reproduced here"
+    if generator is KeyGeneratorType.USER_PROVIDED:
+        return generator, "a key generator of somebody's own cannot be reproduced here"
+    return generator, ""
+
+
+def _stored_field(item: str, generator: KeyGeneratorType, count: int, props: Mapping[str, str]) -> PartitionField:
+    name, kind, _ = _parse_item(item)
+    timed = kind == "TIMESTAMP" or (generator is KeyGeneratorType.TIMESTAMP and not kind)
+    if generator is KeyGeneratorType.CUSTOM and not kind and _timebased(props, "output.dateformat"):
+        if count > 1:
+            raise UnsupportedFeature("the table does not say which of its partition fields are timestamps")
+        timed = True
+    return PartitionField(name, "timestamp", _timestamp_spec(props)) if timed else PartitionField(name)
+
+
+def _single_prefixed(props: Mapping[str, str], generator: KeyGeneratorType, keys: Sequence[str]) -> bool | None:
+    if len(keys) != 1 or generator not in (KeyGeneratorType.COMPLEX, KeyGeneratorType.GLOBAL_DELETE):
+        return None
+    if props.get("hoodie.table.version", "").strip() == "9":
+        return True
+    return not _flag(props, _NEW_ENCODING) if props.get(_NEW_ENCODING) else None
+
+
+def key_properties(spec: KeySpec, table_version: int) -> dict[str, str]:
+    """Return the properties that describe `spec` in a table of version 6, 8 or 9 (spec 1.6).
+
+    Raises:
+        UnsupportedFeature: lakefmt cannot reproduce the spec, or version 6 has no place for it.
+
+    Example:
+        >>> key_properties(plan_key_spec("id", "city"), 8)["hoodie.table.keygenerator.type"]
+        'SIMPLE'
+    """
+    if spec.unsupported:
+        raise UnsupportedFeature(spec.unsupported)
+    found = {_HIVE_STYLE: _word(spec.hive_style), _URL_ENCODE: _word(spec.url_encode)}
+    if spec.record_key_fields:
+        found[_KEYS] = ",".join(spec.record_key_fields)
+    if spec.partition_fields:
+        found[_PARTITIONS] = ",".join(_stored_items(spec, table_version))
+    if table_version == 6:
+        found[_CLASS] = spec.generator.class_name
+    else:
+        found[_TYPE] = spec.generator.name
+    if spec.consistent_logical_timestamps:
+        found[_CONSISTENT] = "true"
+    timed = next((each.timestamp for each in spec.partition_fields if each.timestamp is not None), None)
+    return found | (_timestamp_properties(timed, table_version) if timed is not None else {})
+
+
+def _word(flag: bool) -> str:
+    return "true" if flag else "false"
+
+
+def _stored_items(spec: KeySpec, table_version: int) -> Iterable[str]:
+    fields = spec.partition_fields
+    if spec.generator is not KeyGeneratorType.CUSTOM:
+        return [each.name for each in fields]
+    if table_version > 6:
+        return [f"{each.name}:{each.kind.upper()}" for each in fields]
+    if len(fields) > 1 and any(each.timestamp is not None for each in fields):
+        raise UnsupportedFeature(
+            "version 6 cannot keep which of several partition fields are timestamps: use version 8"
+        )
+    return [each.name for each in fields]
+
+
+def _timestamp_properties(spec: TimestampSpec, table_version: int) -> dict[str, str]:
+    kind, unit = spec.type.name, spec.scalar_unit
+    if spec.type is TimestampType.EPOCHMICROSECONDS and table_version == 6:
+        # The releases that write version 6 do not know the word; a scalar in microseconds says the same.
+        kind, unit = TimestampType.SCALAR.name, _MICROS
+    found = {"timestamp.type": kind, "output.dateformat": spec.output_format}
+    if kind == TimestampType.SCALAR.name:
+        found["timestamp.scalar.time.unit"] = unit
+    if spec.input_formats:
+        between = next((mark for mark in ",;#" if not any(mark in each for each in spec.input_formats)), None)
+        if between is None:
+            raise UnsupportedFeature("the input formats use every character that could stand between them: , ; and #")
+        found["input.dateformat"] = between.join(spec.input_formats)
+        if between != ",":
+            found["input.dateformat.list.delimiter.regex"] = between
+    if spec.input_timezone and spec.input_timezone == spec.output_timezone:
+        found["timezone"] = spec.input_timezone
+    else:
+        zones = {"input.timezone": spec.input_timezone, "output.timezone": spec.output_timezone}
+        found |= {key: zone for key, zone in zones.items() if zone}
+    return {_TIMEBASED + key: text for key, text in found.items()}

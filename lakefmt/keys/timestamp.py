@@ -1,0 +1,153 @@
+"""The partition texts of timestamp based columns: numbers, dates or texts in, formatted times out (spec 4.9). Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.errors import InvalidKey
+from lakefmt.keys.joda import (
+    Times,
+    check_range,
+    compile_pattern,
+    format_times,
+    parse_times,
+)
+from lakefmt.keys.spec import TimestampSpec
+from lakefmt.keys.time_zones import to_instants, to_local
+from lakefmt.schema.java_text import distinct_values, plain_array
+from lakefmt.schema.types import storage_type
+
+__all__ = ["time_parts"]
+
+#: Hudi reads a missing number as 1, and a missing text as the first millisecond after the epoch (spec 4.9).
+_MISSING: Final = 1
+_PER_MILLI: Final = {"NANOSECONDS": 1_000_000, "MICROSECONDS": 1_000}
+_MILLIS: Final = {"MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}
+#: Beyond every time that can be printed, and far from where 64 bits end.
+_FAR: Final = 1 << 50
+
+
+def time_parts(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> tuple[Times, pa.Array]:
+    """Return a code for every row of the column `name` and the formatted time of every code.
+
+    Raises:
+        InvalidKey: a type, text or number that is no time.
+        UnsupportedFeature: a time zone that nothing here knows.
+    """
+    kind = storage_type(column.type)
+    if not (pt.is_string(kind) or pt.is_large_string(kind)):
+        rows = _numbers(name, column, spec, consistent)
+        return _formatted(rows, to_local(rows, spec.output_timezone or "UTC"), spec)
+    codes, texts = distinct_values(column)
+    if spec.unit is None:
+        inner, times = _formatted(*_read_texts(name, texts, spec), spec)
+    else:
+        # Another engine rewrote the numbers as their digits (a Spark UPDATE does).
+        numbers = pa.chunked_array([_digits(name, texts)])
+        inner, times = time_parts(name, numbers, spec, consistent)
+    return inner[codes], times
+
+
+def _digits(name: str, texts: pa.Array) -> pa.Array:
+    try:
+        return texts.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"partition column {name!r} holds texts where numbers are expected: {error}") from None
+
+
+def _formatted(instants: Times, local: Times, spec: TimestampSpec) -> tuple[Times, pa.Array]:
+    """Format per distinct step of the pattern: a day of a million different milliseconds is one text."""
+    pattern = compile_pattern(spec.output_format)
+    check_range(local)
+    if pattern.has_zone:
+        return np.arange(len(local), dtype=np.int64), format_times(instants, local, pattern)
+    steps = pa.array(local - local % pattern.step).dictionary_encode()
+    distinct = np.asarray(steps.dictionary.to_numpy(zero_copy_only=False), np.int64)
+    codes = np.asarray(steps.indices.to_numpy(zero_copy_only=False), np.int64)
+    return codes, format_times(distinct, distinct, pattern)
+
+
+# ---------------------------------------------------------------------------------------------------------- numbers
+
+
+def _numbers(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> Times:
+    """Return the instant of every row in milliseconds."""
+    unit = spec.unit
+    if unit is None:
+        raise InvalidKey(
+            f"partition column {name!r} of type {column.type} holds numbers, but {spec.type.name} reads texts"
+        )
+    chunks = [_raw(name, plain_array(chunk)) for chunk in column.chunks]
+    found = np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+    if consistent and pt.is_timestamp(column.type):
+        unit = "MILLISECONDS" if column.type.unit == "ms" else "MICROSECONDS"
+    return _millis(found, unit)
+
+
+def _raw(name: str, chunk: pa.Array) -> Times:
+    kind = chunk.type
+    try:
+        if pt.is_timestamp(kind):
+            chunk = (chunk if kind.unit in ("ms", "us") else chunk.cast(pa.timestamp("us"))).cast(pa.int64())
+        elif pt.is_date(kind):
+            chunk = chunk.cast(pa.date32()).cast(pa.int32())
+        elif pt.is_floating(kind):
+            chunk = pc.trunc(chunk)
+        elif pt.is_decimal(kind):
+            chunk = pc.trunc(chunk).cast(pa.decimal128(38, 0))
+        elif not (pt.is_integer(kind) or pt.is_null(kind)):
+            raise InvalidKey(f"partition column {name!r} of type {kind} does not hold times")
+        return np.asarray(pc.fill_null(chunk.cast(pa.int64()), _MISSING).to_numpy(zero_copy_only=False), np.int64)
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"partition column {name!r} holds a value that is no time: {error}") from None
+
+
+def _millis(numbers: Times, unit: str) -> Times:
+    divisor = _PER_MILLI.get(unit)
+    if divisor is not None:
+        # Java divides towards zero.
+        whole = numbers // divisor
+        whole = whole + ((numbers < 0) & (whole * divisor != numbers))
+        return np.asarray(np.clip(whole, -_FAR, _FAR), np.int64)
+    factor = _MILLIS[unit]
+    bound = _FAR // factor
+    return np.asarray(np.clip(numbers, -bound, bound) * factor, np.int64)
+
+
+# ------------------------------------------------------------------------------------------------------------ texts
+
+
+def _read_texts(name: str, texts: pa.Array, spec: TimestampSpec) -> tuple[Times, Times]:
+    """Return the instants that `texts` name, and what the clocks of the output's zone show then."""
+    texts = pc.fill_null(texts.cast(pa.string()), _missing_text(spec))
+    instants, own = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    waiting = np.ones(len(texts), np.bool_)
+    for pattern in spec.input_formats:
+        parsed = parse_times(texts, compile_pattern(pattern))
+        now = waiting & parsed.fits
+        if parsed.offset is not None:
+            instants[now] = (parsed.local - parsed.offset)[now]
+        else:
+            instants[now] = to_instants(parsed.local[now], spec.input_timezone or "UTC")
+        own[now] = parsed.local[now]
+        waiting &= ~parsed.fits
+    if waiting.any():
+        first = str(texts[int(np.flatnonzero(waiting)[0])])
+        raise InvalidKey(
+            f"{int(np.count_nonzero(waiting))} values of partition column {name!r} do not fit "
+            f"{' or '.join(spec.input_formats)}, the first is {first[:100]!r}"
+        )
+    zone = spec.output_timezone or spec.input_timezone
+    # Without any zone in the settings a text keeps the one it came with.
+    return instants, own if zone is None else to_local(instants, zone)
+
+
+def _missing_text(spec: TimestampSpec) -> str:
+    instant = np.array([_MISSING], np.int64)
+    local = to_local(instant, spec.input_timezone or spec.output_timezone or "UTC")
+    return str(format_times(instant, local, compile_pattern(spec.input_formats[0]))[0])

@@ -1,0 +1,98 @@
+"""Snapshot reads of merge-on-read file slices: base file and logs merged, slice by slice (effects on reading only).
+
+Columns are pruned before the merge to those that are asked for, filtered by, or needed to merge; filters run after it,
+because a log may change any column. Slices are merged side by side, a few at a time, so that memory stays bounded by them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from os import cpu_count
+
+import pyarrow as pa
+
+from lakefmt.config.merge_rule import MergeRule
+from lakefmt.config.table_config import merge_rule
+from lakefmt.filegroups.logs.reader import read_log_rows
+from lakefmt.filegroups.merge.merged_slice import merge_logs
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.virtual_columns import unstored_of
+from lakefmt.read.filters import keep_rows
+from lakefmt.read.scan import Query
+from lakefmt.schema import reconcile
+from lakefmt.values import IS_DELETED, META_COLUMNS, RECORD_KEY, InstantTime
+
+__all__ = ["merged_tables", "needed_columns"]
+
+_MOST_THREADS = 4
+
+
+def merged_tables(
+    access: TableAccess, state: TableState, slices: Sequence[FileSlice], query: Query
+) -> Iterator[pa.Table]:
+    """Yield the rows of slices that have logs, one table per slice, in the query's columns.
+
+    Raises:
+        SnapshotExpired: a file is gone.
+        CorruptFile: a file or block is damaged.
+        UnsupportedFeature: the table's rule is not known, or a row has no key.
+    """
+    if not slices:
+        return
+    rule = merge_rule(state.config)
+    schema = pa.schema([query.schema.field(name) for name in needed_columns(query, rule)])
+    threads = min(_MOST_THREADS, cpu_count() or 1, len(slices))
+    with ThreadPoolExecutor(threads) as pool:
+        running: deque[Future[pa.Table]] = deque()
+        try:
+            for piece in slices:
+                running.append(pool.submit(_merged, access, state, piece, schema, rule, query))
+                if len(running) > threads:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for waiting in running:
+                waiting.cancel()
+
+
+def needed_columns(query: Query, rule: MergeRule) -> list[str]:
+    """Return the columns to read, in the table's order: asked for, filtered by, or needed to merge. Pure."""
+    if rule.custom is not None:
+        data = {name for name in query.schema.names if name not in META_COLUMNS}
+        wanted = {RECORD_KEY, *data, *query.columns} | query.filter_columns
+        return [name for name in query.schema.names if name in wanted]
+    wanted = {RECORD_KEY, IS_DELETED, *query.columns, *(field.split(".", 1)[0] for field in rule.stored.fields)}
+    if rule.delete is not None:
+        wanted.add(rule.delete.field)
+    wanted |= query.filter_columns
+    return [name for name in query.schema.names if name in wanted]
+
+
+def _merged(
+    access: TableAccess, state: TableState, piece: FileSlice, schema: pa.Schema, rule: MergeRule, query: Query
+) -> pa.Table:
+    unstored = unstored_of(state.config, access.schema(state))
+    base = schema.empty_table()
+    if piece.base is not None:
+        base = reconcile(access.reader.completing(unstored).rows(piece.base, schema.names), schema)
+    logs = read_log_rows(
+        access.store,
+        piece,
+        schema,
+        rule,
+        layout=state.timeline.layout,
+        is_committed=lambda time: state.timeline.is_committed(InstantTime(time)),
+        bound=state.timeline.bound,
+        positions=True,
+        unstored=unstored,
+    )
+    rows = keep_rows(merge_logs(base, logs, rule), query.condition)
+    if unstored is not None and unstored.makes_keys and RECORD_KEY in query.columns:
+        # A key that was made to merge by is in no file: a read that merges nothing shows none either.
+        at = rows.schema.get_field_index(RECORD_KEY)
+        rows = rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, pa.string()))
+    return rows.select(list(query.columns))

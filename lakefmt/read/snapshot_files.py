@@ -1,0 +1,227 @@
+"""What keeps a snapshot one state: the past is looked up in the archive, and files that are gone are missed (effects).
+
+Cleaning removes files that only old snapshots need, a rollback or restore takes commits back. Both leave traces on the
+timeline, so after every listing the timeline is looked at once more: a snapshot that could show fewer rows than it had
+ends in an error instead (spec 3.9, 3.10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from lakefmt.errors import InstantNotFound, SnapshotExpired
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, parse_files
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.storage.api import ObjectInfo
+from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import InstantTime, PartitionPath
+
+__all__ = ["cleaned_files", "files_of_clean", "lost_files", "pinned_slices", "reach_back", "record_of_clean"]
+
+#: Above every instant time.
+_END = "9" * 17
+
+_Replaced = Mapping[tuple[str, str], InstantTime]
+
+
+def reach_back(access: TableAccess, state: TableState) -> TableState:
+    """Return the state, with the archive when its bound is older than the active timeline."""
+    timeline = state.timeline
+    if timeline.bound is None or timeline.first_active is None or timeline.bound >= timeline.first_active:
+        return state
+    return access.with_history(state)
+
+
+def pinned_slices(
+    access: TableAccess,
+    state: TableState,
+    partitions: Sequence[PartitionPath] | None = None,
+    *,
+    end: str | None = None,
+    groups: Collection[tuple[str, str]] | None = None,
+) -> list[FileSlice]:
+    """Return the latest slices of a state, of all partitions and file groups or of those named.
+
+    Args:
+        access: the table.
+        state: what is looked at; a bound of its timeline makes it an older one.
+        partitions: None for all.
+        end: the moment the state is of, when commits that completed later were taken out of its timeline.
+        groups: (partition, file id); None for all.
+
+    Raises:
+        SnapshotExpired: a clean, rollback or restore has removed files that the state needs.
+    """
+    bases, logs = _of_groups(access.listing(state.config).files(partitions), groups)
+    if state.history is not None:
+        _check_reach(state.timeline, bases)
+    replaced = access.replaced(state)
+    _check_present(access, state, partitions, end, groups, (bases, logs), replaced)
+    return build_slices(bases, logs, access.slicing(state, bases, logs), replaced)
+
+
+def _check_reach(timeline: Timeline, present: Iterable[BaseFile]) -> None:
+    """Refuse a bound before the oldest known commit when older files tell that something was archived and lost."""
+    known = timeline.as_of(_END).commits
+    oldest = known[0].time if known else _END
+    if timeline.bound is not None and timeline.bound < oldest and any(f.instant < oldest for f in present):
+        raise InstantNotFound(
+            f"the table as of {timeline.bound} cannot be read: its timeline reaches back to {oldest}, older commits "
+            "were archived and their archive is not there"
+        )
+
+
+def _check_present(
+    access: TableAccess,
+    state: TableState,
+    partitions: Sequence[PartitionPath] | None,
+    end: str | None,
+    groups: Collection[tuple[str, str]] | None,
+    present: tuple[Sequence[BaseFile], Sequence[LogFile]],
+    replaced: _Replaced,
+) -> None:
+    now = TableState(state.config, access.timeline_store(state.config).load())
+    _check_not_undone(access, state.timeline, now)
+    bound = state.timeline.bound or end
+    wanted = None if partitions is None else frozenset(partitions)
+    for clean in _later_cleans(access, state, now, bound):
+        bases, logs = _of_groups(cleaned_files(record_of_clean(access, now, clean)), groups)
+        if wanted is not None:
+            bases = [f for f in bases if f.partition in wanted]
+            logs = [f for f in logs if f.partition in wanted]
+        timeline = access.slicing(state, [*present[0], *bases], [*present[1], *logs])
+        lost = lost_files(present, (bases, logs), timeline, replaced)
+        if lost:
+            raise SnapshotExpired(
+                f"{lost[0]} is gone: the clean {clean.time} removed it, and "
+                + (f"the table as of {bound}" if bound else "this snapshot")
+                + f" needs it; {_hint(access.retained_from(now))}"
+            )
+
+
+def _of_groups(
+    files: tuple[list[BaseFile], list[LogFile]], groups: Collection[tuple[str, str]] | None
+) -> tuple[list[BaseFile], list[LogFile]]:
+    if groups is None:
+        return files
+    bases, logs = files
+    return (
+        [f for f in bases if (f.partition, f.file_id) in groups],
+        [f for f in logs if (f.partition, f.file_id) in groups],
+    )
+
+
+def _hint(oldest: str | None) -> str:
+    return f"every instant from {oldest} on can be read" if oldest else "take a new snapshot"
+
+
+def _check_not_undone(access: TableAccess, before: Timeline, now: TableState) -> None:
+    """Refuse when a commit of the snapshot was rolled back; archived commits have left the timeline in good order."""
+    still = {(i.time, i.action) for i in now.timeline.completed}
+    first = now.timeline.first_active
+    for commit in before.completed:
+        suspect = (commit.time, commit.action) not in still and (first is None or commit.time >= first)
+        if suspect and commit in before.commits and not _is_archived(access, now, commit):
+            raise SnapshotExpired(f"commit {commit.time} was undone after this snapshot was taken; take a new one")
+
+
+def _is_archived(access: TableAccess, state: TableState, instant: Instant) -> bool:
+    history = access.with_history(state).history
+    return history is not None and history.holds(instant)
+
+
+def _later_cleans(access: TableAccess, state: TableState, now: TableState, bound: str | None) -> list[Instant]:
+    """Return the cleans that may have removed what the state needs.
+
+    Those that the state has seen completed are harmless, unless it looks back behind what they retain.
+    """
+    seen = {i.time for i in state.timeline.completed_of(Action.CLEAN)}
+    unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in seen]
+    oldest = None if bound is None else access.retained_from(now)
+    if bound is None or (oldest is not None and oldest <= bound):
+        return unseen
+    past = [i for i in state.timeline.completed_of(Action.CLEAN) if i.time > bound]
+    if past or unseen:
+        archived = access.with_history(state).timeline.archived
+        past = [i for i in archived if i.action is Action.CLEAN and i.time > bound] + past
+    return past + unseen
+
+
+def files_of_clean(access: TableAccess, state: TableState, clean: Instant) -> tuple[list[BaseFile], list[LogFile]]:
+    """Return the base files and logs that a clean removed, or is about to remove."""
+    return cleaned_files(record_of_clean(access, state, clean))
+
+
+def record_of_clean(access: TableAccess, state: TableState, clean: Instant) -> Mapping[str, Any]:
+    """Return what a clean says it removed, or is about to remove."""
+    if clean.state is State.COMPLETED:
+        body = access.read_body(access.with_history(state) if _is_gone(state, clean) else state, clean)
+        return decode_body(BodyKind.CLEAN_METADATA, body, what=clean.file_name)
+    files = state.timeline.files_of(clean)
+    requested = next((i for i in files if i.state is State.REQUESTED), None)
+    body = b"" if requested is None else access.read_body(state, requested)
+    if requested is None or not body:
+        return {}
+    return decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
+
+
+def _is_gone(state: TableState, instant: Instant) -> bool:
+    return instant not in state.timeline.instants
+
+
+def cleaned_files(record: Mapping[str, Any]) -> tuple[list[BaseFile], list[LogFile]]:
+    """Return the base files and the logs that a clean's metadata or plan names. Pure.
+
+    Example:
+        >>> name = "f-0_1-0-0_20260101000000000.parquet"
+        >>> plan = {"filePathsToBeDeletedPerPartition": {"p": [{"filePath": f"file:/t/p/{name}"}]}}
+        >>> [file.path for file in cleaned_files(plan)[0]]
+        ['p/f-0_1-0-0_20260101000000000.parquet']
+    """
+    named: list[tuple[str, Iterable[str]]] = []
+    for partition, part in (record.get("partitionMetadata") or {}).items():
+        named.append((partition, (*part["successDeleteFiles"], *part["deletePathPatterns"])))
+    for partition, files in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
+        named.append((partition, [file["filePath"] or "" for file in files]))
+    named += (record.get("filesToBeDeletedPerPartition") or {}).items()
+    bases: list[BaseFile] = []
+    logs: list[LogFile] = []
+    for partition, paths in named:
+        names = dict.fromkeys(path.rpartition("/")[2] for path in paths)
+        found = parse_files(PartitionPath(partition), (ObjectInfo(name, 0) for name in names))
+        bases += found[0]
+        logs += found[1]
+    return list(dict.fromkeys(bases)), list(dict.fromkeys(logs))
+
+
+_Files = tuple[Sequence[BaseFile], Sequence[LogFile]]
+
+
+def lost_files(present: _Files, removed: _Files, timeline: Timeline, replaced: _Replaced) -> list[str]:
+    """Return the paths of removed files that the timeline's latest slices would consist of. Pure.
+
+    Args:
+        present: the base files and logs that a listing has found.
+        removed: those that a clean has removed.
+        timeline: what is looked at.
+        replaced: the file groups that are hidden.
+
+    Example:
+        >>> from lakefmt.timeline.timeline import build_timeline
+        >>> lost_files(([], []), ([], []), build_timeline([], 2), {})
+        []
+    """
+    here = {file.path for files in present for file in files}
+    gone = {file.path for files in removed for file in files} - here
+    if not gone:
+        return []
+    lacking_bases = [file for file in removed[0] if file.path in gone]
+    lacking_logs = [log for log in removed[1] if log.path in gone]
+    groups = {(f.partition, f.file_id) for f in lacking_bases} | {(f.partition, f.file_id) for f in lacking_logs}
+    bases = [*(f for f in present[0] if (f.partition, f.file_id) in groups), *lacking_bases]
+    logs = [*(f for f in present[1] if (f.partition, f.file_id) in groups), *lacking_logs]
+    latest = build_slices(bases, logs, timeline, replaced)
+    return [path for piece in latest for path in piece.paths if path in gone]

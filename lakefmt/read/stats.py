@@ -1,0 +1,341 @@
+"""Looking at a table: its timeline as a drawing, its files as numbers. Nothing here writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from lakefmt.arguments import check_flags, instance_argument
+from lakefmt.config.settings import resolve_settings
+from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.read.timeline_format import TimelineEntry, draw_lines
+from lakefmt.timeline.heartbeat import heartbeat_name, is_alive
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, parse_instant_time
+from lakefmt.timeline.metadata_codec import body_kind, decode_body
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import InstantTime, PartitionPath
+
+__all__ = ["PartitionBacklog", "TableStats", "TimelineView", "describe_slices", "follow_timeline"]
+
+_Body = Mapping[str, Any]
+#: What a commit says of who wrote it, where the writer thought that others might want to know.
+_WRITER = "lakefmt.writer"
+#: Plans that somebody runs later; until then nobody is at work.
+_PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING})
+_MAX_STAMP_BYTES = 64 * 1024
+_MOST_SKEW_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class TimelineView:
+    """A table's timeline; iterate it, or print it: what `lakefmt timeline` draws.
+
+    Attributes:
+        entries: one per instant, oldest first.
+        timeline: the active timeline, and what was archived when that was asked for.
+    """
+
+    entries: tuple[TimelineEntry, ...]
+    timeline: Timeline
+    _access: TableAccess | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def load(cls, access: TableAccess, *, archived: bool = False, limit: int | None = None) -> TimelineView:
+        """Read the timeline as it is now, with the content of its commits.
+
+        Args:
+            access: the table.
+            archived: also what has left the active timeline.
+            limit: only so many of the newest instants; of older ones nothing is read.
+
+        Raises:
+            CorruptFile: a body, or the archive when it was asked for, is damaged.
+        """
+        check_flags(archived=archived)
+        if limit is not None:
+            instance_argument(limit, int, "limit")
+        try:
+            return cls._load(access, archived, limit)
+        except SnapshotExpired:
+            # Something was undone between the look at the timeline and that at its files.
+            return cls._load(access, archived, limit)
+
+    @classmethod
+    def _load(cls, access: TableAccess, archived: bool, limit: int | None) -> TimelineView:
+        state = access.load()
+        state = access.with_history(state) if archived else state
+        old = state.timeline.archived
+        instants = [*((i, True) for i in old), *((i, False) for i in state.timeline)]
+        instants.sort(key=lambda pair: pair[0].time)
+        teller = _Teller(access, state)
+        chosen = instants[-limit:] if limit else instants
+        return cls(tuple(teller.entry(i, was_archived) for i, was_archived in chosen), state.timeline, access)
+
+    def with_archived(self) -> TimelineView:
+        """Return the timeline as it is now, with what was archived before it.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from lakefmt.table import create_table
+            >>> t = create_table("memory://doc-story", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> for _ in range(3): _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> _ = t.archive(options={"hoodie.keep.min.commits": 1})
+            >>> len(t.timeline), [entry.archived for entry in t.timeline.with_archived()]
+            (1, [True, True, False])
+        """
+        return self if self._access is None else TimelineView.load(self._access, archived=True)
+
+    def __iter__(self) -> Iterator[TimelineEntry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __str__(self) -> str:
+        return "\n".join(draw_lines(self.entries))
+
+
+def follow_timeline(access: TableAccess, seconds: float) -> Iterator[tuple[TimelineEntry, ...]]:
+    """Yield what is on the timeline, then again and again what is new on it; never ends by itself.
+
+    Args:
+        access: the table; its pacing waits.
+        seconds: between two looks.
+
+    An instant comes once for each state that it is seen in, and once more when its writer turns out to be dead.
+    """
+    known: set[tuple[str, str, str, bool]] = set()
+    while True:
+        view = TimelineView.load(access)
+        new = tuple(one for one in view if (one.time, one.action, one.state, one.failed) not in known)
+        known = {(one.time, one.action, one.state, one.failed) for one in view}
+        yield new
+        access.pacing.sleep(seconds)
+
+
+class _Teller:
+    """Tells what the files of an instant say."""
+
+    def __init__(self, access: TableAccess, state: TableState) -> None:
+        self._access = access
+        self._state = state
+        self._made = _made_at(access, state) if state.timeline.layout == 1 else {}
+
+    def entry(self, instant: Instant, archived: bool) -> TimelineEntry:
+        plain = (instant.time, instant.completion, instant.action.value, instant.state.value)
+        if not instant.is_completed:
+            note, writer, failed = self._waiting(instant)
+            return TimelineEntry(*plain, operation="", note=note, writer=writer, failed=failed)
+        seconds = self._seconds(instant)
+        if instant.action not in COMMIT_ACTIONS:
+            return TimelineEntry(*plain, operation="", seconds=seconds, note=self._done(instant), archived=archived)
+        commit = self._access.commit_metadata(self._state, instant)
+        return TimelineEntry(
+            *plain,
+            operation=commit.operation.value.lower(),
+            inserts=sum(s.num_inserts for s in commit.stats),
+            updates=sum(s.num_update_writes for s in commit.stats),
+            deletes=sum(s.num_deletes for s in commit.stats),
+            files=len(commit.stats),
+            bytes_written=sum(s.total_write_bytes for s in commit.stats),
+            seconds=seconds,
+            writer=commit.extra_metadata.get(_WRITER),
+            archived=archived,
+        )
+
+    def _seconds(self, instant: Instant) -> float | None:
+        if instant.completion is not None:
+            return (parse_instant_time(instant.completion) - parse_instant_time(instant.time)).total_seconds()
+        made = self._made.get(instant.file_name)
+        if made is None:
+            return self._archived_seconds(instant)
+        zone = self._state.config.zone or datetime.fromtimestamp(made, UTC).astimezone().tzinfo or UTC
+        # A time without milliseconds means the end of its second, and files are as late as their store's clock.
+        return max(0.0, round(made - parse_instant_time(instant.time, zone).timestamp(), 3))
+
+    def _archived_seconds(self, instant: Instant) -> float | None:
+        """Return how long an archived instant of layout 1 took: its entry has the time of the file that is gone."""
+        history = self._state.history
+        made = None if history is None else history.transition(instant)
+        if made is None:
+            return None
+        # Both times are of the table's zone. A file of long before its instant is one of a store that tells no times.
+        seconds = (parse_instant_time(made) - parse_instant_time(instant.time)).total_seconds()
+        return max(0.0, seconds) if seconds > -_MOST_SKEW_SECONDS else None
+
+    def _done(self, instant: Instant) -> str:
+        """Return what a service says that it did; nothing when its body tells of none."""
+        kind = body_kind(instant.action, State.COMPLETED)
+        tell = _TOLD.get(instant.action)
+        body = b"" if kind is None or tell is None else self._access.read_body(self._state, instant)
+        return "" if not body or kind is None or tell is None else tell(decode_body(kind, body, what=instant.file_name))
+
+    def _waiting(self, instant: Instant) -> tuple[str, str | None, bool]:
+        """Return what a pending instant waits for, who is at it, and whether that one is dead."""
+        if instant.state is State.REQUESTED and instant.action in _PLANS:
+            return "planned", None, False
+        config, access = self._state.config, self._access
+        settings = resolve_settings(access.options, None, config.properties)
+        interval = settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
+        expiry = interval * settings.integer("hoodie.client.heartbeat.tolerable.misses")
+        directory, now = config.timeline_directory, access.clock.now
+        life = is_alive(access.store, self._state.timeline, instant, directory, now, expiry)
+        return ("at work: " if life.alive else "") + life.reason, self._owner(instant), not life.alive
+
+    def _owner(self, instant: Instant) -> str | None:
+        try:
+            stamp = json.loads(self._access.store.read(heartbeat_name(instant.time), _MAX_STAMP_BYTES) or b"null")
+        except (ObjectNotFound, CorruptFile, ValueError, RecursionError):
+            return None
+        return (
+            f"{stamp.get('owner')} on {stamp.get('host')}, process {stamp.get('pid')}"
+            if isinstance(stamp, dict)
+            else None
+        )
+
+
+def _made_at(access: TableAccess, state: TableState) -> dict[str, float]:
+    """Return when the files of a timeline of layout 1 were made, in epoch seconds: nothing else tells how long it took."""
+    listed = access.store.list(state.config.timeline_directory, recursive=False)
+    return {o.name.rpartition("/")[2]: o.modified for o in listed if o.modified > 0}
+
+
+def _undone(times: Sequence[str]) -> str:
+    shown = ", ".join(times[:3])
+    return f"undid {shown}" + (f" and {len(times) - 3} more" if len(times) > 3 else "")
+
+
+_TOLD: dict[Action, Callable[[_Body], str]] = {
+    Action.CLEAN: lambda body: f"{body['totalFilesDeleted']:,} files deleted",
+    Action.ROLLBACK: lambda body: _undone(body["commitsRollback"]),
+    Action.RESTORE: lambda body: _undone(body["instantsToRollback"]),
+    Action.SAVEPOINT: lambda body: f"made by {body['savepointedBy']}: {body['comments']}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBacklog:
+    """What of a partition waits in logs for a compaction.
+
+    Attributes:
+        partition: its path.
+        file_groups: groups whose latest slice has logs.
+        log_files: logs of those slices.
+        log_bytes: their sizes.
+        log_records: rows and deletes in them, as far as commits of the active timeline tell.
+        oldest: requested time of the oldest deltacommit with a log among them; None when its commit is archived.
+        stale_seconds: how long ago it completed, by the handle's clock: since then a read-optimised query lacks rows.
+    """
+
+    partition: PartitionPath
+    file_groups: int
+    log_files: int
+    log_bytes: int
+    log_records: int
+    oldest: InstantTime | None
+    stale_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """Counts and sizes of the latest snapshot. ``rows`` counts stored rows, from the files' footers: none of logs.
+
+    ``backlog`` has the partitions whose logs are not compacted, ``pending_compactions`` how many compactions are planned.
+    """
+
+    partitions: int
+    file_groups: int
+    rows: int
+    size_bytes: int
+    commits: int
+    pending: int
+    latest_instant: str | None
+    backlog: tuple[PartitionBacklog, ...] = ()
+    pending_compactions: int = 0
+
+    @property
+    def log_files(self) -> int:
+        """Log files that are not compacted."""
+        return sum(part.log_files for part in self.backlog)
+
+    @property
+    def stale_seconds(self) -> float:
+        """How far read-optimised queries are behind, in the partition where that is most; 0: nowhere."""
+        return max((part.stale_seconds or 0.0 for part in self.backlog), default=0.0)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.rows:,} rows in {self.file_groups:,} file groups of {self.partitions:,} partitions, "
+            f"{self.size_bytes:,} bytes; {self.commits:,} commits, {self.pending} pending, "
+            f"latest {self.latest_instant or '–'}"
+        ]
+        if self.backlog or self.pending_compactions:
+            log_bytes = sum(part.log_bytes for part in self.backlog)
+            lines.append(
+                f"not compacted: {self.log_files:,} logs, {log_bytes:,} bytes in {len(self.backlog):,} partitions; "
+                f"{self.pending_compactions} compactions pending"
+            )
+        for part in self.backlog:
+            stale = "?" if part.stale_seconds is None else f"{part.stale_seconds:,.0f} s"
+            lines.append(
+                f"  {part.partition or '.'}: {part.log_files:,} logs, {part.log_records:,} records, "
+                f"{part.log_bytes:,} bytes, stale for {stale}"
+            )
+        return "\n".join(lines)
+
+
+def describe_slices(access: TableAccess, state: TableState) -> TableStats:
+    """Return the numbers of a table's latest snapshot."""
+    slices = access.slices(state)
+    latest = state.timeline.latest_commit
+    return TableStats(
+        partitions=len({s.partition for s in slices}),
+        file_groups=len(slices),
+        rows=sum(access.reader.footer(s.base).num_rows for s in slices if s.base is not None),
+        size_bytes=sum(s.size_bytes for s in slices),
+        commits=len(state.timeline.commits),
+        pending=len(state.timeline.pending),
+        latest_instant=None if latest is None else latest.time,
+        backlog=_backlog(access, state, [piece for piece in slices if piece.logs]),
+        pending_compactions=sum(i.action is Action.COMPACTION for i in state.timeline.pending),
+    )
+
+
+def _backlog(access: TableAccess, state: TableState, logged: Sequence[FileSlice]) -> tuple[PartitionBacklog, ...]:
+    """Return what waits for compaction, partition by partition."""
+    if not logged:
+        return ()
+    written: dict[str, tuple[Instant, int]] = {}
+    for instant in state.timeline.commits:
+        if instant.action is Action.DELTA_COMMIT:
+            stats = access.commit_metadata(state, instant).stats
+            written |= {s.path: (instant, s.num_writes + s.num_deletes) for s in stats if s.log_files}
+    by_partition: dict[PartitionPath, list[FileSlice]] = {}
+    for piece in logged:
+        by_partition.setdefault(piece.partition, []).append(piece)
+    now = access.clock.now()
+    return tuple(_waiting(state, path, pieces, written, now) for path, pieces in sorted(by_partition.items()))
+
+
+def _waiting(
+    state: TableState,
+    partition: PartitionPath,
+    pieces: Sequence[FileSlice],
+    written: Mapping[str, tuple[Instant, int]],
+    now: datetime,
+) -> PartitionBacklog:
+    logs = [log for piece in pieces for log in piece.logs]
+    known = [written[log.path] for log in logs if log.path in written]
+    oldest, stale = None, None
+    if len(known) == len(logs):
+        first = min((instant for instant, _ in known), key=lambda instant: instant.order_time)
+        oldest = first.time
+        stale = max(0.0, (now - parse_instant_time(first.order_time, state.config.zone or UTC)).total_seconds())
+    return PartitionBacklog(
+        partition, len(pieces), len(logs), sum(log.size for log in logs), sum(n for _, n in known), oldest, stale
+    )

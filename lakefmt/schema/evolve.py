@@ -1,0 +1,177 @@
+"""What a table's schema becomes when data of another schema arrive (spec 10.0). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakefmt.errors import SchemaMismatch
+from lakefmt.schema.cast import is_castable
+from lakefmt.schema.types import (
+    is_list_like,
+    list_type,
+    map_type,
+    normalise_field,
+    normalise_schema,
+    storage_type,
+    struct_fields,
+)
+
+__all__ = ["check_names", "evolve"]
+
+_DIGITS: Final = {"int32": 10, "int64": 19}
+
+
+def evolve(
+    table_schema: pa.Schema,
+    incoming: pa.Schema,
+    mode: Literal["add", "strict"] = "add",
+    partial: bool = False,
+) -> pa.Schema:
+    """Return the table's schema after a write of data with the schema `incoming`; both without meta columns.
+
+    ``add``: new columns and nested fields are appended as nullable; int → long → double, float → double and decimals of
+    one scale grow. Integers meet floats in double, the only one of them that keeps both. Narrower data change nothing:
+    :func:`~lakefmt.schema.conform` casts them. ``strict``: nothing changes. `partial` data may lack columns.
+
+    Raises:
+        SchemaMismatch: a column is missing, cannot be stored in the table's, or would change it in strict mode.
+
+    Example:
+        >>> evolve(pa.schema([("id", pa.int32())]), pa.schema([("id", pa.int64()), ("new", pa.string())]))
+        id: int64
+        new: string
+    """
+    if mode not in ("add", "strict"):
+        raise SchemaMismatch(f"schema_change {mode!r} is neither 'add' nor 'strict'")
+    if incoming.equals(table_schema):
+        return table_schema  # a twentieth of a small commit's time
+    normalise_schema(incoming)
+    missing = [name for name in table_schema.names if name not in incoming.names]
+    if missing and not partial:
+        raise SchemaMismatch(
+            f"the data lack the table's columns {', '.join(missing)}: add them, or write partial rows with partial=True"
+        )
+    fields = [
+        _merged(field, incoming.field(field.name), field.name) if field.name in incoming.names else field
+        for field in table_schema
+    ]
+    fields += [_new(field, field.name) for field in incoming if field.name not in table_schema.names]
+    if len(fields) > len(table_schema):
+        _check_alike(fields, table_schema.names, "")
+    found = pa.schema(fields, metadata=table_schema.metadata)
+    if mode == "strict" and not found.equals(table_schema):
+        changed = [f.name for f in found if f.name not in table_schema.names or f != table_schema.field(f.name)]
+        raise SchemaMismatch(f"the data would change the table's columns {', '.join(changed)}, and the mode is strict")
+    return found
+
+
+def check_names(fields: Iterable[pa.Field], prefix: str = "") -> None:
+    """Raise when two columns, or two fields of one struct, have names that differ by case only.
+
+    Spark and Hive take both for one: they read no such table, unless they are told to tell cases apart.
+
+    Raises:
+        SchemaMismatch: two do.
+
+    Example:
+        >>> check_names(pa.schema([("id", pa.int32()), ("v", pa.int32())]))
+    """
+    found = list(fields)
+    _check_alike(found, [], prefix)
+    for field in found:
+        kind = field.type
+        if pt.is_struct(kind):
+            check_names(struct_fields(kind), f"{prefix}{field.name}.")
+        elif is_list_like(kind):
+            check_names([kind.value_field], f"{prefix}{field.name}.")
+        elif pt.is_map(kind):
+            check_names([kind.item_field], f"{prefix}{field.name}.")
+
+
+def _check_alike(fields: Sequence[pa.Field], stored: Sequence[str], prefix: str) -> None:
+    """Compare the names of new fields with all others; two that are stored already are not looked at."""
+    known = {name.lower(): name for name in stored}
+    for field in fields:
+        other = known.setdefault(field.name.lower(), field.name)
+        if other != field.name and field.name not in stored:
+            raise SchemaMismatch(
+                f"column {prefix + field.name!r} differs from {prefix + other!r} by case only, and Spark takes both for one: "
+                "spell it as the table does, or give it another name"
+            )
+
+
+def _new(field: pa.Field, path: str) -> pa.Field:
+    # Older rows have no value for it.
+    check_names([field], path.removesuffix(field.name))
+    return normalise_field(field, path).with_nullable(True)
+
+
+def _merged(have: pa.Field, data: pa.Field, path: str) -> pa.Field:
+    return have.with_type(_merged_type(have.type, storage_type(data.type), path))
+
+
+def _merged_type(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataType:
+    if have == data or pt.is_null(data):
+        return have
+    if pt.is_struct(have) and pt.is_struct(data):
+        return _merged_struct(have, data, path)
+    if pt.is_list(have) and is_list_like(data):
+        return list_type(_merged(have.value_field, data.value_field, f"{path}.element"))
+    if pt.is_map(have) and pt.is_map(data):
+        return map_type(_merged(have.item_field, data.item_field, f"{path}.value"))
+    found = None if pt.is_nested(have) or pt.is_nested(data) else _merged_plain(have, data, path)
+    if found is None:
+        raise SchemaMismatch(f"column {path!r} is {have} in the table, and {data} cannot be stored in it")
+    return found
+
+
+def _merged_struct(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataType:
+    mine = {field.name: field for field in struct_fields(have)}
+    theirs = {field.name: field for field in struct_fields(data)}
+    missing = [name for name in mine if name not in theirs]
+    if missing:
+        raise SchemaMismatch(f"the data lack the fields {', '.join(missing)} of the table's column {path!r}")
+    fields = [_merged(field, theirs[name], f"{path}.{name}") for name, field in mine.items()]
+    fields += [_new(field, f"{path}.{name}") for name, field in theirs.items() if name not in mine]
+    if len(fields) > len(mine):
+        _check_alike(fields, list(mine), f"{path}.")
+    return pa.struct(fields)
+
+
+def _merged_plain(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataType | None:
+    data = normalise_field(pa.field(path, data), path).type
+    if have == data:
+        return have
+    if pt.is_decimal(have):
+        return _merged_decimal(have, data)
+    if _is_number(have) and _is_number(data):
+        return _wider(have, data)
+    # Times keep the table's unit and zone: another unit would give the stored numbers another meaning.
+    return have if is_castable(data, have) and not _is_number(have) and not pt.is_decimal(data) else None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind))
+
+
+def _wider(have: pa.DataType, data: pa.DataType) -> pa.DataType:
+    if pt.is_integer(have) and pt.is_integer(data):
+        return pa.int64() if pt.is_int64(data) else have
+    if pt.is_integer(data):
+        return have
+    return have if pt.is_float32(have) and pt.is_float32(data) else pa.float64()
+
+
+def _merged_decimal(have: pa.DataType, data: pa.DataType) -> pa.DataType | None:
+    whole = have.precision - have.scale
+    if pt.is_integer(data):
+        return have if _DIGITS[str(data)] <= whole else None
+    if not pt.is_decimal(data):
+        return None
+    if data.scale <= have.scale and data.precision - data.scale <= whole:
+        return have
+    return pa.decimal128(data.precision, have.scale) if data.scale == have.scale else None

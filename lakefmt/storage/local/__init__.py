@@ -1,0 +1,1 @@
+"""The store on a local disk: atomic files, compare-and-swap, locks between processes."""

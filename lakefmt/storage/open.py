@@ -1,0 +1,178 @@
+"""From a path or URL to a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
+
+from lakefmt.arguments import foreign, mapping_argument, shown
+from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.local.store import LocalStore
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.storage.options import check_options, misspelt, unknown_option
+from lakefmt.storage.redaction import Redactor, has_password, printable_url
+from lakefmt.storage.remote.client_errors import describe, is_transient
+from lakefmt.storage.remote.store import RemoteStore
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+__all__ = ["local_path", "location_text", "open_store"]
+
+#: Which package brings a protocol, for the hint when it is missing.
+_PACKAGES: Final = {
+    "s3": "lakefmt[s3]",
+    "s3a": "lakefmt[s3]",
+    "gs": "lakefmt[gcs]",
+    "gcs": "lakefmt[gcs]",
+    "abfs": "adlfs",
+    "az": "adlfs",
+}
+#: Nothing may be answered from memory, and no other user of fsspec may share our instance and its settings.
+_UNCACHED: Final = {"use_listings_cache": False, "skip_instance_cache": True}
+
+
+def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> ObjectStore:
+    """Return the store whose base is a path or URL.
+
+    `url_or_path` is a local path, ``file:///path``, ``memory://name`` or a URL of any protocol that fsspec knows. Paths are
+    taken as they are; in ``file:`` URLs ``%20`` is a space, as everywhere. `storage_options` go to fsspec's file system as they are (for local paths and memory they mean nothing). Nothing is
+    read or written; the values of the options are never shown.
+
+    Raises:
+        InvalidInputError: the URL is unknown to fsspec, names no place, or carries a password, a query or a fragment; the
+            options have a name that the driver does not know.
+        UnsupportedFeature: the package that brings the protocol is not installed.
+        StorageError: the file system cannot be set up with these options.
+
+    Example:
+        >>> open_store("/data/trips"), open_store("memory://trips").url
+        (LocalStore('/data/trips'), 'memory://trips')
+    """
+    text = location_text(url_or_path)
+    protocol, found, rest = text.partition("://")
+    protocol = protocol.lower()
+    if text.startswith("file:") or protocol == "local":
+        return LocalStore(local_path(text))
+    if not found:
+        return LocalStore(os.path.expanduser(text))
+    if protocol == "memory":
+        if not rest.strip("/"):
+            raise InvalidInputError("memory:// needs a name: memory://name")
+        return MemoryStore(rest)
+    return _open_remote(f"{protocol}://{rest}", protocol, mapping_argument(storage_options, "storage_options"))
+
+
+def location_text(url_or_path: object) -> str:
+    """Return a path or URL as a text.
+
+    Raises:
+        InvalidInputError: it is neither a text nor a path object, or names no table.
+
+    Example:
+        >>> from pathlib import PurePosixPath
+        >>> location_text(PurePosixPath("/data/trips"))
+        '/data/trips'
+    """
+    path = url_or_path
+    text = foreign(lambda: os.fspath(path), "the path cannot be read") if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidInputError(f"path takes a text or a path object, not {shown(path)}")
+    try:
+        os.fsencode(text)  # names of files need not be Unicode, but bytes
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{shown(text)} can be the name of no file: it holds half a surrogate pair") from None
+    if not text:
+        raise InvalidInputError("an empty path names no table")
+    if "\x00" in text:
+        raise InvalidInputError(f"{text!r} holds a NUL and names no table")
+    return text
+
+
+def local_path(url: str) -> str:
+    """Return the path of ``file:/path``, ``file:///path``, ``file://localhost/path`` or ``local://path``.
+
+    Raises:
+        InvalidInputError: it names another host or no directory, or carries a query or a fragment.
+
+    Example:
+        >>> local_path("file:///data/f%20v"), local_path("local:///data/f%20v")
+        ('/data/f v', '/data/f%20v')
+    """
+    if url.startswith("local://"):
+        return url.removeprefix("local://")
+    _check_plain(url, url)
+    path = url.removeprefix("file:")
+    if path.startswith("//"):
+        host, slash, below = path[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise InvalidInputError(f"{url!r} names the host {host!r}: a file URL begins with file:///")
+        path = slash + below
+    path = os.fsdecode(unquote_to_bytes(os.fsencode(path)))
+    if not path.strip("/"):
+        raise InvalidInputError(f"{url!r} names no directory")
+    if "\x00" in path:
+        raise InvalidInputError(f"{url!r} holds a NUL and names no table")
+    return path
+
+
+def _check_plain(url: str, shown: str) -> None:
+    """Refuse what follows the path of a URL: one reader takes it for a part of the name, the next drops it."""
+    for sign, what, instead in (("?", "a query", "%3F"), ("#", "a fragment", "%23")):
+        if sign in url:
+            hint = (
+                f"in a file URL {instead} is that sign"
+                if url.startswith("file:")
+                else "options go into storage_options"
+            )
+            raise InvalidInputError(f"{shown.partition(sign)[0]} was given with {what} ({sign}…): {hint}")
+
+
+def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object]) -> RemoteStore:
+    shown = printable_url(url)
+    if "::" in url:
+        raise InvalidInputError(
+            f"chained URLs such as {shown.partition('::')[0]}:: answer from caches: give the last one"
+        )
+    if has_password(url):
+        raise InvalidInputError(f"{shown} was given with a password: passwords belong into storage_options")
+    _check_plain(url, shown)
+    options = {**storage_options, **_UNCACHED}
+    made = _make(url, protocol, shown, options)
+    if isinstance(made, LakefmtError):
+        # Raised out here, so that the driver's error, whose text may hold secrets, is not chained to it.
+        raise made
+    fs, root = made
+    if not root.strip("/"):
+        raise InvalidInputError(f"{shown} names no bucket or directory")
+    return RemoteStore(fs, root, url=shown)
+
+
+def _make(
+    url: str, protocol: str, shown: str, options: Mapping[str, object]
+) -> tuple[AbstractFileSystem, str] | LakefmtError:
+    # Imported here: whoever stays on local disks need not wait for fsspec.
+    import fsspec.core
+
+    try:
+        driver = fsspec.get_filesystem_class(protocol)
+    except ValueError:
+        return InvalidInputError(f"fsspec knows no protocol {protocol!r}")
+    except ImportError:
+        package = _PACKAGES.get(protocol, f"an fsspec driver for {protocol}")
+        return UnsupportedFeature(f"{shown} needs {package}: install it with pip")
+    try:
+        check_options(driver, protocol, options)
+        fs, root = fsspec.core.url_to_fs(url, **options)
+    except InvalidInputError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - drivers raise what they like while being set up
+        wrong = misspelt(error, options)
+        if wrong is not None:
+            return unknown_option(wrong, frozenset(), protocol)
+        why = Redactor(options)(describe(error))
+        return StorageError(f"cannot open {shown}: {why}", transient=is_transient(error))
+    return fs, str(root)

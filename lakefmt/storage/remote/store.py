@@ -1,0 +1,397 @@
+"""A store over fsspec: S3, Google Cloud Storage, Azure and whatever else has an fsspec driver.
+
+Nothing is answered from a cache: listings are not kept, sizes are asked for anew, and Arrow's reads go straight to
+the store. There is no rename; an object appears whole because the service works that way, and where it does not
+(`capabilities.put_if_absent` is false) only one writer may be at work.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import functools
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn, Protocol, TypeVar, runtime_checkable
+
+import pyarrow.fs as pafs
+
+from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, StateError, StorageError, UnsupportedFeature
+from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
+from lakefmt.storage.object_names import (
+    TEMPORARY_PREFIX,
+    as_bytes,
+    directory_name,
+    is_addressable,
+    is_temporary,
+    object_name,
+    object_names,
+)
+from lakefmt.storage.options import misspelt, unknown_option
+from lakefmt.storage.os_errors import is_full, os_failure
+from lakefmt.storage.redaction import Redactor, printable_url
+from lakefmt.storage.remote.checked_files import CheckedHandler
+from lakefmt.storage.remote.client_errors import describe, is_transient, is_transient_word
+from lakefmt.storage.remote.fsspec import FsspecObjects
+from lakefmt.storage.remote.gcs import GcsObjects
+from lakefmt.storage.remote.s3 import S3Objects
+from lakefmt.storage.remote.upload_body import Payload
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+__all__ = ["RemoteStore"]
+
+_log = logging.getLogger("lakefmt.storage")
+
+T = TypeVar("T")
+
+#: Services that are asked for more than every file system of fsspec can do.
+_KINDS: Final[Mapping[str, Callable[[AbstractFileSystem, str], RemoteObjects]]] = {
+    "s3": S3Objects,
+    "s3a": S3Objects,
+    "gs": GcsObjects,
+    "gcs": GcsObjects,
+}
+
+
+class RemoteObjects(Protocol):
+    """The operations that a service offers; names are relative, errors are the client library's own."""
+
+    conditional: bool
+    directories: bool
+
+    def get(self, name: str, limit: int | None) -> bytes: ...
+
+    def head(self, name: str) -> ObjectInfo | None: ...
+
+    def pages(self, prefix: str, recursive: bool) -> Iterator[tuple[list[ObjectInfo], list[str]]]: ...
+
+    def put(self, name: str, payload: Payload) -> None: ...
+
+    def create(self, name: str, payload: Payload) -> PutOutcome: ...
+
+    def remove(self, names: list[str]) -> dict[str, str]: ...
+
+    def remove_tree(self, prefix: str) -> dict[str, str]: ...
+
+    def make_directory(self, name: str) -> None: ...
+
+
+@runtime_checkable
+class VersionedObjects(Protocol):
+    """What a service offers beside :class:`RemoteObjects` when it compares and swaps."""
+
+    versioned: bool
+
+    def get_version(self, name: str, limit: int) -> Version | None: ...
+
+    def replace(self, name: str, payload: Payload, mark: str) -> Swap: ...
+
+
+class RemoteStore:
+    """Objects below `root` of an fsspec file system.
+
+    `fs` is the file system, which is told to keep no listings; `root` its path of the base (``bucket/table``); `url`
+    the base for people, made from both when it is not given.
+
+    Example:
+        >>> from fsspec.implementations.memory import MemoryFileSystem
+        >>> store = RemoteStore(MemoryFileSystem(skip_instance_cache=True), "/doctest")
+        >>> store.put("a", b"x")
+        >>> store.read("a"), store.capabilities.put_if_absent
+        (b'x', False)
+    """
+
+    def __init__(self, fs: AbstractFileSystem, root: str, *, url: str | None = None) -> None:
+        self._fs = fs
+        self._root = root.rstrip("/")
+        protocols = [fs.protocol] if isinstance(fs.protocol, str) else list(fs.protocol)
+        self._url = printable_url(url or f"{protocols[0]}://{self._root.lstrip('/')}").rstrip("/")
+        self._redact = Redactor(getattr(fs, "storage_options", {}))
+        if hasattr(fs, "dircache"):
+            fs.dircache.use_listings_cache = False
+        fs.invalidate_cache()
+        kind = next((_KINDS[protocol] for protocol in protocols if protocol in _KINDS), FsspecObjects)
+        self._objects: RemoteObjects = kind(fs, self._root)
+        if not self._objects.conditional:
+            _log.warning(
+                "%s cannot put objects only if they are absent: one writer at a time, or commits are lost", self._url
+            )
+
+    def __repr__(self) -> str:
+        return f"RemoteStore({self._url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a store is not pickled: reopen it with open_store on the other side")
+
+    @property
+    def url(self) -> str:
+        """The base without user information, query or options."""
+        return self._url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the service promises: objects are durable once a put has returned."""
+        has_directories = self._objects.directories
+        # Of the clients of file servers not all take several threads: they are asked one thing after the other.
+        return Capabilities(self._objects.conditional, has_directories, not has_directories, at_hand=has_directories)
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
+        """Return a whole object; of one larger than `max_bytes` no more than that is fetched.
+
+        Raises:
+            ObjectNotFound: there is none.
+            CorruptFile: it is larger than `max_bytes`.
+            StorageError: the store failed.
+        """
+        limit = None if max_bytes is None else max_bytes + 1
+        data = self._ask("read", object_name(name), lambda: self._get(name, limit))
+        if data is None:
+            raise ObjectNotFound(f"there is no object {name!r} in {self.url}")
+        if max_bytes is not None and len(data) > max_bytes:
+            raise CorruptFile(f"{name!r} in {self.url} has more than the {max_bytes:,} bytes expected")
+        return data
+
+    def info(self, name: str) -> ObjectInfo | None:
+        """Return an object's size and time, or None when there is none.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        return self._ask("look at", object_name(name), lambda: self._objects.head(name))
+
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
+        """Yield the objects below the directory `prefix`, page by page, in no order.
+
+        Raises:
+            StorageError: the store failed; what was yielded before is not the whole.
+        """
+        return self._list(directory_name(prefix), recursive)
+
+    def _list(self, prefix: str, recursive: bool) -> Iterator[ObjectInfo]:
+        for objects, _ in self._pages(prefix, recursive):
+            # Markers of directories (their keys end with a slash) and other names that no table uses fall away here.
+            yield from (found for found in objects if is_addressable(found.name) and not is_temporary(found.name))
+
+    def _pages(self, prefix: str, recursive: bool) -> Iterator[tuple[builtins.list[ObjectInfo], builtins.list[str]]]:
+        pages = self._objects.pages(prefix, recursive)
+        while True:
+            page = self._ask("list", prefix, lambda: next(pages, None))
+            if page is None:
+                return
+            yield page
+
+    def list_directories(self, prefix: str = "") -> builtins.list[str]:
+        """Return the names of the directories directly inside `prefix`.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        pages = self._pages(directory_name(prefix), recursive=False)
+        return [name for _, directories in pages for name in directories if is_addressable(name)]
+
+    def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
+        """Return an Arrow file system over fsspec's and the prefix that turns a name into its path there."""
+        prefix = f"{self._root}/"
+        ranged = self._objects if isinstance(self._objects, S3Objects) else None
+        return pafs.PyFileSystem(CheckedHandler(self._fs, prefix, self._failure, ranged)), prefix
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    def put_if_absent(self, name: str, data: Buffer, *, durable: bool = False) -> PutOutcome:
+        """Create an object whole, unless the name is taken; UNKNOWN when the answer was lost.
+
+        Raises:
+            StorageError: the store turned the request down; nothing became visible.
+        """
+        return self._create(object_name(name), Payload.of(as_bytes(data)))
+
+    def _create(self, name: str, payload: Payload) -> PutOutcome:
+        return self._ask("create", name, lambda: self._objects.create(name, payload))
+
+    def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
+        """Create or replace an object whole.
+
+        Raises:
+            StorageError: the store failed; when `transient` is set, the object may be the old or the new one.
+        """
+        payload = Payload.of(as_bytes(data))
+        self._ask("write", object_name(name), lambda: self._objects.put(name, payload))
+
+    def create(self, name: str, *, durable: bool = False) -> RemoteSink:
+        """Open a sink for a large object: its bytes wait in a temporary file of this machine, then go up at once."""
+        return RemoteSink(self, object_name(name))
+
+    def make_directories(self, names: Iterable[str]) -> None:
+        """Create directories where the service has such things.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        for name in [directory_name(name) for name in names]:
+            self._ask("make the directory", name, functools.partial(self._objects.make_directory, name))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects, many per request; those that are not there are ignored.
+
+        Raises:
+            StorageError: at least one could not be removed; the message names it.
+        """
+        checked = object_names(names)
+        if checked:
+            self._complain(self._ask("remove", checked[0], lambda: self._objects.remove(checked)))
+
+    def delete_tree(self, prefix: str) -> None:
+        """Remove everything below the directory `prefix`.
+
+        Raises:
+            StorageError: something could not be removed; the message names it.
+        """
+        directory_name(prefix)
+        self._complain(self._ask("remove the tree", prefix, lambda: self._objects.remove_tree(prefix)))
+
+    def _complain(self, failed: dict[str, str]) -> None:
+        if failed:
+            name, why = next(iter(failed.items()))
+            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            transient = all(map(is_transient_word, failed.values()))
+            raise StorageError(f"cannot remove {name!r} in {self.url}: {self._redact(why)}{more}", transient=transient)
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether the service replaces an object only if its ETag, or generation, is still the one that was seen."""
+        return isinstance(self._objects, VersionedObjects) and self._objects.versioned
+
+    def read_version(self, name: str, max_bytes: int) -> Version | None:
+        """Return an object of at most `max_bytes` bytes with its ETag or generation, None when there is none.
+
+        Raises:
+            CorruptFile: it is larger than `max_bytes`.
+            StorageError: the store failed.
+        """
+        objects = self._versioned()
+        found = self._ask("read", object_name(name), lambda: objects.get_version(name, max_bytes + 1))
+        if found is not None and len(found.data) > max_bytes:
+            raise CorruptFile(f"{name!r} in {self.url} has more than the {max_bytes:,} bytes expected")
+        return found
+
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
+        """Replace an object if its ETag or generation is still `mark`; with None: create it. UNKNOWN when the answer was lost.
+
+        Raises:
+            StorageError: the store turned the request down; nothing was changed.
+        """
+        if mark is None:
+            return Swap(self.put_if_absent(name, data))
+        objects, payload, seen = self._versioned(), Payload.of(as_bytes(data)), mark
+        return self._ask("replace", object_name(name), lambda: objects.replace(name, payload, seen))
+
+    def _versioned(self) -> VersionedObjects:
+        if isinstance(self._objects, VersionedObjects) and self._objects.versioned:
+            return self._objects
+        raise UnsupportedFeature(f"{self.url} cannot replace an object only if it is still the one that was seen")
+
+    def prove_put_if_absent(self) -> bool:
+        """Try with two puts of one temporary name whether the service keeps its promise; it costs three requests.
+
+        Some services that speak S3 ignore the condition and overwrite; nothing but a try can tell.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        name = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        try:
+            self._create(name, Payload.of(b"first"))
+            return self._create(name, Payload.of(b"second")) is PutOutcome.REFUSED
+        finally:
+            self._ask("remove", name, lambda: self._objects.remove([name]))
+
+    def _get(self, name: str, limit: int | None) -> bytes | None:
+        try:
+            return self._objects.get(name, limit)
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+
+    def _ask(self, doing: str, name: str, act: Callable[[], T]) -> T:
+        """Return what `act` returns; what a client library raises becomes a StorageError without secrets."""
+        try:
+            return act()
+        except LakefmtError:
+            raise
+        except Exception as error:  # noqa: BLE001 - client libraries raise what they like
+            failure = self._failure(error, doing, name)
+        # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
+        raise failure
+
+    def _failure(self, error: Exception, doing: str, name: str) -> LakefmtError:
+        wrong = misspelt(error, getattr(self._fs, "storage_options", {}))
+        if wrong is not None:
+            return unknown_option(wrong, frozenset(), self.url.partition("://")[0])
+        what = repr(name) if name else "the base"
+        why = self._redact(describe(error))
+        return StorageError(f"cannot {doing} {what} in {self.url}: {why}", transient=is_transient(error))
+
+
+class RemoteSink:
+    """A large object of a :class:`RemoteStore` in the making; see :class:`lakefmt.storage.api.Sink`."""
+
+    def __init__(self, store: RemoteStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._path = ""
+        self._file: BinaryIO | None = None
+        self._size: int | None = None
+
+    @property
+    def file(self) -> BinaryIO:
+        """The writable binary file that takes the bytes."""
+        if self._file is None:
+            raise StateError("a sink is written to inside its with block")
+        return self._file
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        if self._size is not None:
+            return self._size
+        return os.path.getsize(self._path) if self.file.closed else self.file.tell()
+
+    def put_if_absent(self) -> PutOutcome:
+        """Give the finished object its name, whole, unless the name is taken; UNKNOWN when the answer was lost.
+
+        Raises:
+            StateError: it was called before.
+            StorageError: the store turned the request down, or this machine's temporary directory failed.
+        """
+        if self._size is not None:
+            raise StateError(f"the sink of {self._name!r} is finished already")
+        payload = self._store._ask("create", self._name, self._close)
+        self._size = payload.size
+        return self._store._create(self._name, payload)
+
+    def __enter__(self) -> RemoteSink:
+        # Not a nameless file: some writers close the file they were given, which would be its end.
+        descriptor, self._path = self._store._ask("buffer", self._name, lambda: tempfile.mkstemp(prefix="lakefmt-"))
+        self._file = os.fdopen(descriptor, "wb")
+        return self
+
+    def _close(self) -> Payload:
+        self.file.close()
+        return Payload.of_file(self._path)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self.file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        if is_full(error):
+            raise os_failure(error, "buffer", self._name, tempfile.gettempdir()) from error

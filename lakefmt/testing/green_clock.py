@@ -1,0 +1,82 @@
+"""Programs that take turns on one virtual clock without threads: greenlets, so that a switch costs a microsecond.
+
+:class:`GreenTime` is a :class:`~lakefmt.testing.virtual_time.VirtualTime` for thousands of histories. It needs the package
+``greenlet``. What a program does in threads of its own (reads in a pool) happens in no time, while everybody stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import greenlet
+
+from lakefmt.testing.store_wrapper import SimulatedCrash
+from lakefmt.testing.virtual_time import VirtualTime
+
+__all__ = ["GreenTime"]
+
+_STEP_LIMIT = 400_000
+
+
+class GreenTime(VirtualTime):
+    """One clock, in seconds from 0; whoever waits hands the turn to who is due next.
+
+    Example:
+        >>> time, seen = GreenTime(), []
+        >>> def program(name, seconds):
+        ...     for _ in range(2):
+        ...         time.sleep(seconds)
+        ...         seen.append((name, time.now))
+        >>> time.run([lambda: program("slow", 1.5), lambda: program("quick", 1.0)])
+        >>> seen
+        [('quick', 1.0), ('slow', 1.5), ('quick', 2.0), ('slow', 3.0)]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hub: greenlet.greenlet = greenlet.getcurrent()
+        self._turns: set[greenlet.greenlet] = set()
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether a program asks that may wait; False in the threads that it started."""
+        return greenlet.getcurrent() in self._turns
+
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass; in a thread that a program started, none do."""
+        mine = greenlet.getcurrent()
+        if mine in self._turns:
+            self.at(self.now + max(seconds, 0.0), mine.switch)
+            self._hub.switch()
+        elif mine is self._hub:
+            super().sleep(seconds)
+
+    def run(self, programs: list[Callable[[], None]]) -> None:
+        """Run programs beside each other until all of them, and what they spawned, have ended.
+
+        Raises:
+            AssertionError: they have not ended after very many steps.
+        """
+        self._hub = greenlet.getcurrent()
+        for program in programs:
+            self.spawn(program)
+        for _ in range(_STEP_LIMIT):
+            if not self._turns:
+                return
+            self._next()
+        raise AssertionError(f"the programs have not ended after {_STEP_LIMIT:,} steps")
+
+    def spawn(self, work: Callable[[], None]) -> None:
+        """Do `work` beside the others, from now on."""
+
+        def whole() -> None:
+            try:
+                work()
+            except SimulatedCrash:
+                return
+            finally:
+                self._turns.discard(turn)
+
+        turn = greenlet.greenlet(whole, parent=self._hub)
+        self._turns.add(turn)
+        self.at(self.now, turn.switch)

@@ -1,0 +1,282 @@
+"""A store around a store that passes everything on: the base of the wrappers in :mod:`lakefmt.testing.stores`.
+
+An *effect* is one change of the store: a put, a put-if-absent, the put-if-absent of a sink, one removed name, one
+removed tree, one call of make_directories.
+
+Process locks (:mod:`lakefmt.storage.local.process_lock`) are not passed on: a test that plays a dead process still runs, and
+would go on holding them.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import BinaryIO, Final, Generic, NoReturn, TypeVar
+
+import pyarrow.fs as pafs
+
+from lakefmt.errors import StateError, UnsupportedFeature
+from lakefmt.storage.api import (
+    Buffer,
+    Capabilities,
+    ObjectInfo,
+    ObjectStore,
+    PutOutcome,
+    Sink,
+    SupportsLeftovers,
+    SupportsVersions,
+    Swap,
+    Version,
+    remove_abandoned,
+    with_versions,
+)
+from lakefmt.storage.object_names import object_names
+
+__all__ = ["Effect", "SimulatedCrash", "Step", "WrapperStore"]
+
+T = TypeVar("T")
+
+
+class SimulatedCrash(BaseException):
+    """The process died here. Not an Exception, so that no handler takes it for something to recover from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One change of a store: its number (from 1), kind, object or directory, and size in bytes where there is one."""
+
+    number: int
+    kind: str
+    name: str
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Step(Generic[T]):
+    """One effect on its way: how to do it, how to leave it half done, and the answer that says 'unknown'."""
+
+    kind: str
+    name: str
+    size: int
+    run: Callable[[], T]
+    tear: Callable[[], None]
+    unknown: T | None = None
+
+
+class WrapperStore:
+    """Passes everything on to `inner`: the base of the wrappers, and of your own.
+
+    Override :meth:`perform` to see every effect and :meth:`look` to see every read.
+
+    Example:
+        >>> from lakefmt.storage import MemoryStore
+        >>> WrapperStore(MemoryStore()).put_if_absent("a", b"x")
+        <PutOutcome.DONE: 'done'>
+    """
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner: Final = inner
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a store is not pickled: wrap another one on the other side")
+
+    def perform(self, step: Step[T]) -> T:
+        """Carry out one effect."""
+        return step.run()
+
+    def look(self, kind: str, name: str, run: Callable[[], T]) -> T:
+        """Carry out one read of `kind` read, info, list or list_directories."""
+        return run()
+
+    @property
+    def url(self) -> str:
+        """The inner store's base."""
+        return self.inner.url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The inner store's promises."""
+        return self.inner.capabilities
+
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
+        """Return a whole object of the inner store."""
+        return self.look("read", name, lambda: self.inner.read(name, max_bytes))
+
+    def info(self, name: str) -> ObjectInfo | None:
+        """Return what the inner store knows of an object."""
+        return self.look("info", name, lambda: self.inner.info(name))
+
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
+        """Return the inner store's listing."""
+        return self.look("list", prefix, lambda: self.inner.list(prefix, recursive=recursive))
+
+    def list_directories(self, prefix: str = "") -> builtins.list[str]:
+        """Return the inner store's directories."""
+        return self.look("list_directories", prefix, lambda: self.inner.list_directories(prefix))
+
+    def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
+        """Return the inner store's Arrow file system."""
+        return self.inner.arrow_filesystem()
+
+    def put_if_absent(self, name: str, data: Buffer, *, durable: bool = False) -> PutOutcome:
+        """Create an object, as one effect."""
+        return self.perform(
+            Step(
+                "put_if_absent",
+                name,
+                len(data),
+                lambda: self.inner.put_if_absent(name, data, durable=durable),
+                lambda: self.leave_temporary(name, data[: len(data) // 2]),
+                PutOutcome.UNKNOWN,
+            )
+        )
+
+    def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
+        """Create or replace an object, as one effect."""
+        self.perform(
+            Step(
+                "put",
+                name,
+                len(data),
+                lambda: self.inner.put(name, data, durable=durable),
+                lambda: self.leave_temporary(name, data[: len(data) // 2]),
+            )
+        )
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether the inner store compares and swaps."""
+        return with_versions(self.inner) is not None
+
+    def read_version(self, name: str, max_bytes: int) -> Version | None:
+        """Return an object of the inner store with its mark, as one read."""
+        inner = self._versions()
+        return self.look("read_version", name, lambda: inner.read_version(name, max_bytes))
+
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
+        """Replace an object of the inner store if it is still the one that was seen, as one effect."""
+        inner = self._versions()
+        return self.perform(
+            Step(
+                "put_if_match",
+                name,
+                len(data),
+                lambda: inner.put_if_match(name, data, mark),
+                lambda: self.leave_temporary(name, data[: len(data) // 2]),
+                Swap(PutOutcome.UNKNOWN),
+            )
+        )
+
+    def _versions(self) -> SupportsVersions:
+        found = with_versions(self.inner)
+        if found is None:
+            raise UnsupportedFeature(f"{self.url} does not compare and swap")
+        return found
+
+    def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[Sink]:
+        """Open a sink whose put_if_absent is one effect."""
+        return _WrappedSink(self, name, self.inner.create(name, durable=durable))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects one after another, each as one effect."""
+        waiting = object_names(names)
+        while waiting:
+            self.perform(self._removal(tuple(waiting)))
+            waiting.pop(0)
+
+    def _removal(self, waiting: tuple[str, ...]) -> Step[None]:
+        first, half = waiting[0], waiting[: len(waiting) // 2]
+        return Step("delete", first, 0, lambda: self.inner.delete([first]), lambda: self.inner.delete(half))
+
+    def delete_tree(self, prefix: str) -> None:
+        """Remove a tree, as one effect."""
+        self.perform(
+            Step("delete_tree", prefix, 0, lambda: self.inner.delete_tree(prefix), lambda: self._tear_tree(prefix))
+        )
+
+    def _tear_tree(self, prefix: str) -> None:
+        names = sorted(found.name for found in self.inner.list(prefix))
+        self.inner.delete(names[: len(names) // 2])
+
+    def make_directories(self, names: Iterable[str]) -> None:
+        """Create directories, as one effect."""
+        wanted = [*names]
+        self.perform(
+            Step(
+                "make_directories",
+                wanted[0] if wanted else "",
+                0,
+                lambda: self.inner.make_directories(wanted),
+                lambda: self.inner.make_directories(wanted[: len(wanted) // 2]),
+            )
+        )
+
+    def remove_leftovers(self, older_than_epoch: float) -> int:
+        """Remove the inner store's temporary objects, if it has such things; return how many."""
+        return self.inner.remove_leftovers(older_than_epoch) if isinstance(self.inner, SupportsLeftovers) else 0
+
+    def remove_abandoned(self, prefix: str = "", *, recursive: bool = True) -> int:
+        """Remove what dead processes left in the inner store, if it can tell; return how many."""
+        return remove_abandoned(self.inner, prefix, recursive=recursive)
+
+    def leave_temporary(self, name: str, data: Buffer) -> None:
+        """Leave a temporary object in the inner store, if it has such things."""
+        if isinstance(self.inner, SupportsLeftovers):
+            self.inner.leave_temporary(name, data)
+
+
+class _WrappedSink:
+    """A sink of the inner store whose put_if_absent passes by the wrapper."""
+
+    def __init__(self, store: WrapperStore, name: str, inner: AbstractContextManager[Sink]) -> None:
+        self._store = store
+        self._name = name
+        self._context = inner
+        self._sink: Sink | None = None
+
+    @property
+    def _entered(self) -> Sink:
+        if self._sink is None:
+            raise StateError("a sink is written to inside its with block")
+        return self._sink
+
+    @property
+    def file(self) -> BinaryIO:
+        """The inner sink's file."""
+        return self._entered.file
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._entered.size
+
+    def put_if_absent(self) -> PutOutcome:
+        """Give the object its name, as one effect."""
+        return self._store.perform(
+            Step(
+                "sink.put_if_absent",
+                self._name,
+                self.size,
+                self._entered.put_if_absent,
+                lambda: self._store.leave_temporary(self._name, b"half of it"),
+                PutOutcome.UNKNOWN,
+            )
+        )
+
+    def __enter__(self) -> _WrappedSink:
+        self._sink = self._context.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._context.__exit__(kind, error, trace)
+        if isinstance(error, SimulatedCrash):
+            # The inner sink tidied up; a process that dies does not.
+            self._store.leave_temporary(self._name, b"half of it")

@@ -1,0 +1,379 @@
+"""The archived timeline of layout 2 as values: file names, manifests, and which files hold what (spec 3.11). Pure.
+
+Archived instants lie in levels: level 0 takes what was archived at one time, and as soon as ten files of one level
+are there they become one file of the next. A manifest names the files that count, ``_version_`` names the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.metadata_schemas import BodyKind, body_schema
+from lakefmt.values import InstantTime
+
+__all__ = [
+    "FILES_PER_MERGE",
+    "HISTORY_SCHEMA",
+    "INSTANTS_PER_FILE",
+    "HistoryEntry",
+    "HistoryFile",
+    "HistoryMerge",
+    "HistoryPart",
+    "decode_manifest",
+    "encode_manifest",
+    "entry_batch",
+    "history_file_name",
+    "history_footers",
+    "obsolete_names",
+    "parse_manifest_name",
+    "plan_merge",
+    "plan_of",
+    "plan_parts",
+]
+
+#: ``hoodie.commits.archival.batch``, ``hoodie.timeline.compaction.batch.size`` and
+#: ``hoodie.timeline.compaction.target.file.max.bytes``, as Hudi has them unless told otherwise.
+INSTANTS_PER_FILE = 10
+FILES_PER_MERGE = 10
+MAX_MERGE_BYTES = 1000 * 1024 * 1024
+#: How many manifests stay readable after a merge: ``hoodie.timeline.manifest.retained.versions``.
+KEPT_MANIFESTS = 3
+
+#: The columns of a file of the archive; Hudi's readers go by these names.
+HISTORY_SCHEMA = pa.schema(
+    [
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
+        pa.field("version", pa.int32(), nullable=False),
+    ]
+)
+_ROW_VERSION = 1
+_MAX_LEVEL = 9  # Hudi's pattern for file names has one digit
+_FILE_NAME = re.compile(r"([0-9]{1,17})_([0-9]{1,17})_([0-9]{1,3})\.parquet", re.ASCII)
+_MANIFEST_NAME = re.compile(r"manifest_([0-9]{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One archived instant: a row of the archive.
+
+    Attributes:
+        instant: the completed instant, with its completion time.
+        metadata: the bytes of its completed file; None when that was empty.
+        plan: the bytes of its plan, for the actions that have one (see :func:`plan_of`).
+    """
+
+    instant: Instant
+    metadata: bytes | None
+    plan: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """A file of the archive as its manifest names it; the size is in bytes.
+
+    Example:
+        >>> HistoryFile("20260101000000000_20260102000000000_1.parquet", 5288).level
+        1
+    """
+
+    name: str
+    size: int
+
+    @property
+    def level(self) -> int:
+        """How often its rows were merged."""
+        return int(self._parts[2])
+
+    @property
+    def first(self) -> InstantTime:
+        """The lowest requested time in it, as its name says."""
+        return InstantTime(self._parts[0])
+
+    @property
+    def last(self) -> InstantTime:
+        """The highest requested time in it, as its name says."""
+        return InstantTime(self._parts[1])
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        found = _FILE_NAME.fullmatch(self.name)
+        if found is None:
+            raise InvalidInputError(f"{self.name!r:.80} is no name of an archived file")
+        return found.groups()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPart:
+    """A file of the archive that is to be written, and the instants that go into it."""
+
+    name: str
+    instants: tuple[Instant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryMerge:
+    """Files of one level that become one of the next."""
+
+    sources: tuple[HistoryFile, ...]
+    target: str
+
+
+def history_file_name(first: InstantTime, last: InstantTime, level: int) -> str:
+    """Return the name of a file of the archive.
+
+    Args:
+        first: the lowest requested time in it.
+        last: the highest requested time in it.
+        level: 0 for freshly archived instants.
+
+    Raises:
+        InvalidInputError: the level has more than one digit, or the times are in the wrong order.
+
+    Example:
+        >>> history_file_name("20260101000000000", "20260101000001000", 0)
+        '20260101000000000_20260101000001000_0.parquet'
+    """
+    if not 0 <= level <= _MAX_LEVEL or first > last:
+        raise InvalidInputError(f"no archived file goes from {first} to {last} on level {level}")
+    return f"{first}_{last}_{level}.parquet"
+
+
+def parse_manifest_name(name: str) -> int | None:
+    """Return the number in a manifest's file name, None for another file.
+
+    Example:
+        >>> parse_manifest_name("manifest_12"), parse_manifest_name("manifest_12.tmp")
+        (12, None)
+    """
+    found = _MANIFEST_NAME.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def encode_manifest(files: Iterable[HistoryFile]) -> bytes:
+    """Return the content of a manifest, byte for byte as Hudi prints it.
+
+    Example:
+        >>> print(encode_manifest([HistoryFile("1_2_0.parquet", 9)]).decode())
+        {
+          "files" : [ {
+            "fileName" : "1_2_0.parquet",
+            "fileLen" : 9
+          } ]
+        }
+    """
+    entries = [f'{{\n    "fileName" : {json.dumps(f.name)},\n    "fileLen" : {f.size}\n  }}' for f in files]
+    listed = f"[ {', '.join(entries)} ]" if entries else "[ ]"
+    return f'{{\n  "files" : {listed}\n}}'.encode()
+
+
+def decode_manifest(data: bytes, what: str) -> list[HistoryFile]:
+    """Return the files that a manifest names; what else it says is ignored.
+
+    Args:
+        data: its content.
+        what: how it is named in errors.
+
+    Raises:
+        CorruptFile: it is no manifest, or names a file that is none of the archive's.
+
+    Example:
+        >>> decode_manifest(b'{"files": [{"fileName": "1_2_0.parquet", "fileLen": 9}]}', "manifest_1")
+        [HistoryFile(name='1_2_0.parquet', size=9)]
+    """
+    try:
+        entries = [(entry["fileName"], entry["fileLen"]) for entry in json.loads(data)["files"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CorruptFile(f"{what} is no manifest of archived files") from None
+    for file, size in entries:
+        if not isinstance(file, str) or not _FILE_NAME.fullmatch(file) or type(size) is not int or size < 0:
+            raise CorruptFile(f"{what} names {file!r:.80} of {size!r:.20} bytes, which is no archived file")
+    return [HistoryFile(file, size) for file, size in entries]
+
+
+# ------------------------------------------------------------------------------------------------------------ the rows
+
+
+def history_footers() -> dict[str, str]:
+    """Return the key-value metadata of a file of the archive; Java's Avro reader takes its schema from there.
+
+    Example:
+        >>> sorted(history_footers())
+        ['parquet.avro.schema', 'writer.model.name']
+    """
+    return {"parquet.avro.schema": body_schema(BodyKind.LSM_TIMELINE_INSTANT), "writer.model.name": "avro"}
+
+
+def entry_batch(entries: Sequence[HistoryEntry]) -> pa.RecordBatch:
+    """Return archived instants as rows.
+
+    Raises:
+        InvalidInputError: an instant is not completed, or has no completion time.
+
+    Example:
+        >>> from lakefmt.timeline.instant import parse_instant_file
+        >>> done = parse_instant_file("20260101000000000_20260101000000500.commit", 2)
+        >>> entry_batch([HistoryEntry(done, b"body")]).to_pylist()[0]["completionTime"]
+        '20260101000000500'
+    """
+    for entry in entries:
+        if not entry.instant.is_completed or entry.instant.completion is None:
+            raise InvalidInputError(f"{entry.instant} is not completed: it cannot be archived")
+    columns = [
+        [entry.instant.time for entry in entries],
+        [entry.instant.completion for entry in entries],
+        [entry.instant.action.value for entry in entries],
+        [entry.metadata for entry in entries],
+        [entry.plan for entry in entries],
+        [_ROW_VERSION] * len(entries),
+    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, HISTORY_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=HISTORY_SCHEMA)
+
+
+def plan_of(action: Action, requested: bytes, inflight: bytes) -> bytes | None:
+    """Return what the archive keeps as the plan of an instant, None when it keeps nothing.
+
+    Args:
+        action: the action of its pending files (a compaction completes as a commit).
+        requested: the content of its requested file, empty when there is none.
+        inflight: the content of its inflight file, empty when there is none.
+
+    Example:
+        >>> plan_of(Action.CLEAN, b"plan", b"plan too"), plan_of(Action.COMMIT, b"", b"profile")
+        (b'plan', None)
+    """
+    if action in (Action.REPLACE_COMMIT, Action.CLUSTERING):
+        # Hudi keeps the profile of an overwrite; a clustering's inflight file is empty.
+        return inflight or requested or None
+    if action in (Action.CLEAN, Action.COMPACTION, Action.LOG_COMPACTION):
+        return requested or None
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------- the levels
+
+
+def plan_parts(
+    instants: Sequence[Instant], *, per_file: int = INSTANTS_PER_FILE, fan_in: int = FILES_PER_MERGE
+) -> tuple[HistoryPart, ...]:
+    """Return the files that hold `instants` after they were archived a few at a time, with all merges done.
+
+    Args:
+        instants: completed, ordered by requested time. Their sizes, in bytes, keep files below the limit of a merge.
+        per_file: how many instants a file of level 0 takes.
+        fan_in: how many files of one level become one of the next.
+
+    Example:
+        >>> from lakefmt.timeline.instant import State
+        >>> done = [Instant(f"202601010000{n:05d}", Action.COMMIT, State.COMPLETED) for n in range(125)]
+        >>> for part in plan_parts(done):
+        ...     print(part.name, len(part.instants))
+        20260101000000000_20260101000000099_1.parquet 100
+        20260101000000100_20260101000000109_0.parquet 10
+        20260101000000110_20260101000000119_0.parquet 10
+        20260101000000120_20260101000000124_0.parquet 5
+    """
+    units = -(-len(instants) // per_file)
+    parts: list[HistoryPart] = []
+    at = 0
+    level = _MAX_LEVEL
+    while at < len(instants):
+        size = fan_in**level
+        if units < size:
+            level -= 1
+            continue
+        taken = tuple(instants[at : at + size * per_file])
+        parts.extend(_cut(taken, level, per_file, fan_in))
+        at += len(taken)
+        units -= size
+    return tuple(parts)
+
+
+def _cut(instants: tuple[Instant, ...], level: int, per_file: int, fan_in: int) -> Iterator[HistoryPart]:
+    """Yield one file, or several of a lower level when one would be too large."""
+    if level == 0 or sum(instant.size for instant in instants) <= MAX_MERGE_BYTES:
+        yield HistoryPart(history_file_name(instants[0].time, instants[-1].time, level), instants)
+        return
+    step = per_file * fan_in ** (level - 1)
+    for at in range(0, len(instants), step):
+        yield from _cut(instants[at : at + step], level - 1, per_file, fan_in)
+
+
+def plan_merge(
+    files: Iterable[HistoryFile], level: int, *, fan_in: int = FILES_PER_MERGE, max_bytes: int = MAX_MERGE_BYTES
+) -> HistoryMerge | None:
+    """Return the merge that is due on a level, None when there are too few files or they are too large already.
+
+    After a merge its result may make one due on the next level.
+
+    Args:
+        files: the files of the current manifest.
+        level: the level that is looked at, from 0.
+        fan_in: how many files make a merge due, and the most that one takes.
+        max_bytes: a merge takes no further file once its sources have more bytes than this.
+
+    Raises:
+        InvalidInputError: a file has no name of the archive.
+
+    Example:
+        >>> plan_merge([HistoryFile(f"{n}_{n + 1}_0.parquet", 9) for n in (10, 20, 30)], 0, fan_in=3).target
+        '10_31_1.parquet'
+    """
+    here = sorted((file for file in files if file.level == level), key=lambda file: file.name)
+    if len(here) < fan_in or level >= _MAX_LEVEL:
+        return None
+    taken: list[HistoryFile] = []
+    size = 0
+    for file in here:
+        taken.append(file)
+        size += file.size
+        if len(taken) == fan_in:
+            break
+        if size > max_bytes:
+            if len(taken) > 1:
+                break
+            # Large enough as it is.
+            taken, size = [], 0
+    if len(taken) < 2:
+        return None
+    # An upgrade by Hudi names its files by the first and the last row, in whatever order the rows are.
+    times = [time for file in taken for time in (file.first, file.last)]
+    return HistoryMerge(tuple(taken), history_file_name(min(times), max(times), level + 1))
+
+
+def obsolete_names(
+    names: Collection[str], manifests: Mapping[int, Iterable[HistoryFile]], merged_levels: int = 0
+) -> tuple[str, ...]:
+    """Return what may be removed from the archive's directory after a merge, in the order of removal.
+
+    The newest manifests and their files stay, for readers that are on their way.
+
+    Args:
+        names: the file names in the directory.
+        manifests: the files that each manifest there names, by its number.
+        merged_levels: how many levels were merged just now, each of which wrote a manifest.
+
+    Example:
+        >>> known = {n: [HistoryFile(f"{n}_{n}_0.parquet", 9)] for n in (1, 2, 3, 4)}
+        >>> names = [f"manifest_{n}" for n in known] + [f"{n}_{n}_0.parquet" for n in known]
+        >>> obsolete_names(names, known)
+        ('manifest_1', '1_1_0.parquet')
+    """
+    kept = sorted(manifests, reverse=True)[: KEPT_MANIFESTS + merged_levels]
+    if len(kept) == len(manifests):
+        return ()
+    needed = {file.name for number in kept for file in manifests[number]}
+    old = [f"manifest_{number}" for number in sorted(manifests.keys() - set(kept))]
+    files = sorted(name for name in names if _FILE_NAME.fullmatch(name) and name not in needed)
+    return tuple(name for name in (*old, *files) if name in names)

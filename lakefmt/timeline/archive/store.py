@@ -1,0 +1,282 @@
+"""The archived timeline of both layouts: completed instants that have left the active one, and their bodies (effects).
+
+Layout 2 keeps sorted Parquet files that a manifest names; layout 1 keeps log files (spec 3.11). An index of times and
+actions is read first; a body is read when somebody asks for it. Files never change under one name, so what was read of
+them is kept by name and size. Whoever needs only the newest snapshot never comes here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import attrgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakefmt.errors import CorruptFile, InstantNotFound, InvalidInputError, ObjectNotFound
+from lakefmt.formats.parquet.base_file import check_row_counts
+from lakefmt.storage.api import ObjectStore
+from lakefmt.timeline.archive.lsm_files import check_group, load_manifest, open_archived
+from lakefmt.timeline.archive.v6_log import LogArchive
+from lakefmt.timeline.instant import Action, Instant, State, comparable_action, parse_instant_time
+from lakefmt.values import InstantTime
+
+__all__ = ["History", "HistoryStore"]
+
+#: Hudi merges files until they have 1,000 MiB, and the last one may be of any size below that.
+_MAX_FILE_BYTES = 4 << 30
+_INDEX_COLUMNS = ("instantTime", "completionTime", "action")
+
+_Deed = tuple[InstantTime, Action]
+_INSTANT_TIME = "^[0-9]{14}([0-9]{3})?$"
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What one archive file holds: its completed instants, how the body of the one at a place is got, when it completed."""
+
+    instants: Sequence[Instant]
+    body: Callable[[int], bytes]
+    told: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class History:
+    """Completed instants that were archived, ordered by requested time.
+
+    Example:
+        >>> History().instants
+        ()
+    """
+
+    instants: tuple[Instant, ...] = ()
+    _places: Mapping[_Deed, tuple[_Index, int]] = field(default_factory=dict, repr=False)
+
+    def holds(self, instant: Instant) -> bool:
+        """Return whether the instant was archived."""
+        return (instant.time, comparable_action(instant.action)) in self._places
+
+    def body(self, instant: Instant) -> bytes:
+        """Return the content of the instant's completed file, in either of the forms that commits are stored in.
+
+        Raises:
+            InstantNotFound: it is not archived.
+            ObjectNotFound: the archive was merged meanwhile; load the history again.
+            CorruptFile: the archive is damaged.
+        """
+        place = self._places.get((instant.time, comparable_action(instant.action)))
+        if place is None:
+            raise InstantNotFound(f"no instant {instant.time} in the archived timeline")
+        index, at = place
+        return index.body(at)
+
+    def transition(self, instant: Instant) -> InstantTime | None:
+        """Return when the completed file of an instant of layout 1 was made, as the archive tells; None: it does not.
+
+        Other instants say themselves when they completed.
+
+        Example:
+            >>> done = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
+            >>> index = _Index([done], lambda at: b"", ["20260101000000500"])
+            >>> History((done,), {(done.time, done.action): (index, 0)}).transition(done), History().transition(done)
+            ('20260101000000500', None)
+        """
+        index, at = self._places.get((instant.time, comparable_action(instant.action)), (None, 0))
+        if index is None or not index.told:
+            return None
+        try:
+            parse_instant_time(index.told[at])
+        except InvalidInputError:
+            return None  # empty before Hudi 0.14; nobody checked it
+        return InstantTime(index.told[at])
+
+
+class HistoryStore:
+    """The archive directory of one table."""
+
+    def __init__(self, store: ObjectStore, directory: str, layout: int) -> None:
+        self._store = store
+        self._directory = directory
+        self._layout = layout
+        self._logs = LogArchive(store, directory)
+        self._indexes: dict[tuple[str, int], _Index] = {}
+
+    def load(self) -> History:
+        """Return what has been archived until now; empty when there is no archive.
+
+        Raises:
+            CorruptFile: a manifest or an archive file is damaged.
+            StorageError: the store failed.
+        """
+        try:
+            return self._load()
+        except ObjectNotFound:
+            # The archive was merged between its listing and its reading: the new files hold the same.
+            return self._load()
+
+    def find(self, instants: Iterable[Instant]) -> list[Instant]:
+        """Return those instants that the archive has; only files that may hold one of them are looked into.
+
+        Of a log archive those are the newest ones: an archive step that died left its instants in the last file.
+
+        Raises:
+            CorruptFile: a manifest or an archive file is damaged.
+            StorageError: the store failed.
+        """
+        wanted = {(i.time, comparable_action(i.action)): i for i in instants}
+        try:
+            held = self._held_of_sorted(wanted) if self._layout == 2 else self._held_of_logs(wanted)
+        except ObjectNotFound:
+            held = self._held_of_sorted(wanted) if self._layout == 2 else self._held_of_logs(wanted)
+        return [instant for key, instant in wanted.items() if key in held]
+
+    def _held_of_sorted(self, wanted: Mapping[_Deed, Instant]) -> set[_Deed]:
+        times = sorted(time for time, _ in wanted)
+        held: set[_Deed] = set()
+        for file in load_manifest(self._store, self._directory)[1]:
+            low, high = sorted((file.first, file.last))
+            if bisect_left(times, low) < bisect_right(times, high):
+                held |= self._deeds(file.name, file.size) & wanted.keys()
+        return held
+
+    def _held_of_logs(self, wanted: Mapping[_Deed, Instant]) -> set[_Deed]:
+        held: set[_Deed] = set()
+        for name, size in reversed(self._logs.files()):
+            here = self._deeds(name, size) & wanted.keys()
+            if not here:
+                break
+            held |= here
+        return held
+
+    def _deeds(self, name: str, size: int) -> set[_Deed]:
+        key = (name, size)
+        if key not in self._indexes:
+            self._indexes[key] = self._index_sorted_file(*key) if self._layout == 2 else self._index_log(*key)
+        return {(i.time, comparable_action(i.action)) for i in self._indexes[key].instants}
+
+    def _load(self) -> History:
+        files = self._sorted_files() if self._layout == 2 else self._logs.files()
+        read = self._index_sorted_file if self._layout == 2 else self._index_log
+        kept = {key: self._indexes.get(key) or read(*key) for key in files}
+        self._indexes = kept
+        places: dict[_Deed, tuple[_Index, int]] = {}
+        for index in kept.values():
+            places.update(((i.time, _DEEDS[i.action]), (index, at)) for at, i in enumerate(index.instants))
+        ordered = [index.instants[at] for index, at in places.values()]
+        ordered.sort(key=attrgetter("time"))
+        if len({time for time, _ in places}) < len(ordered):
+            ordered.sort(key=lambda i: (i.time, i.action.value))
+        return History(tuple(ordered), places)
+
+    def _index_log(self, name: str, size: int) -> _Index:
+        completed = [entry for entry in self._logs.entries(name, size) if entry.instant.is_completed]
+
+        def body(at: int) -> bytes:
+            found, instant = self._logs.body(completed[at]), completed[at].instant
+            if not found and instant.action is not Action.CLEAN:
+                raise CorruptFile(f"{self.path(name)} has no content for instant {instant}")
+            return found
+
+        return _Index([entry.instant for entry in completed], body, [entry.transition for entry in completed])
+
+    def path(self, name: str) -> str:
+        """Return a file's name relative to the table."""
+        return f"{self._directory}/{name}"
+
+    # ------------------------------------------------------------------------------------------------- layout 2: sorted
+
+    def _sorted_files(self) -> list[tuple[str, int]]:
+        return [(file.name, file.size) for file in load_manifest(self._store, self._directory)[1]]
+
+    def _index_sorted_file(self, name: str, size: int) -> _Index:
+        if size > _MAX_FILE_BYTES:
+            raise CorruptFile(f"{self._directory}/{name} has {size:,} bytes; at most {_MAX_FILE_BYTES:,} are read")
+        with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
+            self._check_sorted_file(file, name, size)
+            groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+            table = file.read(columns=list(_INDEX_COLUMNS))
+            if sum(groups) != len(table):
+                raise CorruptFile(f"{self._directory}/{name} announces {sum(groups):,} rows and has {len(table):,}")
+            known = pc.is_in(table.column("action"), pa.array(_ACTIONS))
+            numbers = pc.indices_nonzero(known)
+            self._check_times(table.take(numbers), name)
+            # One row per archived instant, three short texts each.
+            texts = (table.column(each).take(numbers).to_numpy() for each in _INDEX_COLUMNS)
+            done = State.COMPLETED
+            instants = [
+                Instant(time, _ACTIONS[action], done, completion, f"{time}_{completion}{_ENDINGS[action]}")
+                for time, completion, action in zip(*texts, strict=True)
+            ]
+        rows, ends, column = numbers.to_numpy(), list(accumulate(groups)), _LastColumn(self, name)
+
+        def body(at: int) -> bytes:
+            row = int(rows[at])
+            group = bisect_right(ends, row)
+            found = column.value(group, row - (ends[group] - groups[group]))
+            if not found and instants[at].action is not Action.CLEAN:
+                raise CorruptFile(f"{column.path} has no content for instant {instants[at]}")
+            return found or b""
+
+        return _Index(instants, body)
+
+    def _check_times(self, table: pa.Table, name: str) -> None:
+        """Raise unless every row says when its instant was requested and completed."""
+        requested, completed = (pc.match_substring_regex(table.column(at), _INSTANT_TIME) for at in (0, 1))
+        sound = pc.fill_null(pc.and_kleene(requested, completed), fill_value=False).to_numpy()
+        if sound.all():
+            return
+        time, completion, action = (column.to_numpy()[sound.argmin()] for column in table.columns)
+        raise CorruptFile(
+            f"{self._directory}/{name} holds a {action} at {time!r:.40}, completed at {completion!r:.40}: "
+            "these are no instant times"
+        )
+
+    def _check_sorted_file(self, file: pq.ParquetFile, name: str, size: int) -> None:
+        schema, count = file.schema_arrow, file.metadata.num_rows
+        wrong = [each for each in _INDEX_COLUMNS if each not in schema.names or schema.field(each).type != pa.string()]
+        if "metadata" not in schema.names or schema.field("metadata").type != pa.binary():
+            wrong.append("metadata")
+        if wrong:
+            raise CorruptFile(f"{self._directory}/{name} is no archive: {', '.join(wrong)} missing or of another type")
+        check_row_counts(file.metadata)
+        # Each row has a time of its own, so it takes a byte at least.
+        if not 0 <= count <= size:
+            raise CorruptFile(f"{self._directory}/{name} announces {count:,} rows in {size:,} bytes")
+
+    def read_bodies(self, name: str, group: int) -> pa.ChunkedArray:
+        """Return the bodies in one row group of a sorted file."""
+        with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
+            check_group(file, group, self.path(name))
+            return file.read_row_group(group, columns=["metadata"]).column(0)
+
+
+_ACTIONS = {action.value: action for action in Action}
+_DEEDS = {action: comparable_action(action) for action in Action}
+#: What a completed file's name ends in.
+_ENDINGS = {action.value: f".{comparable_action(action).value}" for action in Action}
+
+
+class _LastColumn:
+    """The bodies of the row group that was read last: bodies are asked for in order."""
+
+    def __init__(self, store: HistoryStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._last: tuple[int, pa.ChunkedArray] | None = None
+
+    @property
+    def path(self) -> str:
+        return self._store.path(self._name)
+
+    def value(self, group: int, row: int) -> bytes | None:
+        last = self._last
+        if last is None or last[0] != group:
+            last = self._last = (group, self._store.read_bodies(self._name, group))
+        if row >= len(last[1]):
+            raise CorruptFile(f"{self.path} has content for {len(last[1]):,} of its instants only")
+        found = last[1][row].as_buffer()
+        return None if found is None else bytes(found)

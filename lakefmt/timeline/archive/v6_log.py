@@ -1,0 +1,287 @@
+"""The archived timeline of layout 1: log files with Avro blocks, an entry for each state of an instant (effects).
+
+First the entries are indexed: time, action, state and where the record is. Bodies are read when somebody asks for them,
+and come in the form of layout 2, an Avro container. Entries lie close to each other in the order in which they were
+archived, so the blocks that were read last are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+from lakefmt.errors import CorruptFile, ObjectNotFound
+from lakefmt.formats.avro.container import decode_container
+from lakefmt.formats.log.blocks import (
+    BlockKind,
+    HeaderKey,
+    decode_avro_record,
+    scan_blocks,
+    split_avro_records,
+)
+from lakefmt.storage.api import ObjectInfo, ObjectStore
+from lakefmt.timeline.archive.lsm_files import open_archived, place_archived
+from lakefmt.timeline.archive.v6_codec import BODY_FIELDS, LogRecord, encode_archive, next_archive_name
+from lakefmt.timeline.instant import Action, Instant, State, comparable_action, instant_file_name
+from lakefmt.timeline.metadata_codec import body_kind, encode_body
+from lakefmt.timeline.metadata_schemas import NAMESPACE, BodyKind, reader_schema
+from lakefmt.values import InstantTime, check_instant_time
+
+__all__ = ["ArchivedInstant", "LogArchive", "LogEntry", "archived_instants"]
+
+_MAX_BLOCK_BYTES = 512 * 1024 * 1024
+#: Blocks that were read last; one that is larger is not kept.
+_KEPT_BYTES = 16 * 1024 * 1024
+#: Hudi 0.15 merges small archive files, and says in this file which ones become which.
+_MERGE_PLAN = "mergeArchivePlan"
+_MAX_PLAN_BYTES = 16 * 1024 * 1024
+_ARCHIVE_FILE = re.compile(r"\.commits_\.archive\.([0-9]{1,9})(?:_[0-9-]+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of the archive: a state of an instant, and where its record is.
+
+    Attributes:
+        instant: in the state that the entry tells of; the size is that of the record in bytes.
+        transition: what the archive says of when it came to that state; empty before Hudi 0.14. Not checked.
+        name: the archive file.
+        start: where the content of the record's block begins in it.
+        size: the bytes of that content.
+        row: the number of the record in the block.
+        schema: the Avro schema of the record.
+    """
+
+    instant: Instant
+    transition: str
+    name: str
+    start: int
+    size: int
+    row: int
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedInstant:
+    """The entries of one completed instant."""
+
+    completed: LogEntry
+    requested: LogEntry | None = None
+    inflight: LogEntry | None = None
+
+
+def archived_instants(entries: Iterable[LogEntry]) -> list[ArchivedInstant]:
+    """Return the completed instants among archive entries, by requested time. Pure.
+
+    Entries of instants that never completed say nothing; of two entries of one state the later one counts.
+
+    Example:
+        >>> archived_instants([])
+        []
+    """
+    found: dict[tuple[InstantTime, Action], dict[State, LogEntry]] = {}
+    for entry in entries:
+        key = (entry.instant.time, comparable_action(entry.instant.action))
+        found.setdefault(key, {})[entry.instant.state] = entry
+    instants = [
+        ArchivedInstant(states[State.COMPLETED], states.get(State.REQUESTED), states.get(State.INFLIGHT))
+        for states in found.values()
+        if State.COMPLETED in states
+    ]
+    return sorted(instants, key=lambda one: (one.completed.instant.time, one.completed.instant.action.value))
+
+
+class LogArchive:
+    """The archive directory of one table of layout 1."""
+
+    def __init__(self, store: ObjectStore, directory: str) -> None:
+        self._store = store
+        self._directory = directory
+        self._blocks: OrderedDict[tuple[str, int], list[bytes]] = OrderedDict()
+        self._kept_bytes = 0
+        # Each block repeats the schema, which is much longer than its records.
+        self._schemas: dict[str, str] = {}
+        self._entries: dict[tuple[str, int], list[LogEntry]] = {}
+
+    def load(self) -> list[ArchivedInstant]:
+        """Return what has been archived until now; files that were looked through before are not read again.
+
+        Raises:
+            CorruptFile: an archive file is damaged.
+            StorageError: the store failed.
+        """
+        try:
+            return self._load()
+        except ObjectNotFound:
+            # The archive was merged between its listing and its reading: the new files hold the same.
+            return self._load()
+
+    def _load(self) -> list[ArchivedInstant]:
+        self._entries = {key: self._entries.get(key) or self.entries(*key) for key in self.files()}
+        return archived_instants(entry for entries in self._entries.values() for entry in entries)
+
+    def files(self) -> list[tuple[str, int]]:
+        """Return the names and sizes of the archive files, oldest first."""
+        found: list[tuple[int, ObjectInfo]] = []
+        for item in self._store.list(self._directory, recursive=False):
+            parsed = _ARCHIVE_FILE.fullmatch(item.name.rpartition("/")[2])
+            if parsed:
+                found.append((int(parsed[1]), item))
+        ordered = sorted(found, key=lambda pair: (pair[0], pair[1].name))
+        return [(item.name.rpartition("/")[2], item.size) for _, item in ordered]
+
+    def path(self, name: str) -> str:
+        """Return a file's name relative to the table."""
+        return f"{self._directory}/{name}"
+
+    def entries(self, name: str, size: int) -> list[LogEntry]:
+        """Return the entries of an archive file, in its order; actions that lakefmt does not know are left out.
+
+        A damaged file has none when a merge that died was writing it: what it was made from is still there.
+
+        Raises:
+            CorruptFile: it is damaged.
+            ObjectNotFound: it is gone.
+        """
+        try:
+            return self._read_entries(name, size)
+        except CorruptFile:
+            if self._merging() == name:
+                return []
+            raise
+
+    def _merging(self) -> str | None:
+        """Return the file that an unfinished merge of archive files was writing."""
+        try:
+            plan = self._store.read(self.path(_MERGE_PLAN), _MAX_PLAN_BYTES)
+            return str(decode_container(plan, what=_MERGE_PLAN).get("mergedArchiveFileName"))
+        except (ObjectNotFound, CorruptFile):
+            return None
+
+    def _read_entries(self, name: str, size: int) -> list[LogEntry]:
+        what = self.path(name)
+        found: list[LogEntry] = []
+        with open_archived(self._store, what) as source:
+            for block in scan_blocks(lambda at, count: source.read_at(count, at), size, what):
+                if block.kind is not BlockKind.AVRO_DATA:
+                    raise CorruptFile(f"{what} is damaged between bytes {block.start:,} and {block.end:,}")
+                text = block.header.get(HeaderKey.SCHEMA, "")
+                schema = self._schemas.setdefault(text, text)
+                content = _content(source, block.content_start, block.content_size, what)
+                for row, datum in enumerate(split_avro_records(content, what)):
+                    read = decode_avro_record(datum, schema, what, _INDEX_READER)
+                    instant = _instant(read, len(datum), what)
+                    if instant is not None:
+                        place = (name, block.content_start, block.content_size, row, schema)
+                        found.append(LogEntry(instant, str(read["stateTransitionTime"] or ""), *place))
+        return found
+
+    def body(self, entry: LogEntry) -> bytes:
+        """Return what the instant's file held in that state, as an Avro container; empty when it held nothing.
+
+        Raises:
+            CorruptFile: the archive is damaged.
+            ObjectNotFound: the file is gone.
+        """
+        action, state = entry.instant.action, entry.instant.state
+        kind, field_name = body_kind(action, state), BODY_FIELDS.get((action, state))
+        if kind is None or field_name is None:
+            return b""
+        what = self.path(entry.name)
+        records = self._records(entry, what)
+        if entry.row >= len(records):
+            raise CorruptFile(f"{what} has changed since it was looked through")
+        record = decode_avro_record(records[entry.row], entry.schema, what, _entry_reader(field_name, kind))[field_name]
+        return encode_body(kind, record) if isinstance(record, dict) else b""
+
+    def append(self, records: Iterable[LogRecord], *, durable: bool = True) -> str:
+        """Write one more archive file; return its name relative to the table. Call under the table lock.
+
+        Args:
+            records: the states of instants, those of one instant together; never held together but by tens.
+            durable: whether the file must reach the disk before this returns.
+
+        Raises:
+            StorageError: the store failed, or another program wrote a file of that name.
+            CorruptFile: a body is not what such a file holds.
+        """
+        listed = (item.name.rpartition("/")[2] for item in self._store.list(self._directory, recursive=False))
+        path = self.path(next_archive_name(listed))
+        with self._store.create(path, durable=durable) as sink:
+            for block in encode_archive(records):
+                sink.file.write(block)
+            place_archived(self._store, sink, path)
+        return path
+
+    def _records(self, entry: LogEntry, what: str) -> list[bytes]:
+        key = (entry.name, entry.start)
+        found = self._blocks.get(key)
+        if found is None:
+            with open_archived(self._store, what) as source:
+                found = split_avro_records(_content(source, entry.start, entry.size, what), what)
+            self._keep(key, found)
+        else:
+            self._blocks.move_to_end(key)
+        return found
+
+    def _keep(self, key: tuple[str, int], records: list[bytes]) -> None:
+        size = sum(map(len, records))
+        if size > _KEPT_BYTES:
+            return
+        self._blocks[key] = records
+        self._kept_bytes += size
+        while self._kept_bytes > _KEPT_BYTES:
+            _, dropped = self._blocks.popitem(last=False)
+            self._kept_bytes -= sum(map(len, dropped))
+
+
+_ACTIONS = {action.value: action for action in Action}
+_STATES = {state.name: state for state in State}
+
+
+def _instant(read: dict[str, object], size: int, what: str) -> Instant | None:
+    name, stated = read["actionType"], read["actionState"]
+    action = _ACTIONS.get(name) if isinstance(name, str) else None
+    # The first releases archived nothing but completed instants and did not say so.
+    state = State.COMPLETED if stated is None else _STATES.get(str(stated))
+    if action is None or state is None:
+        return None
+    time = read["commitTime"]
+    try:
+        start = check_instant_time(time if isinstance(time, str) else "")
+    except ValueError:
+        raise CorruptFile(f"{what} holds a {action.value} at {time!r:.40}, which is no instant time") from None
+    return Instant(start, action, state, None, instant_file_name(start, action, state, 1), size)
+
+
+def _content(source: pa.NativeFile, start: int, size: int, what: str) -> bytes:
+    if size > _MAX_BLOCK_BYTES:
+        raise CorruptFile(f"{what}: a block of {size:,} bytes; at most {_MAX_BLOCK_BYTES:,} are read")
+    content: bytes = source.read_at(size, start)
+    if len(content) != size:
+        raise CorruptFile(f"{what} ends inside the block content at byte {start:,}")
+    return content
+
+
+def _entry_schema(fields: list[dict[str, object]]) -> str:
+    return json.dumps({"type": "record", "name": "HoodieArchivedMetaEntry", "namespace": NAMESPACE, "fields": fields})
+
+
+def _optional(name: str, kind: object) -> dict[str, object]:
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
+_INDEX_READER = _entry_schema(
+    [_optional(name, "string") for name in ("commitTime", "actionType", "actionState", "stateTransitionTime")]
+)
+
+
+@cache
+def _entry_reader(field_name: str, kind: BodyKind) -> str:
+    return _entry_schema([_optional(field_name, json.loads(reader_schema(kind)))])

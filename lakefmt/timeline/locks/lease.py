@@ -1,0 +1,183 @@
+"""Locks that can be lost: waiting for one, keeping it alive, proving it, giving it back (effects).
+
+Everything that locks with a lease share is here, once; what they do not share is a :class:`Keeper`.
+
+A lease is counted from *before* the request that gained or renewed it, on the monotonic clock of its holder: whatever the
+answer's delay, the holder stops believing in it before anybody else may take it. Once lost it stays lost – it is never
+revived, and a commit that asks for it is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from lakefmt.errors import LakefmtError, LeaseLost, LockUnavailable, StorageError
+from lakefmt.storage.scheduler import Pacing, SystemPacing
+from lakefmt.timeline.locks.api import Keeper, Lease, Patience, Tenure
+from lakefmt.timeline.locks.local import InProcessLock
+
+__all__ = ["LeasedLock", "TimedLease"]
+
+_log = logging.getLogger("lakefmt.timeline")
+
+#: A commit that begins to complete has at least this share of the lease before it.
+_LEAST_SHARE_LEFT = 0.1
+_PROOF_PAUSES = (0.05, 0.2, 0.5)
+_RELEASE_PAUSES = (1.0, 2.0, 4.0)
+_BUSY_SECONDS = 60.0
+
+
+class TimedLease:
+    """One tenure of a lock, as its holder sees it."""
+
+    def __init__(self, tenure: Tenure, what: str, pacing: Pacing, asked: float) -> None:
+        self._tenure = tenure
+        self._what = what
+        self._pacing = pacing
+        self._ends = self._end_from(asked)
+        self._lost: str | None = None
+        # A beat, a check and the release must not overlap: each of them may change what the tenure is called.
+        self._busy = Lock()
+
+    @property
+    def token(self) -> str:
+        """What this tenure, and no other, is called where the lock lives."""
+        return self._tenure.token
+
+    @property
+    def expires(self) -> float | None:
+        """Monotonic seconds at which it ends unless renewed; None when only its keeper knows."""
+        return self._ends
+
+    def check(self) -> None:
+        """Prove that the lock is still ours.
+
+        Raises:
+            LeaseLost: it is not, or nobody can tell.
+        """
+        if not self._pacing.take(self._busy, _BUSY_SECONDS):
+            self._lose(f"its renewal has not returned for {_BUSY_SECONDS:g} s")
+        try:
+            self._check_time()
+            if self._is_short() and not self._asked("renewed", self._renew):
+                self._lose("somebody else has it")
+            if not self._asked("proved", self._tenure.prove):
+                self._lose("it was removed or taken over while held")
+            self._check_time()  # the proof may have taken all that was left
+        finally:
+            self._busy.release()
+
+    def start(self) -> Callable[[], None]:
+        """Begin to renew it in the background; the call that is returned ends that."""
+        beat = self._tenure.beat_seconds
+        return (lambda: None) if beat is None else self._pacing.every(beat, self.beat, "lakefmt-lock")
+
+    def beat(self) -> None:
+        """Renew it once, unless it is lost; a renewal without an answer is tried again by the next beat."""
+        if self._lost is not None or not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._check_time()
+            if not self._renew():
+                self._lose("somebody else has it")
+        except LakefmtError as error:
+            _log.warning("%s was not renewed: %s", self._what, error)
+        finally:
+            self._busy.release()
+
+    def end(self) -> None:
+        """Give it back; what cannot be given back ends by itself, so a commit that is complete is not failed for it."""
+        self._lost = self._lost or "it was given back"
+        for pause in (*_RELEASE_PAUSES, None):
+            try:
+                self._tenure.release()
+            except StorageError as error:
+                if pause is not None and error.transient:
+                    self._pacing.sleep(pause)
+                    continue
+                _log.warning("%s could not be given back: %s", self._what, error)
+            return
+
+    def _asked(self, doing: str, ask: Callable[[], bool]) -> bool:
+        for pause in (*_PROOF_PAUSES, None):
+            try:
+                return ask()
+            except StorageError as error:
+                if pause is None or not error.transient:
+                    self._lose(f"it could not be {doing}: {error}")
+                self._pacing.sleep(pause or 0.0)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _renew(self) -> bool:
+        asked = self._pacing.monotonic()
+        if not self._tenure.renew():
+            return False
+        self._ends = self._end_from(asked)
+        return True
+
+    def _end_from(self, asked: float) -> float | None:
+        valid = self._tenure.valid_seconds
+        return None if valid is None else asked + valid
+
+    def _is_short(self) -> bool:
+        valid, ends = self._tenure.valid_seconds, self._ends
+        if valid is None or ends is None or self._tenure.beat_seconds is None:
+            return False
+        return ends - self._pacing.monotonic() < valid * _LEAST_SHARE_LEFT
+
+    def _check_time(self) -> None:
+        if self._lost is None and self._ends is not None and self._pacing.monotonic() >= self._ends:
+            self._lost = "its time was over before the work was done"
+        if self._lost is not None:
+            self._lose(self._lost)
+
+    def _lose(self, why: str) -> None:
+        self._lost = why
+        raise LeaseLost(f"{self._what} is not ours any more: {why}; the commit is refused, try again")
+
+
+class LeasedLock:
+    """A :class:`~lakefmt.timeline.locks.api.TableLock` over a keeper; threads of one process queue before they ask it."""
+
+    def __init__(self, keeper: Keeper, url: str, patience: Patience, pacing: Pacing | None = None) -> None:
+        self._keeper = keeper
+        self._patience = patience
+        self._pacing = pacing or SystemPacing()
+        self._turn = InProcessLock(url, patience.total, self._pacing)
+
+    @contextmanager
+    def hold(self) -> Iterator[Lease]:
+        """Hold the lock inside the block."""
+        with self._turn.hold():
+            try:
+                lease = self._acquire()
+                stop = lease.start()
+                try:
+                    yield lease
+                finally:
+                    stop()
+                    lease.end()
+            finally:
+                self._keeper.close()
+
+    def _acquire(self) -> TimedLease:
+        keeper = self._keeper
+        failure: StorageError | None = None
+        for _ in self._patience.tries(self._pacing, keeper.longest_pause):
+            asked = self._pacing.monotonic()
+            try:
+                tenure = keeper.acquire()
+            except StorageError as error:
+                if not error.transient:
+                    raise
+                failure = error
+                continue
+            if tenure is not None:
+                return TimedLease(tenure, keeper.what, self._pacing, asked)
+            failure = None
+        if failure is not None:
+            raise failure
+        raise LockUnavailable(f"{keeper.what} was held for {self._patience.total:g} s; {keeper.hint}")

@@ -1,0 +1,1 @@
+"""Going back: rollback of an instant, savepoint, restore."""

@@ -1,0 +1,143 @@
+"""``table.savepoint``: a state is kept until its savepoint is deleted (spec 10.10; effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lakefmt.config.table_config import check_writable
+from lakefmt.errors import AlreadyExistsError, InstantNotFound, StateError
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
+from lakefmt.timeline.locks.open import Lease
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt.timeline.restore import choose_undone
+from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoint_record, savepoints_of
+from lakefmt.transactions.client import TableServices, open_services
+from lakefmt.transactions.restore_executor import finish_dead_restores
+from lakefmt.undo.historical_state import check_whole, state_without
+from lakefmt.values import PartitionPath, TableType
+
+__all__ = ["create_savepoint", "delete_savepoint", "list_savepoints", "plan_savepoint_of"]
+
+
+def list_savepoints(access: TableAccess) -> tuple[Savepoint, ...]:
+    """Return the savepoints of a table, by the time of their commits.
+
+    Raises:
+        CorruptFile: the body of one is damaged.
+    """
+    state = access.load()
+    return tuple(_read(access, state, instant) for instant in savepoints_of(state.timeline))
+
+
+def _read(access: TableAccess, state: TableState, instant: Instant) -> Savepoint:
+    body = access.read_body(state, instant)
+    record = decode_body(BodyKind.SAVEPOINT_METADATA, body, what=instant.file_name)
+    return parse_savepoint(instant.time, record, instant.file_name)
+
+
+def plan_savepoint_of(access: TableAccess, instant: str | None, comment: str, user: str) -> Savepoint:
+    """Return the savepoint that :func:`create_savepoint` would make; nothing is changed."""
+    return _plan(access, access.load(), instant, comment, user)[1]
+
+
+def create_savepoint(
+    access: TableAccess,
+    instant: str | None = None,
+    comment: str = "",
+    user: str = "",
+    options: Mapping[str, object] | None = None,
+) -> Savepoint:
+    """Keep the state of a commit.
+
+    Args:
+        access: the table.
+        instant: the commit's requested or completion time; None: the newest.
+        comment: why.
+        user: who asks for it.
+        options: settings of the call.
+
+    Raises:
+        InstantNotFound: the timeline has no such instant, or no commit at all.
+        AlreadyExistsError: a savepoint keeps it already.
+        StateError: it is no completed commit, or a clean has removed files of its state.
+        LockUnavailable: the table lock could not be had in time.
+    """
+    services = open_services(access, options)
+    with services.lock.hold() as lease:
+        state = _settled(services, lease)
+        timeline_store = services.timeline(state.config)
+        target, made, record = _plan(access, state, instant, comment, user)
+        lease.check()
+        timeline_store.start(target.time, Action.SAVEPOINT)
+        completion = services.times_after(state.config, state.timeline)()
+        body = encode_body(BodyKind.SAVEPOINT_METADATA, record)
+        timeline_store.complete(target.time, Action.SAVEPOINT, completion, body)
+    return made
+
+
+def _settled(services: TableServices, lease: Lease) -> TableState:
+    """Return the table once what the dead began is finished; call under the lock."""
+    config = services.access.load_config()
+    check_writable(replace(config, metadata_partitions=()))  # a savepoint changes no file that a metadata table lists
+    timeline_store = services.timeline(config)
+    timeline = timeline_store.load()
+    if finish_dead_restores(services, config, timeline, lease):
+        timeline = timeline_store.load()
+    return TableState(config, timeline)
+
+
+def _plan(
+    access: TableAccess, state: TableState, instant: str | None, comment: str, user: str
+) -> tuple[Instant, Savepoint, dict[str, object]]:
+    target = _find_commit(state, instant)
+    if any(i.time == target.time for i in savepoints_of(state.timeline)):
+        raise AlreadyExistsError(f"a savepoint keeps {target.time} already")
+    on_read = state.config.table_type is TableType.MERGE_ON_READ
+    later = choose_undone(state.timeline, target, merge_on_read=on_read)
+    then = state_without(access, state, later)
+    slices = check_whole(access, state, then, f"the state of {target.time} cannot be kept")
+    files: dict[PartitionPath, tuple[str, ...]] = {}
+    for piece in slices:
+        names = tuple(path.rpartition("/")[2] for path in piece.paths)
+        files[piece.partition] = (*files.get(piece.partition, ()), *names)
+    record = savepoint_record(user, comment, access.clock.now(), files)
+    return target, parse_savepoint(target.time, record, "the savepoint"), record
+
+
+def _find_commit(state: TableState, instant: str | None) -> Instant:
+    if instant is None:
+        newest = state.timeline.latest_commit
+        if newest is None:
+            raise InstantNotFound("the table has no commit yet: there is nothing to keep")
+        return newest
+    target = state.timeline.find(instant)
+    if target.action not in COMMIT_ACTIONS or not target.is_completed:
+        raise StateError(f"{target} is no completed commit: only the state of one can be kept")
+    return target
+
+
+def delete_savepoint(access: TableAccess, instant: str, options: Mapping[str, object] | None = None) -> None:
+    """Keep a state no longer: the next clean may take its files, the next archive step its commit.
+
+    Args:
+        access: the table.
+        instant: the requested or completion time of its commit, or the completion time of the savepoint.
+        options: settings of the call.
+
+    Raises:
+        InstantNotFound: there is no such savepoint.
+        LockUnavailable: the table lock could not be had in time.
+    """
+    services = open_services(access, options)
+    with services.lock.hold() as lease:
+        state = _settled(services, lease)
+        timeline_store = services.timeline(state.config)
+        commits = {i.time for i in state.timeline.commits if instant in (i.time, i.completion)}
+        found = [i for i in savepoints_of(state.timeline) if i.time in commits or instant in (i.time, i.completion)]
+        if not found:
+            raise InstantNotFound(f"no savepoint keeps {instant}; table.savepoints() names those there are")
+        lease.check()
+        timeline_store.reopen(found[0])
+        timeline_store.remove_pending(found[0].time, Action.SAVEPOINT)

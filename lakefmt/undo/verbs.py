@@ -1,0 +1,142 @@
+"""``table.rollback``, ``savepoint``, ``savepoints``, ``delete_savepoint``, ``restore``: undoing and keeping, as verbs (effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakefmt.arguments import check_flags, check_texts
+from lakefmt.filegroups.table_client import TableHandle
+from lakefmt.timeline.savepoint import Savepoint
+from lakefmt.undo.restore import RestoreResult, plan_restore_of, restore_table
+from lakefmt.undo.rollback import RollbackResult, plan_undo, rollback_instant
+from lakefmt.undo.savepoint import create_savepoint, delete_savepoint, list_savepoints, plan_savepoint_of
+
+__all__ = ["UndoingVerbs"]
+
+
+class UndoingVerbs(TableHandle):
+    """What a table can be asked about its past."""
+
+    def rollback(
+        self, instant: str, *, force: bool = False, withdraw: bool | None = None, dry_run: bool = False
+    ) -> RollbackResult:
+        """Undo a pending instant, or the newest completed one.
+
+        Args:
+            instant: its requested time.
+            force: also when its writer may still be alive, or when it is a compaction of which nothing else has the rows.
+            withdraw: whether the plan of a pending compaction or clustering goes, too. None: as Hudi does, a
+                compaction's waits again, a clustering's goes.
+            dry_run: True returns the plan and touches nothing.
+
+        Raises:
+            InstantNotFound: the timeline has no such instant.
+            StateError: it is completed and not the newest, or what was before it was cleaned away.
+            WriterActive: its writer may be alive.
+            CompletedFileMissing: it is a compaction that was complete, and what it merged was cleaned away.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-rollback", data=data, record_key="id")
+            >>> first, second = t.upsert(data), t.upsert(pa.table({"id": ["b"]}))
+            >>> t.rollback(second.instant).plan.num_files, t.read().num_rows
+            (1, 1)
+        """
+        check_texts(instant=instant)
+        check_flags(force=force, withdraw=withdraw, dry_run=dry_run)
+        if dry_run:
+            return RollbackResult(None, plan=plan_undo(self.access, instant))
+        with self._writing:
+            return rollback_instant(self.access, instant, force=force, withdraw=withdraw)
+
+    def savepoint(
+        self,
+        instant: str | None = None,
+        *,
+        comment: str = "",
+        user: str = "",
+        dry_run: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> Savepoint:
+        """Keep the state of a commit: cleans leave its files alone, and a restore can go back to it.
+
+        Args:
+            instant: the commit's time; None: the newest.
+            comment: why; kept in the savepoint.
+            user: who asks for it; kept in the savepoint.
+            dry_run: True returns what would be kept and touches nothing.
+            options: settings of the call.
+
+        Raises:
+            InstantNotFound: the timeline has no such instant.
+            AlreadyExistsError: it is kept already.
+            StateError: it is no completed commit, or a clean has removed files of its state.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-savepoint", data=data, record_key="id")
+            >>> _ = t.upsert(data)
+            >>> len(t.savepoint(comment="before the move").files), [s.comment for s in t.savepoints()]
+            (1, ['before the move'])
+        """
+        check_texts(instant=instant, comment=comment, user=user)
+        check_flags(dry_run=dry_run)
+        if dry_run:
+            return plan_savepoint_of(self.access, instant, comment or "", user or "")
+        with self._writing:
+            return create_savepoint(self.access, instant, comment or "", user or "", options)
+
+    def savepoints(self) -> tuple[Savepoint, ...]:
+        """Return the savepoints of this table, oldest commit first."""
+        return list_savepoints(self.access)
+
+    def delete_savepoint(self, instant: str, *, options: Mapping[str, object] | None = None) -> None:
+        """Keep a state no longer; its files go with the next clean.
+
+        Args:
+            instant: the time of the commit that is kept.
+            options: settings of the call.
+
+        Raises:
+            InstantNotFound: there is no such savepoint.
+        """
+        check_texts(instant=instant)
+        with self._writing:
+            delete_savepoint(self.access, instant, options)
+
+    def restore(
+        self,
+        instant: str,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> RestoreResult:
+        """Bring the state of a savepoint, or of any commit that is still whole, back: everything later is undone.
+
+        Args:
+            instant: the time of the commit.
+            force: also when writers of pending instants may be alive; theirs are undone, too.
+            dry_run: True returns the plan and touches nothing.
+            options: settings of the call; ``hoodie.metadata.enable=false`` drops a metadata table.
+
+        Raises:
+            InstantNotFound: the timeline has no such instant.
+            StateError: that state cannot come back; the message says why.
+            WriterActive: a writer may be alive.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-restore", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> kept = [t.upsert(pa.table({"id": [name]})).instant for name in "abc"][0]
+            >>> len(t.restore(kept).plan.instants), t.read().num_rows
+            (2, 1)
+        """
+        check_texts(instant=instant)
+        check_flags(force=force, dry_run=dry_run)
+        if dry_run:
+            return RestoreResult(None, plan_restore_of(self.access, instant, options))
+        with self._writing:
+            return restore_table(self.access, instant, options, force=force)

@@ -1,0 +1,1 @@
+"""Moving a table to a newer table version: ``plan`` decides, ``run`` executes."""

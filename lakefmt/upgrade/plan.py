@@ -1,0 +1,414 @@
+"""What turns a table into one of a newer version, as values (spec 1.2, 1.6, 1.7, 1.10). Pure.
+
+:func:`plan_upgrade` makes a plan that prints from what the store shows; :mod:`lakefmt.upgrade.run` carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from lakefmt.config.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable
+from lakefmt.errors import CorruptFile, InvalidInputError, StateError, UnsupportedFeature
+from lakefmt.formats.avro.container import MAGIC
+from lakefmt.keys import key_properties, key_spec_from_properties
+from lakefmt.timeline.archive.lsm_timeline import HistoryPart, plan_parts
+from lakefmt.timeline.clock import next_instant_time
+from lakefmt.timeline.instant import (
+    Action,
+    Instant,
+    comparable_action,
+    completed_action,
+    format_instant_time,
+    instant_file_name,
+    parse_instant_time,
+)
+from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import InstantTime, MergeMode, TableVersion
+
+__all__ = [
+    "NEW_HISTORY",
+    "NEW_TIMELINE",
+    "OLD_TIMELINE",
+    "TimelineMove",
+    "UpgradePlan",
+    "UpgradeScene",
+    "completion_times",
+    "plan_upgrade",
+    "upgraded_body",
+    "upgraded_properties",
+]
+
+#: Where the timeline is before version 8 and from then on, relative to the table.
+OLD_TIMELINE = ".hoodie"
+NEW_TIMELINE = ".hoodie/timeline"
+#: Where the archived instants are from version 8 on.
+NEW_HISTORY = f"{NEW_TIMELINE}/history"
+
+_SPEAKING_PAYLOADS = frozenset(
+    {"OverwriteWithLatestAvroPayload", "DefaultHoodieRecordPayload", "EventTimeAvroPayload", ""}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeScene:
+    """What the store shows of a table beside its properties and its timeline.
+
+    Attributes:
+        now: the present as an instant time of the table's zone.
+        modified: when timeline files were last modified, by file name, as instant times of the table's zone; for archived
+            instants what the archive says of that.
+        clustering: times of replacecommits that carry a clustering plan.
+        new_timeline: names of everything below the new layout's timeline, while the table has the old layout.
+        old_timeline: names of timeline files of the old layout.
+        archived: the completed instants in the old layout's archive, by requested time.
+        has_metadata_table: whether there is a metadata table, advertised or not.
+        has_schema_history: whether there are files of schema-on-read evolution.
+        logs: how many log files the newest snapshot is merged from.
+    """
+
+    now: InstantTime
+    modified: Mapping[str, InstantTime] = field(default_factory=dict)
+    clustering: frozenset[InstantTime] = frozenset()
+    new_timeline: tuple[str, ...] = ()
+    old_timeline: tuple[str, ...] = ()
+    archived: tuple[Instant, ...] = ()
+    has_metadata_table: bool = False
+    has_schema_history: bool = False
+    logs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineMove:
+    """A timeline file of the old layout and its name (relative to the table) in the new one."""
+
+    instant: Instant
+    target: str
+
+    @property
+    def source(self) -> str:
+        """The file's name relative to the table."""
+        return f"{OLD_TIMELINE}/{self.instant.file_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradePlan:
+    """What turns a table into one of another version; prints as a list of deeds in their order.
+
+    Attributes:
+        source: the version before.
+        target: the version after.
+        pending: instants that have to be rolled back first; that is refused while their writers live.
+        logs: log files that have to be compacted first.
+        drops_metadata_table: whether a metadata table is removed.
+        stale: files that an upgrade which did not finish has left, removed first.
+        moves: the timeline files that are written again.
+        history: the files of the new archive, with the archived instants that go into each; the old archive stays.
+        properties: the changes; None removes a property.
+        leftovers: the old layout's timeline files, removed last.
+    """
+
+    source: TableVersion
+    target: TableVersion
+    pending: tuple[Instant, ...] = ()
+    logs: int = 0
+    drops_metadata_table: bool = False
+    stale: tuple[str, ...] = ()
+    moves: tuple[TimelineMove, ...] = ()
+    history: tuple[HistoryPart, ...] = ()
+    properties: Mapping[str, str | None] = field(default_factory=dict)
+    leftovers: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True when the table is of that version already and nothing is left to remove."""
+        return self.source is self.target and not self.leftovers
+
+    def __str__(self) -> str:
+        if self.is_empty:
+            return f"the table is of version {self.target.value} already: nothing to do"
+        lines = [f"upgrade from version {self.source.value} to {self.target.value}:"]
+        lines += ["  remove the metadata table"] if self.drops_metadata_table else []
+        for instant in self.pending:
+            lines.append(f"  {'carry out' if instant.action is Action.COMPACTION else 'roll back'} {instant}")
+        lines += [f"  compact {self.logs} log files"] if self.logs else []
+        lines += [f"  remove {name}, left by an upgrade that did not finish" for name in self.stale]
+        lines += [f"  write {move.target} from {move.source}" for move in self.moves]
+        for part in self.history:
+            lines.append(f"  write {NEW_HISTORY}/{part.name} with {len(part.instants)} archived instants")
+        for key, value in sorted(self.properties.items()):
+            lines.append(f"  remove property {key}" if value is None else f"  set {key}={value}")
+        if self.leftovers:
+            lines.append(f"  remove {len(self.leftovers)} timeline files of version 6 from {OLD_TIMELINE}")
+        return "\n".join(lines)
+
+
+def plan_upgrade(
+    config: TableConfig, target: TableVersion, timeline: Timeline, scene: UpgradeScene, *, drop_metadata: bool = False
+) -> UpgradePlan:
+    """Return what makes the table one of version `target`. Pure.
+
+    Args:
+        config: the table's properties.
+        target: the version wanted.
+        timeline: the active timeline.
+        scene: what else the store shows.
+        drop_metadata: whether a metadata table that the properties advertise may be removed.
+
+    Raises:
+        InvalidInputError: the table is of a newer version.
+        MetadataTablePresent: it advertises a metadata table and nobody asked to drop it.
+        UnsupportedFeature: lakefmt does not write such tables, or cannot carry something over.
+        StateError: an instant is pending and archived as completed: a roll back would take what counts.
+
+    Spec 1.10.
+
+    Example:
+        >>> from lakefmt.config.table_config import parse_table_config
+        >>> from lakefmt.timeline.timeline import build_timeline
+        >>> old = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "8", "hoodie.timeline.layout.version": "2",
+        ...     "hoodie.table.precombine.field": "ts", "hoodie.record.merge.mode": "EVENT_TIME_ORDERING"})
+        >>> print(plan_upgrade(old, TableVersion.NINE, build_timeline([], 2), UpgradeScene("20260101000000000")))
+        upgrade from version 8 to 9:
+          set hoodie.table.format=native
+          set hoodie.table.ordering.fields=ts
+          remove property hoodie.table.precombine.field
+          set hoodie.table.version=9
+    """
+    if target < config.version:
+        raise InvalidInputError(
+            f"the table is of version {config.version.value}: it cannot go back to version {target.value}"
+        )
+    if target is config.version:
+        leftovers = scene.old_timeline if target.layout == 2 else ()
+        return UpgradePlan(target, target, leftovers=_newest_first(leftovers))
+    _check_upgradable(config, target, scene, drop_metadata)
+    _check_pending(timeline, scene)
+    moves: tuple[TimelineMove, ...] = ()
+    history: tuple[HistoryPart, ...] = ()
+    if config.version.layout == 1:
+        # An archiving that died between its two halves leaves instants in both places: the active timeline counts.
+        archived = timeline.with_history(scene.archived).archived
+        completions = completion_times((*archived, *timeline.completed), scene.modified, scene.now)
+        moves = _moves(timeline, scene, completions)
+        history = plan_parts([_archived(instant, completions[instant.file_name]) for instant in archived])
+    wanted = {move.target for move in moves}
+    return UpgradePlan(
+        config.version,
+        target,
+        pending=timeline.pending,
+        logs=scene.logs,
+        drops_metadata_table=scene.has_metadata_table or bool(config.metadata_partitions),
+        stale=tuple(sorted(name for name in scene.new_timeline if name not in wanted)),
+        moves=moves,
+        history=history,
+        properties=upgraded_properties(config, target),
+        leftovers=_newest_first(scene.old_timeline),
+    )
+
+
+def _newest_first(names: Iterable[str]) -> tuple[str, ...]:
+    # A reader that was on its way while they go sees an earlier state of the table, never a state that was none.
+    return tuple(sorted(names, reverse=True))
+
+
+def _check_upgradable(config: TableConfig, target: TableVersion, scene: UpgradeScene, drop_metadata: bool) -> None:
+    check_writable(replace(config, metadata_partitions=()) if drop_metadata else config)
+    payload = config.properties.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
+    if payload not in _SPEAKING_PAYLOADS:
+        raise UnsupportedFeature(f"the table names the payload class {payload}: upgrade it with Spark")
+    if config.version is TableVersion.SIX and scene.has_schema_history:
+        raise UnsupportedFeature("the table has a history of schemas (.hoodie/.schema): upgrade it with Spark")
+    spec = key_spec_from_properties(config.properties)
+    bare_possible = len(spec.record_key_fields) == 1 and spec.prefixed is None
+    if target is TableVersion.NINE and bare_possible:
+        raise UnsupportedFeature(
+            "a complex key generator with one key field writes other keys in version 9 than some releases did before: "
+            "the upgrade could make every key exist twice"
+        )
+
+
+def _check_pending(timeline: Timeline, scene: UpgradeScene) -> None:
+    pending = {(instant.time, comparable_action(instant.action)) for instant in timeline.pending}
+    for instant in scene.archived:
+        if (instant.time, comparable_action(instant.action)) in pending:
+            raise StateError(f"{instant} is archived and its pending files are not removed: remove them by hand")
+
+
+def _archived(instant: Instant, completion: InstantTime) -> Instant:
+    action = completed_action(instant.action)
+    name = instant_file_name(instant.time, action, instant.state, 2, completion)
+    return instant._replace(action=action, completion=completion, file_name=name)
+
+
+def _moves(timeline: Timeline, scene: UpgradeScene, completions: Mapping[str, InstantTime]) -> tuple[TimelineMove, ...]:
+    # What is pending is rolled back before anything moves.
+    moves = []
+    for instant in timeline.completed:
+        completion = completions[instant.file_name]
+        for file in timeline.files_of(instant):
+            action = file.action
+            if not file.is_completed and action is Action.REPLACE_COMMIT and file.time in scene.clustering:
+                action = Action.CLUSTERING
+            name = instant_file_name(file.time, action, file.state, 2, completion if file.is_completed else None)
+            moves.append(TimelineMove(file, f"{NEW_TIMELINE}/{name}"))
+    return tuple(moves)
+
+
+def completion_times(
+    completed: Iterable[Instant], modified: Mapping[str, InstantTime], now: InstantTime
+) -> dict[str, InstantTime]:
+    """Return the completion time of each instant of layout 1, by file name. Pure.
+
+    It is when the completed file was modified, made to rise with the requested times and to be no other instant's time.
+    A copy of a table has the copy's modification times, so a time is not believed beyond the next instant's request.
+
+    Example:
+        >>> from lakefmt.timeline.instant import State
+        >>> one = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED, file_name="a")
+        >>> two = Instant(InstantTime("20260101000002000"), Action.COMMIT, State.COMPLETED, file_name="b")
+        >>> completion_times([one, two], {"a": "20260101000000700", "b": "20260101000001000"}, "20260102000000000")
+        {'a': '20260101000000700', 'b': '20260101000002001'}
+    """
+    ordered = sorted(completed, key=lambda i: (i.time, i.action.value))
+    # A savepoint is made long after the commit whose time it shares: it takes no part in the order of commits.
+    chain = [i for i in ordered if i.action is not Action.SAVEPOINT]
+    taken = {i.time for i in ordered}
+    found: dict[str, InstantTime] = {}
+    last = InstantTime("")
+    for number, instant in enumerate(chain):
+        later = [_before(chain[number + 1].time)] if number + 1 < len(chain) else []
+        wanted = min(modified.get(instant.file_name, instant.time), now, *later)
+        last = found[instant.file_name] = _free_time(wanted, max(last, instant.time), taken)
+    for instant in ordered:
+        if instant.action is Action.SAVEPOINT:
+            wanted = min(modified.get(instant.file_name, instant.time), now)
+            found[instant.file_name] = _free_time(wanted, instant.time, taken)
+    return found
+
+
+def _free_time(wanted: InstantTime, floor: InstantTime, taken: set[InstantTime]) -> InstantTime:
+    """Return the first time from `wanted` on that is above `floor` and not taken; it is taken then."""
+    time = wanted if wanted > floor else next_instant_time(floor)
+    while time in taken:
+        time = next_instant_time(time)
+    taken.add(time)
+    return time
+
+
+def _before(time: InstantTime) -> InstantTime:
+    return format_instant_time(parse_instant_time(time) - timedelta(milliseconds=1))
+
+
+def upgraded_body(instant: Instant, data: bytes) -> bytes:
+    """Return the content that a timeline file of layout 1 has in layout 2. Pure.
+
+    Args:
+        instant: the file.
+        data: its content.
+
+    Raises:
+        CorruptFile: the content is not what such a file holds.
+
+    Spec 3.3.
+
+    Example:
+        >>> from lakefmt.timeline.instant import State
+        >>> done = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
+        >>> body = upgraded_body(done, b'{"partitionToWriteStats": {}, "operationType": "UPSERT"}')
+        >>> decode_body(BodyKind.COMMIT, body)["operationType"]
+        'UPSERT'
+    """
+    kind = body_kind(instant.action, instant.state)
+    if kind is None or data.startswith(MAGIC):
+        return data
+    if data:
+        return encode_body(kind, decode_body(kind, data, what=instant.file_name))
+    if kind is BodyKind.CLEAN_METADATA:
+        # Version 6 let a clean that found nothing complete with an empty file; later versions do not.
+        return encode_body(kind, _clean_of_nothing(instant.time))
+    if instant.is_completed:
+        raise CorruptFile(f"{instant.file_name} is empty: a completed instant must have a body")
+    return data
+
+
+def _clean_of_nothing(time: InstantTime) -> dict[str, object]:
+    return {
+        "startCleanTime": time,
+        "timeTakenInMillis": 0,
+        "totalFilesDeleted": 0,
+        "earliestCommitToRetain": "",
+        "partitionMetadata": {},
+        "version": 2,
+        "bootstrapPartitionMetadata": {},
+    }
+
+
+def upgraded_properties(config: TableConfig, target: TableVersion) -> dict[str, str | None]:
+    """Return the properties that an upgrade changes; None removes one. Pure.
+
+    Raises:
+        UnsupportedFeature: the table's keys are made in a way that lakefmt does not know.
+
+    Spec 1.6, 1.7, 1.10.
+
+    Example:
+        >>> from lakefmt.config.table_config import parse_table_config
+        >>> old = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "6", "hoodie.timeline.layout.version": "1"})
+        >>> upgraded_properties(old, TableVersion.EIGHT)["hoodie.timeline.layout.version"]
+        '2'
+    """
+    properties = dict(config.properties)
+    if config.version is TableVersion.SIX:
+        _turn_to_eight(config, properties)
+    if target is TableVersion.NINE:
+        _turn_to_nine(config, properties)
+    changed: dict[str, str | None] = dict.fromkeys(config.properties.keys() - properties.keys())
+    return changed | {key: value for key, value in properties.items() if config.properties.get(key) != value}
+
+
+def _turn_to_eight(config: TableConfig, properties: dict[str, str]) -> None:
+    spec = key_spec_from_properties(config.properties)
+    keys = key_properties(spec, TableVersion.EIGHT)
+    spoken = ("hoodie.table.keygenerator.type", "hoodie.table.partition.fields")
+    mode = config.merge_mode
+    payload = properties.get("hoodie.compaction.payload.class", "")
+    # The three must agree: without an ordering column an event-time payload decides nothing.
+    agrees = payload and payload.endswith("OverwriteWithLatestAvroPayload") == (mode is MergeMode.COMMIT_TIME_ORDERING)
+    properties |= {
+        "hoodie.table.version": "8",
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.table.initial.version": properties.get("hoodie.table.initial.version") or "6",
+        "hoodie.record.merge.mode": mode.value,
+        "hoodie.record.merge.strategy.id": STRATEGY_IDS[mode],
+        "hoodie.compaction.payload.class": payload if agrees else PAYLOADS[mode],
+        **{key: keys[key] for key in spoken if key in keys},
+    }
+    # The old strategy always says event time, and later versions read it as another name of the strategy id.
+    for key in ("hoodie.compaction.record.merger.strategy", "hoodie.table.secondary.indexes.metadata"):
+        properties.pop(key, None)
+
+
+def _turn_to_nine(config: TableConfig, properties: dict[str, str]) -> None:
+    properties.pop("hoodie.record.merge.strategy.id", None)
+    properties.pop("hoodie.compaction.record.merger.strategy", None)
+    payload = properties.pop("hoodie.compaction.payload.class", "")
+    if payload:
+        properties["hoodie.table.legacy.payload.class"] = payload
+    properties.pop("hoodie.table.precombine.field", None)
+    if config.ordering_fields:
+        properties["hoodie.table.ordering.fields"] = ",".join(config.ordering_fields)
+    for key in ("hoodie.payload.delete.field", "hoodie.payload.delete.marker"):
+        if key in properties:
+            properties[f"hoodie.record.merge.property.{key}"] = properties.pop(key)
+    properties |= {
+        "hoodie.table.version": "9",
+        "hoodie.record.merge.mode": config.merge_mode.value,
+        "hoodie.table.format": "native",
+    }

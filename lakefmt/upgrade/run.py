@@ -1,0 +1,262 @@
+"""``table.upgrade``: a table becomes one of a newer version (spec 1.2, 1.10).
+
+:func:`upgrade_table` carries out a plan of :mod:`lakefmt.upgrade.plan` under the table lock. The order of the
+effects is the safety:
+
+1. the metadata table goes (on request), dead writes are rolled back: both are what any write does; a merge-on-read table
+   is compacted, because logs of version 6 tell less than those of later ones;
+2. the timeline is written a second time in the new layout, where readers of the old version do not look, and so are the
+   archived instants;
+3. the properties are switched: the one moment at which the table is of the new version;
+4. the old timeline files go, where readers of the new version do not look. The old archive stays, as Hudi leaves it.
+
+Whoever dies before 3 leaves a table of the old version, and what was written of the new timeline is removed or written
+again by the next upgrade, because other writes may have happened meanwhile. Whoever dies after 3 leaves a table of the
+new version, and the next upgrade to it removes the rest. Beside the timeline store this is the only module that makes
+or removes timeline files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from lakefmt.compaction.compact.run import run_compaction
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import CorruptFile, InvalidInputError, StateError, StorageError
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.storage.api import remove_abandoned
+from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, HistoryPart, plan_of
+from lakefmt.timeline.archive.lsm_writer import HistoryWriter
+from lakefmt.timeline.archive.v6_log import ArchivedInstant, LogArchive, LogEntry
+from lakefmt.timeline.instant import (
+    Action,
+    Instant,
+    State,
+    comparable_action,
+    format_instant_time,
+    parse_instant_file,
+    parse_instant_time,
+)
+from lakefmt.timeline.locks.open import Lease
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt.timeline.properties_store import recover_properties, update_properties
+from lakefmt.timeline.store import MAX_BODY_BYTES
+from lakefmt.timeline.timeline import Timeline, build_timeline
+from lakefmt.transactions.client import TableServices, drop_metadata_table, open_services
+from lakefmt.upgrade.plan import (
+    NEW_HISTORY,
+    NEW_TIMELINE,
+    OLD_TIMELINE,
+    UpgradePlan,
+    UpgradeScene,
+    plan_upgrade,
+    upgraded_body,
+)
+from lakefmt.values import InstantTime, TableType, TableVersion
+from lakefmt.write.commit.transaction import open_for_writing, undo_dead_writes
+
+__all__ = ["upgrade_table"]
+
+_METADATA_TABLE = ".hoodie/metadata"
+_EVERYTHING = {"hoodie.compaction.strategy": "UnBoundedCompactionStrategy"}
+
+
+def upgrade_table(
+    access: TableAccess,
+    to: int | str | TableVersion,
+    *,
+    dry_run: bool = False,
+    compact: bool = True,
+) -> UpgradePlan:
+    """Make a table one of a newer version; see ``Table.upgrade``.
+
+    Args:
+        access: the table. Its option ``hoodie.metadata.enable=false`` lets a metadata table be dropped.
+        to: the version wanted: 8 or 9.
+        dry_run: return the plan and touch nothing.
+        compact: merge every log into base files first; False refuses a table that has logs.
+
+    Returns:
+        What was done, or what would be done.
+
+    Raises:
+        InvalidInputError: the table is of a newer version.
+        UnsupportedVersion: lakefmt does not know that version.
+        MetadataTablePresent: the table advertises a metadata table and nobody asked to drop it.
+        UnsupportedFeature: lakefmt does not write such tables, or cannot carry something over.
+        WriterActive: a pending instant's writer may be alive.
+        StateError: something is pending that cannot be rolled back, or there are logs after the compaction.
+        CorruptFile: a body or the archive cannot be read.
+        LockUnavailable: the table lock could not be had in time.
+    """
+    target = TableVersion.parse(to)
+    services = open_services(access)
+    archive = LogArchive(access.store, access.load_config().history_directory)
+    if dry_run:
+        return _look(services, target, archive)
+    first = _compacted(services, target, archive, compact=compact)
+    with services.lock.hold() as lease:
+        recover_properties(access.store, durable=services.durable)
+        plan = _look(services, target, archive)
+        if plan.source is not target:
+            plan = _prepare(services, plan, archive, lease)
+        _carry_out(services, plan, archive, lease)
+    return plan if first is None else replace(plan, pending=first.pending, logs=first.logs)
+
+
+def _compacted(
+    services: TableServices, target: TableVersion, archive: LogArchive, *, compact: bool
+) -> UpgradePlan | None:
+    """Have the logs of a merge-on-read table compacted; return what was to be done before, None: nothing of that kind."""
+    plan = _look(services, target, archive)
+    waiting = any(instant.action is Action.COMPACTION for instant in plan.pending)
+    if plan.source is target or not compact or not (plan.logs or waiting):
+        return None
+    with services.lock.hold() as lease:
+        # What is rolled back may leave a log, and beside a pending write of version 6 nothing is compacted.
+        undo_dead_writes(services, open_for_writing(services), lease=lease)
+    run_compaction(services.access, _EVERYTHING)
+    return plan
+
+
+def _look(services: TableServices, target: TableVersion, archive: LogArchive) -> UpgradePlan:
+    config = services.access.load_config()
+    timeline = _full_timeline(services, config)
+    drop = services.settings.values["hoodie.metadata.enable"] is False
+    return plan_upgrade(config, target, timeline, _scene(services, config, timeline, archive), drop_metadata=drop)
+
+
+def _full_timeline(services: TableServices, config: TableConfig) -> Timeline:
+    """Return the timeline with sizes and modification times, which readers have no use for."""
+    layout = config.version.layout
+    listed = services.access.store.list(config.timeline_directory, recursive=False)
+    found = (parse_instant_file(o.name.rpartition("/")[2], layout, o.size, o.modified) for o in listed)
+    return build_timeline((i for i in found if i is not None), layout)
+
+
+def _scene(services: TableServices, config: TableConfig, timeline: Timeline, archive: LogArchive) -> UpgradeScene:
+    store, is_old = services.access.store, config.version.layout == 1
+    hidden = [o.name for o in store.list(OLD_TIMELINE, recursive=False)]
+    files = [file for group in timeline.files.values() for file in group]
+    archived = [one.completed for one in archive.load()] if is_old else []
+    return UpgradeScene(
+        now=_instant_time(config, services.access.clock.now()),
+        modified={entry.instant.file_name: _since(entry) for entry in archived if entry.transition}
+        | {
+            f.file_name: _instant_time(config, datetime.fromtimestamp(f.modified, UTC))
+            for f in files
+            if f.is_completed and f.modified > 0
+        },
+        clustering=_clustering_times(services, config, files) if is_old else frozenset(),
+        new_timeline=tuple(o.name for o in store.list(NEW_TIMELINE)) if is_old else (),
+        old_timeline=tuple(name for name in hidden if parse_instant_file(name.rpartition("/")[2], 1) is not None),
+        archived=tuple(entry.instant for entry in archived),
+        has_metadata_table=_METADATA_TABLE in store.list_directories(OLD_TIMELINE),
+        has_schema_history=any(".schemacommit" in o.name for o in store.list(".hoodie/.schema")),
+        logs=_count_logs(services, TableState(config, timeline)),
+    )
+
+
+def _count_logs(services: TableServices, state: TableState) -> int:
+    if state.config.table_type is not TableType.MERGE_ON_READ:
+        return 0
+    return sum(len(piece.logs) for piece in services.access.slices(state))
+
+
+def _instant_time(config: TableConfig, moment: datetime) -> InstantTime:
+    # A table in the machine's zone: each moment has its own offset, because of daylight saving.
+    return format_instant_time(moment, config.zone or moment.astimezone().tzinfo or UTC)
+
+
+def _since(entry: LogEntry) -> InstantTime:
+    try:
+        parse_instant_time(entry.transition)
+    except InvalidInputError:
+        raise CorruptFile(
+            f"{entry.name} says that {entry.instant} is so since {entry.transition!r:.40}, which is no instant time"
+        ) from None
+    return InstantTime(entry.transition)
+
+
+def _clustering_times(services: TableServices, config: TableConfig, files: Sequence[Instant]) -> frozenset[InstantTime]:
+    times = set()
+    for file in files:
+        if file.action is Action.REPLACE_COMMIT and file.state is State.REQUESTED and file.size:
+            body = services.timeline(config).read_body(file)
+            record = decode_body(BodyKind.REQUESTED_REPLACE, body, what=file.file_name)
+            if record.get("clusteringPlan") is not None:
+                times.add(file.time)
+    return frozenset(times)
+
+
+def _prepare(services: TableServices, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> UpgradePlan:
+    """Drop the metadata table, roll back what died; return the plan for what is there then."""
+    if plan.drops_metadata_table:
+        drop_metadata_table(services)
+    undo_dead_writes(services, services.access.load_config(), lease=lease)
+    final = _look(services, plan.target, archive)
+    if final.pending:
+        raise StateError(
+            f"{final.pending[0]} is pending and is not rolled back: finish it with the engine that made it"
+        )
+    if final.logs:
+        raise StateError(f"{final.logs} log files are not compacted: compact the table, then upgrade it")
+    return replace(final, pending=plan.pending, drops_metadata_table=plan.drops_metadata_table)
+
+
+def _carry_out(services: TableServices, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> None:
+    access = services.access
+    lease.check()
+    if plan.source.layout != plan.target.layout:
+        _write_timeline(services, plan, archive)
+    if plan.properties:
+        lease.check()
+        update_properties(access.store, plan.properties, access.clock.now(), durable=services.durable)
+    access.store.delete(plan.leftovers)
+    # Whatever an upgrade that was killed had begun to write: timeline files, properties, claims, markers.
+    remove_abandoned(access.store, OLD_TIMELINE)
+
+
+def _write_timeline(services: TableServices, plan: UpgradePlan, archive: LogArchive) -> None:
+    """Write the new timeline. The table is still of the old version: whatever is there, nobody has read it."""
+    store = services.access.store
+    store.delete(plan.stale)
+    store.make_directories([NEW_HISTORY, NEW_TIMELINE])
+    for move in plan.moves:
+        body = upgraded_body(move.instant, store.read(move.source, MAX_BODY_BYTES))
+        store.put(move.target, body, durable=services.durable)
+    wanted = {move.target for move in plan.moves}
+    if plan.history:
+        wanted |= _write_history(services, plan.history, archive)
+    if {o.name for o in store.list(NEW_TIMELINE)} != wanted:
+        raise StorageError(f"{NEW_TIMELINE} does not list as it was written; the table is still of the old version")
+
+
+def _write_history(services: TableServices, parts: Sequence[HistoryPart], archive: LogArchive) -> set[str]:
+    """Write the new archive from the old one, a file at a time; return the names of its files."""
+    known = {_deed(one.completed.instant): one for one in archive.load()}
+    writer = HistoryWriter(services.access.store, NEW_HISTORY, durable=services.durable)
+    files = [writer.write(part.name, _history_entries(part.instants, known, archive)) for part in parts]
+    writer.publish(1, files)
+    return {f"{NEW_HISTORY}/{name}" for name in (*(file.name for file in files), "manifest_1", "_version_")}
+
+
+def _deed(instant: Instant) -> tuple[InstantTime, Action]:
+    return instant.time, comparable_action(instant.action)
+
+
+def _history_entries(
+    instants: Sequence[Instant], known: Mapping[tuple[InstantTime, Action], ArchivedInstant], archive: LogArchive
+) -> Iterator[HistoryEntry]:
+    for instant in instants:
+        found = known.get(_deed(instant))
+        if found is None:
+            raise StateError(
+                f"{instant} left the archive while it was carried over: another program works on the table"
+            )
+        requested, inflight = (archive.body(entry) if entry else b"" for entry in (found.requested, found.inflight))
+        pending = found.requested or found.inflight
+        plan = plan_of(pending.instant.action, requested, inflight) if pending else None
+        yield HistoryEntry(instant, archive.body(found.completed) or None, plan)

@@ -1,0 +1,1 @@
+"""Bulk insert: streams, external sort, new files by partition."""

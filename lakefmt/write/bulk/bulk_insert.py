@@ -1,0 +1,244 @@
+"""A stream of new rows becomes files: window by window, partition by partition, in bounded memory (effects).
+
+Three things go on at once: rows of one group of partitions are written, those of the next are taken out of the window,
+and the thread that called reads and keys the next window. Each waits only for what it needs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, closing
+from functools import partial
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.errors import LakefmtError
+from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.virtual_columns import unstored_of
+from lakefmt.keys import KeySpec
+from lakefmt.values import PartitionPath
+from lakefmt.write.assign import FileSizing, new_file
+from lakefmt.write.bulk.external_sort import gather_windows, sort_stream
+from lakefmt.write.bulk.partition_splitter import Spread, told_texts
+from lakefmt.write.context import WriteContext, WriteStatus
+from lakefmt.write.files.base_file import FileInProgress, prepare
+from lakefmt.write.files.workers import Hands, results, threads_of
+from lakefmt.write.ingest import KeyedBatch
+
+__all__ = ["stream_files"]
+
+#: Keys of open files take at most this part of the window's bytes; more of them wait on the disk. In a small window all
+#: do: they are all that outlives a window's rows, and the allocator keeps those rows' pages for their sake.
+_KEY_PARTS = 8
+_HOLDS_KEYS = 96 << 20
+#: A rest of a table that is no more than this part of a window joins it: a row group of few rows of each partition costs
+#: half as many calls again (a tenth of the time, where a sixth of the rows was left).
+_REST_PARTS = 4
+#: Of fewer rows the keys are made by one hand.
+_PART_ROWS = 1 << 16
+#: So many groups of a window's partitions are written at a time.
+_GROUPS_WRITTEN = 2
+
+
+def stream_files(
+    access: TableAccess,
+    context: WriteContext,
+    spec: KeySpec,
+    schema: pa.Schema,
+    tables: Iterable[pa.Table],
+    keyed: Callable[[pa.Table], KeyedBatch],
+    sizing: Callable[[pa.Table], FileSizing],
+    sort: str,
+) -> tuple[list[WriteStatus], int]:
+    """Write new files from a stream in bounded memory: one open file per partition; returns the rows that came in.
+
+    Rows wait in a window until it is full; then each partition's part becomes a row group of its file.
+    """
+    window_bytes = context.settings.integer("lakefmt.write.window.bytes")
+    statuses: list[WriteStatus] = []
+    rows_in = 0
+    # The hands are the inner ones: when something fails, nobody writes any more before the files are given up.
+    with ExitStack() as stack, Hands(threads_of(context)) as hands:
+        writer: _PartitionWriter | None = None
+        windows: Iterator[tuple[pa.Table, bool]]
+        # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
+        if sort == "global":
+            ordered = stack.enter_context(
+                closing(sort_stream(tables, lambda table: _sort_key(keyed(table)), window_bytes))
+            )
+            windows = map(_with_more, ordered)
+        else:
+            windows = stack.enter_context(closing(gather_windows(tables, window_bytes, window_bytes // _REST_PARTS)))
+        for window, last in windows:
+            # The first one is keyed by all hands, which have nothing else to do yet.
+            parts = 1 if writer is not None or sort != "none" else threads_of(context)
+            if writer is None:
+                told = partial(told_texts, spec, schema) if unstored_of(context.config, schema) is None else _nothing
+                writer = _PartitionWriter(access, context, sizing(window), stack, hands, told)
+            rows_in += window.num_rows
+            writer.write(_keyed_parts(keyed, window, hands, parts), in_order=sort == "partition", last=last)
+            # What is freed goes back to the system; what is still named would be held while the next rows gather.
+            del window
+            if sort == "global":
+                statuses += writer.finish_passed()
+        if writer is not None:
+            statuses += writer.close()
+    return statuses, rows_in
+
+
+def _with_more(window: pa.Table) -> tuple[pa.Table, bool]:
+    """Return a window that may not be the last one (a generator or a zip would hold on to it)."""
+    return window, False
+
+
+def _nothing(_: PartitionPath) -> Mapping[str, str]:
+    return {}
+
+
+def _keyed_parts(
+    keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table, hands: Hands, parts: int
+) -> list[KeyedBatch]:
+    """Return a window's rows with their keys, in so many parts at most.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column.
+        InvalidKey: a key or partition value cannot be used.
+    """
+    step = max(_PART_ROWS, -(-window.num_rows // parts))
+    if window.num_rows <= step:
+        return [keyed(window)]
+    works = [hands.give(keyed, window.slice(start, step)) for start in range(0, window.num_rows, step)]
+    try:
+        return results(works)
+    except LakefmtError:
+        keyed(window)  # says the same of the whole: which row it is, and how many
+        raise
+
+
+def _sort_key(batch: KeyedBatch) -> pa.Array:
+    """Return each row's partition and key as one string: the order of a sorted bulk insert."""
+    names = batch.partitions.cast(pa.string())
+    return names if batch.keys is None else pc.binary_join_element_wise(names, batch.keys, "\x00")
+
+
+class _PartitionWriter:
+    """New files of a bulk insert, one open per partition; full ones are finished and followed by the next."""
+
+    def __init__(
+        self,
+        access: TableAccess,
+        context: WriteContext,
+        sizing: FileSizing,
+        stack: ExitStack,
+        hands: Hands,
+        told: Callable[[PartitionPath], Mapping[str, str]],
+    ) -> None:
+        self._access = access
+        self._context = context
+        self._sizing = sizing
+        self._stack = stack
+        self._hands = hands
+        self._told = told
+        self._open: dict[PartitionPath, FileInProgress] = {}
+        self._next_sequence = 0
+        self._starting = Lock()
+        self._running: deque[list[Future[list[WriteStatus]]]] = deque()
+        #: What is done last to each partition's file: rows of the next window come behind it.
+        self._last: dict[PartitionPath, Future[list[WriteStatus]]] = {}
+        self._done: list[WriteStatus] = []
+        #: What the rows of a group took goes back to the system, unless there is but one window: its groups use one
+        #: another's memory, and asking for new pages was a twentieth of the time.
+        self._more_come = False
+        memory = context.settings.integer("lakefmt.write.window.bytes")
+        self._key_bytes = memory // _KEY_PARTS if memory >= _HOLDS_KEYS else 0
+
+    def write(self, batches: Sequence[KeyedBatch], *, in_order: bool = False, last: bool = False) -> None:
+        """Append a window's rows to their partitions' files; the last groups are still being written at the end.
+
+        Args:
+            batches: the rows, one batch's behind the other's.
+            in_order: sort those of each by partition and key first.
+            last: no other rows come, so that the files they are for are finished.
+        """
+        if in_order:
+            batches = [batch.take(pc.sort_indices(_sort_key(batch))) for batch in batches]
+        self._more_come |= not last
+        spread = Spread(batches, self._hands, self._told)
+        del batches
+        for group in spread.groups():
+            for partition, _ in group:
+                if partition not in self._open:
+                    self._open[partition] = self._start(partition)
+            self._running.append([self._give(partition, rows, last=last) for partition, rows in group])
+            del group
+            self._settle(_GROUPS_WRITTEN - 1)
+        if spread.lends_rows:
+            self._settle()
+
+    def _give(self, partition: PartitionPath, rows: pa.Table, *, last: bool) -> Future[list[WriteStatus]]:
+        work = self._hands.give(self._append, partition, rows, self._last.get(partition), last)
+        self._last[partition] = work
+        return work
+
+    def _settle(self, left: int = 0) -> None:
+        """Wait until so many groups are left."""
+        while len(self._running) > left:
+            for finished in results(self._running.popleft()):
+                self._done += finished
+            if self._more_come:
+                pa.default_memory_pool().release_unused()
+
+    def _append(
+        self, partition: PartitionPath, rows: pa.Table, before: Future[list[WriteStatus]] | None, last: bool
+    ) -> list[WriteStatus]:
+        if before is not None:
+            before.result()  # works are begun in their order, so whoever is waited for is at work
+        finished = []
+        while rows.num_rows:
+            if partition not in self._open:
+                self._open[partition] = self._start(partition)
+            file = self._open[partition]
+            room = self._sizing.room(file.size_bytes) if file.num_rows else self._sizing.rows_per_file
+            if room:
+                file.append(rows.slice(0, room))
+                rows = rows.slice(room)
+            # Filters that are made while others write cost half of those that are made side by side at the end: NumPy's
+            # short steps then wait for each other.
+            if file.size_bytes >= self._sizing.max_bytes or rows.num_rows or last:
+                finished.append(file.finish())
+                del self._open[partition]
+            elif self._held_bytes() > self._key_bytes:
+                file.spill()
+        return finished
+
+    def _held_bytes(self) -> int:
+        return sum(file.held_bytes for file in list(self._open.values()))
+
+    def _start(self, partition: PartitionPath) -> FileInProgress:
+        with self._starting:
+            sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
+            assignment = new_file(partition, self._context.instant, sequence, self._access.ids.new_uuid, rows=None)
+            prepare(self._access.store, self._context, assignment)
+            return FileInProgress(self._access.store, self._context, assignment, self._stack)
+
+    def finish_passed(self) -> list[WriteStatus]:
+        """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""
+        self._settle()
+        passed = sorted(self._open)[:-1]
+        if passed:
+            pa.default_memory_pool().release_unused()  # what the rows took: filters are made now
+        return self._finish(passed)
+
+    def close(self) -> list[WriteStatus]:
+        """Finish every open file."""
+        self._settle()
+        return self._finish(list(self._open))
+
+    def _finish(self, partitions: Iterable[PartitionPath]) -> list[WriteStatus]:
+        works = [self._hands.give(self._open.pop(partition).finish) for partition in partitions]
+        done, self._done = self._done, []
+        return [*done, *results(works)]

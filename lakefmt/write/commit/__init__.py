@@ -1,0 +1,1 @@
+"""Bringing a write to its end: begin, conflict resolution, commit, retry, callbacks."""

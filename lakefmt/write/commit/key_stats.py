@@ -1,0 +1,285 @@
+"""What a commit tells of the keys in its files, so that who commits next need not open them. Pure.
+
+The range of a file's keys stands in its footer; a write that has to be compared with a hundred commits would read a hundred
+footers while it holds the table lock. Writers that work beside others therefore repeat the ranges of files with new rows in
+the commit, under a name of lakefmt's own, and a hash of each key when they are few: random keys have one range everywhere. Where
+other engines wrote, or many files were, the files are asked as before.
+
+Which file slices may have keys in their logs that their base files do not have (a pure rule, and its look at commits).
+
+Indexes that look keys up put new ones into base files; bucket indexes put all of them into logs, and count them as updates.
+lakefmt's own commits say that their logs got stored keys only, so that these need not be read for others.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefmt.errors import InvalidKey
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.formats.bloom.murmur import murmur_hadoop
+from lakefmt.formats.names import parse_base_file
+from lakefmt.formats.parquet.base_file import java_order_key, key_range
+from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.conflict import adds_rows
+from lakefmt.timeline.instant import Action
+from lakefmt.values import FileId, PartitionPath, WriteStat
+from lakefmt.write.context import WriteStatus
+
+__all__ = [
+    "HASH_NOTE",
+    "KEY_NOTE",
+    "LOG_NOTE",
+    "MOST_HASHES",
+    "KeySpan",
+    "certainly_apart",
+    "groups_given_keys",
+    "hash_keys",
+    "may_hold_own_keys",
+    "note_keys",
+    "note_log_keys",
+    "noted_hashes",
+    "noted_ranges",
+    "sharing_hashes",
+    "slices_with_own_keys",
+]
+
+
+U32 = npt.NDArray[np.uint32]
+
+#: Extra metadata of commits: file name → smallest and largest key, as JSON.
+KEY_NOTE: Final = "lakefmt.keys"
+#: Extra metadata of commits: file name → sorted hashes of its keys, four bytes each, as JSON of Base64.
+HASH_NOTE: Final = "lakefmt.key.hashes"
+#: Keys of a commit that are few: they take 22 kB.
+MOST_HASHES: Final = 4096
+_MOST_FILES: Final = 64
+_MOST_CHARACTERS: Final = 16 * 1024
+_MOST_HASH_CHARACTERS: Final = 48 * 1024
+_HASH: Final = np.dtype("<u4")
+
+
+def note_keys(statuses: Iterable[WriteStatus]) -> dict[str, str]:
+    """Return the extra metadata about the keys of new rows; empty when it would be long, or is not known.
+
+    Example:
+        >>> from lakefmt.values import WriteStat
+        >>> stat = WriteStat("f-0", "p", "p/f-0_1-0-0_20260101000000000.parquet", num_inserts=3)
+        >>> note_keys([WriteStatus("20260101000000000", stat, 3, keys=("a", "c"))])
+        {'lakefmt.keys': '{"f-0_1-0-0_20260101000000000.parquet":["a","c"]}'}
+    """
+    told = [status for status in statuses if any(map(adds_rows, status.stats))]
+    if not told or len(told) > _MOST_FILES or any(status.keys is None for status in told):
+        return {}
+    text = json.dumps(
+        {status.stat.file_name: status.keys for status in told}, ensure_ascii=False, separators=(",", ":")
+    )
+    return {KEY_NOTE: text, **_note_hashes(told)} if len(text) <= _MOST_CHARACTERS else {}
+
+
+def _note_hashes(told: Sequence[WriteStatus]) -> dict[str, str]:
+    hashes = {status.stat.file_name: status.hashes for status in told if status.hashes is not None}
+    if not 0 < sum(map(len, hashes.values())) <= MOST_HASHES * _HASH.itemsize:
+        return {}
+    shown = {name: base64.b64encode(data).decode() for name, data in hashes.items()}
+    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    return {HASH_NOTE: text} if len(text) <= _MOST_HASH_CHARACTERS else {}
+
+
+def hash_keys(keys: pa.ChunkedArray) -> bytes | None:
+    """Return the sorted hashes of keys (spec 6.1, the first of the chain), four bytes each, low one first; None: they have none.
+
+    Four bytes are enough: where two keys have one hash, the file is opened, and says that it was for nothing.
+
+    Example:
+        >>> hash_keys(pa.chunked_array([["id1", "a"]])).hex()
+        '314146735e5f6892'
+    """
+    try:
+        return np.sort(murmur_hadoop(keys)).astype(_HASH, copy=False).tobytes()
+    except InvalidKey:  # longer than is hashed
+        return None
+
+
+def noted_ranges(commit: CommitMetadata) -> Mapping[str, tuple[str, str]]:
+    """Return file name → smallest and largest key, as far as the commit tells; what cannot be understood tells nothing.
+
+    Example:
+        >>> from lakefmt.values import WriteOperation
+        >>> noted_ranges(CommitMetadata(WriteOperation.INSERT, extra_metadata={"lakefmt.keys": '{"f":["a","c"],"g":7}'}))
+        {'f': ('a', 'c')}
+    """
+    said = _said(commit, KEY_NOTE, _MOST_CHARACTERS)
+    return {name: (ends[0], ends[1]) for name, ends in said.items() if _is_range(ends)}
+
+
+def noted_hashes(commit: CommitMetadata) -> Mapping[str, bytes]:
+    """Return file name → hashes of its keys, as far as the commit tells; what cannot be understood tells nothing.
+
+    Hashes that are not as many as the file's rows are not those of its keys.
+
+    Example:
+        >>> from lakefmt.values import WriteOperation, WriteStat
+        >>> stat = WriteStat("f-0", "p", "p/f", num_writes=2)
+        >>> said = {"lakefmt.key.hashes": '{"f":"MUFGc15faJI=","g":7}'}
+        >>> noted_hashes(CommitMetadata(WriteOperation.INSERT, (stat,), extra_metadata=said))["f"].hex()
+        '314146735e5f6892'
+    """
+    rows = {stat.file_name: stat.num_writes for stat in commit.stats}
+    found = {name: _unpacked(text) for name, text in _said(commit, HASH_NOTE, _MOST_HASH_CHARACTERS).items()}
+    return {name: data for name, data in found.items() if data and len(data) == rows.get(name, 0) * _HASH.itemsize}
+
+
+def _said(commit: CommitMetadata, name: str, most: int) -> dict[str, Any]:
+    text = commit.extra_metadata.get(name)
+    if text is None or len(text) > most:
+        return {}
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _unpacked(text: object) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _is_range(ends: object) -> bool:
+    # What is not printable may be no text at all (half a surrogate pair); the footers tell of such keys.
+    return isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, str) and end.isprintable() for end in ends)
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """The ends of the keys of a write, in the order of Java's strings."""
+
+    low: bytes
+    high: bytes
+
+    @classmethod
+    def of(cls, keys: Sequence[pa.StringArray]) -> KeySpan | None:
+        """Return the span of all keys, None when there are none.
+
+        Example:
+            >>> KeySpan.of([pa.array(["b", "d"]), pa.array(["c"])]).misses(("e", "f"))
+            True
+        """
+        low, high = key_range(pa.chunked_array(keys, pa.string()))
+        return None if low is None or high is None else cls(java_order_key(low), java_order_key(high))
+
+    def misses(self, ends: tuple[str, str]) -> bool:
+        """Return whether no key of the write can lie between two ends, these included."""
+        return java_order_key(ends[1]) < self.low or java_order_key(ends[0]) > self.high
+
+
+def certainly_apart(span: KeySpan | None, noted: Mapping[str, tuple[str, str]], stat: WriteStat) -> bool:
+    """Return whether a file holds no key of the write, by what its commit tells."""
+    ends = noted.get(stat.file_name)
+    return span is not None and ends is not None and span.misses(ends)
+
+
+def sharing_hashes(keys: Sequence[pa.StringArray], told: Sequence[bytes]) -> list[bool]:
+    """Return, for the hashes of each file, whether some key of a write may be among the file's keys.
+
+    Args:
+        keys: the write's.
+        told: hashes of the files' keys, of one key at least each.
+
+    Example:
+        >>> theirs = [hash_keys(pa.chunked_array([[key, "x"]])) for key in "ab"]
+        >>> sharing_hashes([pa.array(["b", "c"])], theirs)
+        [False, True]
+    """
+    hashes = hash_keys(pa.chunked_array(keys, pa.string())) if told else None
+    if hashes is None:
+        return [True] * len(told)
+    mine: U32 = np.frombuffer(hashes, _HASH)
+    theirs: U32 = np.frombuffer(b"".join(told), _HASH)
+    at = np.searchsorted(mine, theirs)
+    same = mine.take(np.minimum(at, len(mine) - 1)) == theirs if len(mine) else np.zeros(len(theirs), dtype=bool)
+    begins = np.cumsum([0, *(len(data) // _HASH.itemsize for data in told[:-1])])
+    shared: list[bool] = np.logical_or.reduceat(same, begins).tolist()
+    return shared
+
+
+#: Extra metadata of commits, under a name of lakefmt's own.
+LOG_NOTE: Final = "lakefmt.log.keys"
+_COUNTED: Final = "counted"
+
+
+def slices_with_own_keys(access: TableAccess, state: TableState, slices: Sequence[FileSlice]) -> list[int]:
+    """Return the numbers of the slices whose logs have to be asked for keys that no base file has.
+
+    Raises:
+        CorruptFile: a commit is damaged.
+    """
+    if not any(piece.logs and piece.base is not None for piece in slices):
+        return [number for number, piece in enumerate(slices) if piece.logs]
+    deltas = (i for i in state.timeline.commits if i.action is Action.DELTA_COMMIT)
+    given = groups_given_keys(access.commit_metadata(state, instant) for instant in deltas)
+    first = state.timeline.first_active
+    return [number for number, piece in enumerate(slices) if may_hold_own_keys(piece, first, given)]
+
+
+def note_log_keys(stats: Iterable[WriteStat]) -> dict[str, str]:
+    """Return the extra metadata of a commit that looked its keys up and counted those that logs got as new ones.
+
+    Example:
+        >>> stat = WriteStat(FileId("f-0"), PartitionPath(""), ".f-0_1.log.1_0-0-0", num_writes=2, num_update_writes=2)
+        >>> note_log_keys([stat])
+        {'lakefmt.log.keys': 'counted'}
+    """
+    return {LOG_NOTE: _COUNTED} if any(map(_is_log, stats)) else {}
+
+
+def groups_given_keys(commits: Iterable[CommitMetadata]) -> frozenset[tuple[PartitionPath, FileId]]:
+    """Return the file groups whose logs some of these commits may have given new keys.
+
+    Example:
+        >>> from lakefmt.values import WriteOperation
+        >>> stat = WriteStat(FileId("f-0"), PartitionPath(""), ".f-0_1.log.1_0-0-0", num_writes=2, num_update_writes=2)
+        >>> ours = CommitMetadata(WriteOperation.UPSERT, (stat,), extra_metadata=note_log_keys([stat]))
+        >>> groups_given_keys([ours]), len(groups_given_keys([CommitMetadata(WriteOperation.UPSERT, (stat,))]))
+        (frozenset(), 1)
+    """
+    return frozenset(
+        (stat.partition_path, stat.file_id)
+        for commit in commits
+        for stat in commit.stats
+        if _is_log(stat) and (stat.num_inserts or commit.extra_metadata.get(LOG_NOTE) != _COUNTED)
+    )
+
+
+def may_hold_own_keys(
+    piece: FileSlice, first_active: str | None, given: Collection[tuple[PartitionPath, FileId]]
+) -> bool:
+    """Return whether a slice's logs may have keys that its base file lacks.
+
+    Args:
+        piece: the slice.
+        first_active: the oldest commit that is not archived; older ones are not asked, so that their logs have to be.
+        given: the file groups that were given new keys since.
+    """
+    if not piece.logs:
+        return False
+    if piece.base is None or first_active is None or (piece.partition, piece.file_id) in given:
+        return True
+    return min(piece.base.instant, *(log.instant for log in piece.logs)) < first_active
+
+
+def _is_log(stat: WriteStat) -> bool:
+    return parse_base_file(stat.file_name) is None

@@ -1,0 +1,197 @@
+"""Doing a write again that lost against another one: new instant, new look-up, the same rows (effects).
+
+A write that conflicts has undone its own files by then; what is left is to wait a moment, longer each time and never as
+long as the others, and to begin anew on the newest state. Who lost often takes its turn: it keeps the table lock until it has
+committed, and nobody can be faster. Rows that came as a stream are gone: such a write fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import partial
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from lakefmt.errors import CommitConflict, LakefmtError, SnapshotExpired
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.storage.scheduler import Pacing
+from lakefmt.timeline.locks.open import Lease
+from lakefmt.timeline.locks.reentrant import Turn, lasts, turn_at
+from lakefmt.transactions.client import open_services
+from lakefmt.write.commit.transaction import concurrency_of
+from lakefmt.write.context import WriteRequest
+from lakefmt.write.ingest import open_stream, read_all
+
+__all__ = ["FirstSchema", "GivenRows", "StoredRows", "backoff_seconds", "retried"]
+
+T = TypeVar("T")
+
+_FIRST_SECONDS: Final = 0.02
+_MOST_SECONDS: Final = 2.0
+#: A turn takes no more than this part of the time that others wait for the lock.
+_SHARE_OF_A_WAIT: Final = 4
+#: A lease that is not renewed has to last for this many times what the last attempt took.
+_SPARE: Final = 3
+
+
+class GivenRows:
+    """Rows of a call, for one attempt after the other.
+
+    Args:
+        data: anything that holds Arrow data.
+        whole: read them all at once and keep them; False: as they come.
+    """
+
+    def __init__(self, data: object, *, whole: bool) -> None:
+        self._data = data
+        schema, self._tables = open_stream(data)
+        self._schema = schema if schema.names else None
+        self._whole = read_all(schema, self._tables) if whole else None
+        self._taken = False
+
+    @property
+    def can_repeat(self) -> bool:
+        """True when the rows can be taken twice."""
+        # What has a length is no stream: tables, frames, lists of batches.
+        return self._whole is not None or (isinstance(self._data, Sized) and not isinstance(self._data, Iterator))
+
+    def take(self) -> tuple[pa.Schema | None, pa.Table | Iterable[pa.Table], TableState | None]:
+        """Return the schema, the rows or a stream of them, and no state that they were read from."""
+        if self._whole is not None:
+            return self._schema, self._whole, None
+        tables = open_stream(self._data)[1] if self._taken else self._tables
+        self._taken = True
+        return self._schema, tables, None
+
+
+class FirstSchema:
+    """The table's schema when a write was first attempted: what rivals have added since, its rows need not have."""
+
+    def __init__(self) -> None:
+        self._names: frozenset[str] | None = None
+
+    def completed(self, incoming: pa.Schema, table: pa.Schema) -> pa.Schema:
+        """Return the data's schema with the nullable columns that the table got after the first attempt.
+
+        Args:
+            incoming: the data's.
+            table: the table's, as this attempt finds it.
+
+        Example:
+            >>> first, data = FirstSchema(), pa.schema([("id", pa.int64())])
+            >>> first.completed(data, data).names, first.completed(data, data.append(pa.field("new", pa.int8()))).names
+            (['id'], ['id', 'new'])
+        """
+        if self._names is None:
+            self._names = frozenset(table.names)
+        for field in table:
+            if field.nullable and field.name not in self._names and field.name not in incoming.names:
+                incoming = incoming.append(field)
+        return incoming
+
+
+class StoredRows:
+    """Rows that are made of stored ones, and read again for every attempt.
+
+    Args:
+        read: returns the rows and the state that they were read from.
+    """
+
+    can_repeat = True
+
+    def __init__(self, read: Callable[[], tuple[pa.Table, TableState]]) -> None:
+        self._read = read
+
+    def take(self) -> tuple[pa.Schema | None, pa.Table, TableState | None]:
+        """Return the schema, the rows and the state that they were read from."""
+        rows, state = self._read()
+        return rows.schema, rows, state
+
+
+def retried(access: TableAccess, request: WriteRequest, attempt: Callable[[], T], *, can_repeat: bool = True) -> T:
+    """Return what an attempt gives, after as many as the settings allow.
+
+    Args:
+        access: the table.
+        request: what is asked for.
+        attempt: begins and commits; it leaves nothing behind when it raises.
+        can_repeat: its rows can be read again.
+
+    Raises:
+        CommitConflict: the last attempt's, or one that another attempt would not avoid.
+        SnapshotExpired: files that it read were cleaned away under the last attempt.
+    """
+    with turn_at(access.store.url, access.pacing) as turn:
+        return _until_it_stands(access, request, attempt, turn, can_repeat=can_repeat)
+
+
+def _until_it_stands(
+    access: TableAccess, request: WriteRequest, attempt: Callable[[], T], turn: Turn, *, can_repeat: bool
+) -> T:
+    failures = 0
+    while True:
+        begun, mine = access.pacing.monotonic(), turn.lease
+        turn.waited = 0.0
+        if can_repeat:
+            turn.keeps = partial(_may_keep, access, request, turn, failures + 1, begun)
+        try:
+            return attempt()
+        except (CommitConflict, SnapshotExpired) as error:
+            if mine is not None:
+                turn.end()  # it lost all the same: against who did not ask for the lock, or cleaned under it
+            rules = concurrency_of(open_services(access, request.options))
+            may_help = not isinstance(error, CommitConflict) or error.can_rebase
+            if not may_help or rules.retries == 0 or (isinstance(error, SnapshotExpired) and not rules.beside):
+                raise
+            if not can_repeat:
+                raise _told(
+                    error, "the rows came as a stream, which cannot be read twice: give a table to have it done"
+                ) from None
+            if failures == rules.retries:
+                raise _told(error, f"{failures + 1} attempts were made, as often as the settings allow") from None
+            failures += 1
+            if turn.lease is None:
+                _wait(access, request, turn, failures, begun)
+
+
+def _may_keep(
+    access: TableAccess, request: WriteRequest, turn: Turn, failures: int, begun: float, lease: Lease | None
+) -> bool:
+    """Return whether a write that lost, now for time number `failures`, may do its next attempt under the lock."""
+    services = open_services(access, request.options)
+    rules = concurrency_of(services)
+    if not 0 < rules.turn_after <= failures <= rules.retries:
+        return False
+    now = access.pacing.monotonic()
+    worked = now - begun - turn.waited
+    # Those that wait for the lock have to get it in their time.
+    longest = services.settings.number("hoodie.write.lock.wait_time_ms") / 1000 / _SHARE_OF_A_WAIT
+    return worked <= longest and (lease is None or lasts(lease, now, _SPARE * worked))
+
+
+def _wait(access: TableAccess, request: WriteRequest, turn: Turn, failures: int, begun: float) -> None:
+    """Wait for the lock, when a write may have its turn that was not told under the lock that it lost; else a moment."""
+    if _may_keep(access, request, turn, failures, begun, None):
+        lease = turn.take(open_services(access, request.options).lock)
+        if _may_keep(access, request, turn, failures, begun, lease):
+            return
+        turn.end()
+    access.pacing.sleep(backoff_seconds(failures, access.pacing))
+
+
+def backoff_seconds(failures: int, pacing: Pacing) -> float:
+    """Return how long to wait after so many failures: up to twice as long each time, at most two seconds.
+
+    Example:
+        >>> from lakefmt.storage.scheduler import SystemPacing
+        >>> 0 <= backoff_seconds(1, SystemPacing()) <= 0.02, backoff_seconds(99, SystemPacing()) <= 2
+        (True, True)
+    """
+    return min(_MOST_SECONDS, _FIRST_SECONDS * float(2 ** min(failures - 1, 20))) * pacing.fraction()
+
+
+def _told(error: LakefmtError, more: str) -> LakefmtError:
+    """Return the error with a sentence more."""
+    error.args = (f"{error}. {more[0].upper()}{more[1:]}", *error.args[1:])
+    return error

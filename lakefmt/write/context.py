@@ -1,0 +1,306 @@
+"""The values of the writing road: what crosses the seam between driver and workers (pure).
+
+All three are frozen and pickle without handles and without secrets.
+
+What a writing verb asks for, checked once (pure).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument
+from lakefmt.config.mergers import adopt_merger
+from lakefmt.config.settings import Settings, resolve_settings
+from lakefmt.config.table_config import TableConfig, parse_table_config
+from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.filegroups.model import BaseFile, join_path
+from lakefmt.schema.history import LATEST_SCHEMA
+from lakefmt.timeline.commit import SCHEMA_KEY
+from lakefmt.timeline.instant import Action
+from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+
+__all__ = [
+    "ARGUMENTS",
+    "EMPTY_PAYLOAD",
+    "MOVED_AWAY",
+    "FileAssignment",
+    "LogTarget",
+    "OnCommit",
+    "WriteContext",
+    "WritePlan",
+    "WriteRequest",
+    "WriteStatus",
+    "honour_spark_options",
+    "parse_call",
+]
+
+
+#: A column of routed rows, never stored: True takes the key out of the file, because it has moved to another partition or
+#: the table's own function has deleted it.
+MOVED_AWAY = "_lakefmt_moved_away"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """A write that has begun: its instant is inflight, nothing is visible.
+
+    Attributes:
+        url: the table's place, safe to print.
+        owner: this write's stamp; the heartbeat carries it.
+        instant: requested time.
+        action: the timeline action, such as ``commit``.
+        schema_text: Avro schema of the table after this write, without meta columns.
+        file_schema_text: the same with meta columns, for the files' footers.
+        properties: the table's properties when the write began.
+        options: settings of the call and handle that workers need.
+    """
+
+    url: str
+    owner: str
+    instant: InstantTime
+    action: str
+    operation: WriteOperation
+    schema_text: str
+    file_schema_text: str
+    properties: Mapping[str, str] = field(repr=False)
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    commit_metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's properties, typed; the function that merges is at hand wherever this is asked for."""
+        adopt_merger(self.options)
+        return parse_table_config(self.properties)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of this write."""
+        return resolve_settings(self.options, None, self.properties)
+
+
+@dataclass(frozen=True, slots=True)
+class LogTarget:
+    """Where an assigned log file stands in its file slice.
+
+    Attributes:
+        base_instant: the slice's instant.
+        version: the number in the log's name.
+        older: names of the slice's logs, oldest first.
+    """
+
+    base_instant: InstantTime
+    version: int
+    older: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileAssignment:
+    """One file to write: its name is fixed here, so that a second attempt finds what the first one wrote.
+
+    Attributes:
+        base: the file that is rewritten, or on top of which a log goes; None opens a new file group, or the log's group
+            has none.
+        match_keys: True when incoming rows replace stored rows of the same key; False appends them.
+        num_rows: rows routed to this file, None when the sender does not know yet (a stream).
+        sequence: the number that the rows' sequence numbers and the write token begin with.
+        new_partition: True when the partition may not exist yet.
+        log: where the log stands, when the rows go to one; None: to a base file.
+    """
+
+    partition: PartitionPath
+    file_id: FileId
+    file_name: str
+    base: BaseFile | None
+    match_keys: bool
+    num_rows: int | None
+    sequence: int
+    new_partition: bool = False
+    log: LogTarget | None = None
+
+    @property
+    def path(self) -> str:
+        """The file to write, relative to the table."""
+        return join_path(self.partition, self.file_name)
+
+    @property
+    def shown_file(self) -> str:
+        """What ``_hoodie_file_name`` of its rows says: in logs the file id (spec 4.5)."""
+        return self.file_name if self.log is None else self.file_id
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """What became of an assignment.
+
+    Attributes:
+        stat: the entry for the commit.
+        rows_in: rows that were handed in; each was inserted, updated, deleted, late, or a delete of nothing.
+        num_late: rows that lost against a stored row with a larger ordering value.
+        num_ignored: deletes of keys that were not there.
+        adopted: True when an earlier attempt had written the file already.
+        rolled: the entries of the files that follow, when a log rolled over.
+        keys: the smallest and the largest key of a base file, in the order of Java's strings; None: not known.
+        hashes: sorted hashes of a base file's keys, when they are few; None: not known.
+    """
+
+    instant: InstantTime
+    stat: WriteStat
+    rows_in: int
+    num_late: int = 0
+    num_ignored: int = 0
+    adopted: bool = False
+    rolled: tuple[WriteStat, ...] = ()
+    keys: tuple[str, str] | None = None
+    hashes: bytes | None = field(default=None, repr=False)
+
+    @property
+    def stats(self) -> tuple[WriteStat, ...]:
+        """The entries for the commit, one for each file."""
+        return (self.stat, *self.rolled)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan(CommitResult):
+    """What a writing verb would do: a result that has not happened (``instant`` is None). Prints a line per file.
+
+    Attributes:
+        assignments: the files it would write.
+        replaced: file groups that it would hide, by partition.
+        rows: rows (or keys) that it would take.
+    """
+
+    assignments: tuple[FileAssignment, ...]
+    replaced: Mapping[PartitionPath, tuple[FileId, ...]]
+    rows: int
+
+    def __str__(self) -> str:
+        hidden = sum(len(ids) for ids in self.replaced.values())
+        verb = self.operation.value.lower()
+        lines = [f"{verb}: {self.rows:,} rows into {len(self.assignments)} files, {hidden} file groups hidden"]
+        for file in self.assignments:
+            how = "log    " if file.log is not None else "new    " if file.base is None else "rewrite"
+            size = "" if file.base is None else f" ({file.base.size:,} bytes)"
+            lines.append(f"  {how} {file.partition or '.'}/{file.file_id}{size}: {file.num_rows:,} rows")
+        return "\n".join(lines)
+
+
+OnCommit = Callable[[CommitResult], object]
+
+#: The arguments that every writing verb takes beside its own.
+ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema_change", "dry_run"})
+
+#: The payload class by which an upsert becomes a delete of its keys.
+EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
+
+_REPLACING = frozenset(
+    {WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE, WriteOperation.DELETE_PARTITION}
+)
+_SORTS = ("none", "partition", "global")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """One call of a writing verb.
+
+    Attributes:
+        operation: what it does.
+        options: settings of the call.
+        commit_metadata: texts to keep in the commit.
+        schema_change: ``"add"`` or ``"strict"``.
+        partial: rows may lack columns; stored values stay.
+        drop_duplicates: rows whose key is stored, or comes twice, are left out.
+        sort: the order of a bulk insert.
+    """
+
+    operation: WriteOperation
+    options: Mapping[str, object] = field(default_factory=dict)
+    commit_metadata: Mapping[str, str] = field(default_factory=dict)
+    schema_change: str = "add"
+    partial: bool = False
+    drop_duplicates: bool = False
+    sort: str = "none"
+
+    def __post_init__(self) -> None:
+        if text_argument(self.schema_change, "schema_change") not in ("add", "strict"):
+            raise InvalidInputError(f"unknown schema_change {self.schema_change!r}: expected 'add' or 'strict'")
+        if text_argument(self.sort, "sort") not in _SORTS:
+            raise InvalidInputError(f"unknown sort {self.sort!r}: expected {', '.join(map(repr, _SORTS))}")
+        taken = sorted({SCHEMA_KEY, LATEST_SCHEMA} & set(self.commit_metadata))
+        if taken:
+            raise InvalidInputError(f"commit_metadata: the name {taken[0]!r} is taken")
+        for name, text in mapping_argument(self.commit_metadata, "commit_metadata").items():
+            text_argument(text, f"commit_metadata[{name!r}]")
+
+    @property
+    def action(self) -> Action:
+        """The timeline action of a copy-on-write table."""
+        return Action.REPLACE_COMMIT if self.operation in _REPLACING else Action.COMMIT
+
+    @property
+    def keeps_empty(self) -> bool:
+        """True when a write without rows still has something to say."""
+        # An overwrite with no rows empties what it overwrites; metadata may carry a checkpoint.
+        return bool(self.commit_metadata) or self.operation in _REPLACING
+
+    @property
+    def streams(self) -> bool:
+        """True when rows are written as they come, never held whole."""
+        return self.operation is WriteOperation.BULK_INSERT and not self.drop_duplicates
+
+
+def honour_spark_options(request: WriteRequest) -> WriteRequest:
+    """Return the request with what Hudi's own option names ask for in place of arguments.
+
+    Raises:
+        UnknownSetting: the options name another operation than the verb.
+
+    Example:
+        >>> asked = WriteRequest(WriteOperation.INSERT, {"hoodie.datasource.write.insert.drop.duplicates": "true"})
+        >>> honour_spark_options(asked).drop_duplicates
+        True
+    """
+    options = request.options
+    stated = str(options.get("hoodie.datasource.write.operation", request.operation.value)).upper()
+    if stated != request.operation.value:
+        raise UnknownSetting(f"hoodie.datasource.write.operation={stated.lower()} contradicts the verb that was called")
+    drop = str(options.get("hoodie.datasource.write.insert.drop.duplicates", "false")).lower() == "true"
+    if drop and request.operation in (WriteOperation.INSERT, WriteOperation.BULK_INSERT):
+        request = replace(request, drop_duplicates=True)
+    payload = str(options.get("hoodie.datasource.write.payload.class", "")).rsplit(".", 1)[-1]
+    if payload == EMPTY_PAYLOAD and request.operation is WriteOperation.UPSERT:
+        request = replace(request, operation=WriteOperation.DELETE, partial=True)
+    return request
+
+
+def parse_call(
+    operation: WriteOperation, call: Mapping[str, Any], **asked: Any
+) -> tuple[WriteRequest, OnCommit | None]:
+    """Return what the keyword arguments of a writing verb ask for, and who wants to be told.
+
+    Args:
+        operation: what the verb does.
+        call: the arguments that every writing verb takes.
+        **asked: the verb's own arguments.
+
+    Raises:
+        TypeError: an argument that no writing verb takes.
+        InvalidInputError: a value that an argument does not take.
+    """
+    if unknown := call.keys() - ARGUMENTS:
+        raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}: a writing verb takes {sorted(ARGUMENTS)}")
+    asked = {name: value if name == "sort" else flag_argument(value, name) for name, value in asked.items()}
+    request = WriteRequest(
+        operation,
+        mapping_argument(call.get("options"), "options"),
+        mapping_argument(call.get("commit_metadata"), "commit_metadata"),
+        call.get("schema_change", "add"),
+        **asked,
+    )
+    observer = call.get("on_commit")
+    if observer is not None and not callable(observer):
+        raise InvalidInputError(f"on_commit takes a function of the result, not {shown(observer)}")
+    flag_argument(call.get("dry_run"), "dry_run")
+    return honour_spark_options(request), observer

@@ -1,0 +1,1 @@
+"""Writing the files of a batch: base files, logs, change data."""

@@ -1,0 +1,411 @@
+"""Writing one assigned file, anywhere, any number of times (effects).
+
+Retried and run twice freely: the name is fixed by the assignment, the file appears by put-if-absent, and whoever comes
+second adopts what is there. It touches nothing but its own marker and its own new file.
+
+Key filters of a write's small new files, made together before the files are written. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakefmt.config.table_config import cdc_mode, merge_rule
+from lakefmt.errors import CorruptFile, InternalError, StorageError
+from lakefmt.filegroups.base_writer import group_rows, grown_filter, new_filter
+from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
+from lakefmt.filegroups.model import BaseFile, join_path
+from lakefmt.filegroups.ordering import has_order
+from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
+from lakefmt.filegroups.virtual_columns import unstored_of
+from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_together
+from lakefmt.formats.names import PARTITION_METADATA, MarkerType
+from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range, outermost
+from lakefmt.formats.parquet.dictionary_columns import appended, coded_schema, same_text, without_unused
+from lakefmt.formats.properties import encode_properties
+from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
+from lakefmt.storage.api import ObjectStore, PutOutcome, remove_abandoned
+from lakefmt.timeline.markers import announce
+from lakefmt.timeline.store import settle_put
+from lakefmt.transactions.concurrency import is_beside
+from lakefmt.values import (
+    FILE_NAME,
+    META_COLUMNS,
+    RECORD_KEY,
+    WriteOperation,
+    WriteStat,
+)
+from lakefmt.write.assign import Assigned
+from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
+from lakefmt.write.context import FileAssignment, WriteContext, WriteStatus
+from lakefmt.write.files.cdc import cdc_stats, log_changes
+from lakefmt.write.files.key_spill import FileKeys, row_memory
+from lakefmt.write.files.log_payloads import LogWork, log_works, write_log
+from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
+
+__all__ = ["FileInProgress", "filters_of_small", "write_assigned", "write_assigned_log"]
+
+
+#: A filter takes its bits eight times over while it is made. Of so many keys that is 20 MB: what the rows took then goes
+#: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
+_MANY_KEYS = 500_000
+#: Of fewer rows a column of one text is as quick without a dictionary.
+_MANY_ROWS = 1000
+#: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
+_KEY_PARTS, _FLAG_PARTS = 16, 2
+#: Footer entry by which a second attempt learns what the first one counted.
+STAT_KEY = "lakefmt.write_stat"
+
+
+def write_assigned(
+    store: ObjectStore,
+    context: WriteContext,
+    assignment: FileAssignment,
+    batches: Iterable[pa.Table],
+    *,
+    alone: bool = False,
+    bloom: BloomFilter | None = None,
+    known: KnownFooter | None = None,
+) -> WriteStatus:
+    """Write the assigned file from routed rows (each with its record key column), or adopt the one that is there.
+
+    Args:
+        store: the table.
+        context: the write.
+        assignment: the file.
+        batches: its rows.
+        alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
+            files share the threads: each one's memory is then used again for the next.
+        bloom: of a new file, the filter of all its keys, where it has been made.
+        known: the footer of the assigned base file, where it has been read.
+
+    Raises:
+        InternalError: more or fewer rows came than were assigned.
+        StorageError: the store failed; the call may be repeated.
+    """
+    if assignment.log is not None:
+        # It may have rolled over into several files: which of them are there is seen one by one.
+        rows = pa.concat_tables(batches)
+        (work,) = log_works(context, [assignment], [rows.num_rows], rows)
+        return write_assigned_log(store, context, work)
+    found = adopt(store, context, assignment)
+    if found is not None:
+        return found
+    prepare(store, context, assignment)
+    with ExitStack() as stack:
+        file = FileInProgress(store, context, assignment, stack, bloom)
+        if assignment.base is None:
+            for batch in batches:
+                file.append(batch)
+        else:
+            file.rewrite(pa.concat_tables(batches), use_threads=alone, known=known)
+        return file.finish()
+
+
+def write_assigned_log(store: ObjectStore, context: WriteContext, work: LogWork) -> WriteStatus:
+    """Write a log whose rows are made ready, or adopt what is there.
+
+    Raises:
+        StorageError: the store failed; the call may be repeated.
+    """
+    prepare(store, context, work.assignment)
+    return write_log(store, context, work, _marker(context, work.assignment))
+
+
+def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> None:
+    """Announce the file by its marker, and make its partition one."""
+    if not announce(store, context.instant, assignment.path, _marker(context, assignment)):
+        # Not the first attempt: the earlier one may have died with its file half written.
+        remove_abandoned(store, assignment.partition, recursive=False)
+    if assignment.new_partition:
+        name = join_path(assignment.partition, PARTITION_METADATA)
+        if store.info(name) is not None:
+            return  # a look costs less than a file that is written only to be refused
+        depth = assignment.partition.count("/") + 1 if assignment.partition else 0
+        content = {"commitTime": context.instant, "partitionDepth": str(depth)}
+        # A file in a directory that is no partition would not be read: whoever put this one, it has to be there.
+        settle_put(store, name, encode_properties(content, ["partition metadata"]), durable=False)
+
+
+def _marker(context: WriteContext, assignment: FileAssignment) -> MarkerType:
+    if assignment.log is not None:
+        # From version 8 on a log has one instant, in its name, and counts as a new file (spec 8.1).
+        return "APPEND" if context.config.version.layout == 1 else "CREATE"
+    return "CREATE" if assignment.base is None else "MERGE"
+
+
+def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> WriteStatus | None:
+    """Return the status of a file that an earlier attempt wrote, None when there is none."""
+    info = store.info(assignment.path)
+    if info is None:
+        return None
+    written = BaseFile(assignment.partition, assignment.file_name, assignment.file_id, "", context.instant, info.size)
+    footer = BaseFileReader(store).footer(written)
+    try:
+        counts = json.loads(footer.entries[STAT_KEY])
+        found = _status(context, assignment, {k: int(v) for k, v in counts.items()}, info.size, adopted=True)
+        return replace(found, keys=_ends(footer.min_key, footer.max_key))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise CorruptFile(f"{assignment.path} exists and was not written by this write") from None
+
+
+class FileInProgress:
+    """A base file that is being written; nothing of it is visible before :meth:`finish`."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        context: WriteContext,
+        assignment: FileAssignment,
+        stack: ExitStack,
+        bloom: BloomFilter | None = None,
+    ) -> None:
+        self._store = store
+        self._context = context
+        self._assignment = assignment
+        self._settings = context.settings
+        self._file_schema = self._schema = avro_to_arrow(context.file_schema_text)
+        self._unstored = unstored_of(context.config, avro_to_arrow(context.schema_text))
+        if self._unstored is not None:
+            self._schema = with_meta_columns(self._unstored.schema)
+        self._meta = MetaColumns(context.instant, assignment)
+        durable = self._settings.text("lakefmt.durability") == "fsync"
+        self._sink = stack.enter_context(store.create(assignment.path, durable=durable))
+        codec = self._settings.text("hoodie.parquet.compression.codec") or "zstd"
+        level = self._settings.integer("lakefmt.parquet.compression.level")
+        self._writer = BaseFileWriter(self._sink.file, self._file_schema, codec, level)
+        stack.callback(self._writer.discard)
+        self._keys = FileKeys()
+        stack.callback(self._keys.close)
+        self._rows_in = 0
+        self._counts = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0)
+        self._bloom = bloom
+        #: Meta columns of one text come as dictionaries; the first rows say so for all.
+        self._coded: bool | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return self._sink.size
+
+    @property
+    def num_rows(self) -> int:
+        """Rows written so far."""
+        return self._writer.num_rows
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of keys that are held until the file is finished."""
+        return self._keys.held_bytes
+
+    def spill(self) -> None:
+        """Let the keys wait on the disk.
+
+        Raises:
+            StorageError: the temporary directory could not take them.
+        """
+        self._keys.spill()
+
+    def append(self, rows: pa.Table) -> None:
+        """Write new rows; those that mark themselves deleted are counted and left out."""
+        step = group_rows(rows)
+        for start in range(0, rows.num_rows, step):
+            self._append_group(rows.slice(start, step))
+
+    def _append_group(self, rows: pa.Table) -> None:
+        self._rows_in += rows.num_rows
+        deletes = routed_deletes(self._context, rows)
+        if deletes.any():
+            self._counts["ignored"] += int(deletes.sum())
+            rows = rows.filter(pa.array(~deletes))
+        self._counts["inserts"] += rows.num_rows
+        if self._coded is None:
+            self._coded = self._unstored is None and rows.num_rows >= _MANY_ROWS
+        complete = self._meta.complete(rows, self._schema, coded=self._coded)
+        if self._has_keys:
+            self._keys.add(complete.column(RECORD_KEY), copy=True)
+        self._store_rows(complete)
+
+    @property
+    def _has_keys(self) -> bool:
+        # Without meta columns a file holds neither keys nor footers about them (spec 4.5).
+        return self._unstored is None or not self._unstored.makes_keys
+
+    def _store_rows(self, rows: pa.Table) -> None:
+        if self._unstored is not None:
+            rows = self._unstored.stored(rows, self._assignment.partition, self._file_schema)
+        self._writer.write(rows)
+
+    def rewrite(self, rows: pa.Table, *, use_threads: bool = False, known: KnownFooter | None = None) -> None:
+        """Write the assigned base file's rows with the routed rows merged in."""
+        base_file = self._assignment.base
+        if base_file is None:
+            raise InternalError("there is no base file to rewrite")
+        reader = BaseFileReader(self._store, self._unstored)
+        self._rows_in += rows.num_rows
+        # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
+        kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
+        stored, footer = reader.rows_and_footer(
+            base_file, kept.names, use_threads=use_threads, coded=self._may_be_coded(kept), known=known
+        )
+        base = reconcile(stored, coded_schema(kept, stored.schema))
+        merged = self._merge(base, rows)
+        told = log_changes(self._store, self._context, self._assignment, base, merged)
+        old_rows = base.num_rows
+        del stored, base  # what is merged has values of its own
+        self._counts = {
+            "inserts": merged.inserted,
+            "updates": merged.updated,
+            "deletes": merged.deleted,
+            "late": merged.late,
+            "ignored": merged.ignored_deletes,
+            **told,
+        }
+        if self._has_keys:
+            keys = merged.table.column(RECORD_KEY)
+            ends = None if merged.deleted else _ends(footer.min_key, footer.max_key)
+            self._keys.add(keys, ends=_wider(ends, merged.inserted_keys) if old_rows else None)
+            old_filter = footer.bloom_filter()
+            self._bloom = grown_filter(old_filter, old_rows, len(keys), merged.inserted_keys, self._settings)
+        name = same_text(self._assignment.file_name, merged.table.num_rows)
+        at = self._schema.get_field_index(FILE_NAME)
+        self._store_rows(without_unused(merged.table).add_column(at, FILE_NAME, name))
+
+    def _may_be_coded(self, schema: pa.Schema) -> set[str]:
+        """Return the columns of text whose values nobody asks for while rows are merged and stored."""
+        rule = merge_rule(self._context.config)
+        if rule.is_own or self._unstored is not None or cdc_mode(self._context.properties) is not None:
+            return set()
+        asked = {RECORD_KEY, *(name.split(".", 1)[0] for name in rule.stored.fields)}
+        texts = (f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
+        return {name for name in texts if name not in asked}
+
+    def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
+        rule = merge_rule(self._context.config)
+        deletes = routed_deletes(self._context, rows)
+        complete = self._meta.complete(rows, self._schema)
+        if not self._assignment.match_keys:
+            kept = complete.filter(pa.array(~deletes)) if deletes.any() else complete
+            joined = appended(base, kept.select(base.column_names))
+            ignored = int(deletes.sum())
+            return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
+        if self._context.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
+            rule = rule.without_order()  # without an event time the later write wins
+        present = frozenset((*META_COLUMNS, *rows.column_names))
+        columns = None if present.issuperset(self._schema.names) else present
+        return merge_into_base(base, Incoming(complete, deletes, columns), rule=rule)
+
+    def finish(self) -> WriteStatus:
+        """Give the file its footers and its name.
+
+        Raises:
+            InternalError: rows were lost or doubled on the way.
+            StorageError: the store does not say whether the file is there.
+        """
+        self._check_counts()
+        footers = key_footers(KeySummary(*self._keys.range, self._filter()), self._context.file_schema_text)
+        hashes = self._hashes()
+        footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
+        self._writer.close(footers)
+        self._keys.close()
+        outcome = self._sink.put_if_absent()
+        if outcome is PutOutcome.DONE:
+            counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
+            status = _status(self._context, self._assignment, counts, self._sink.size, adopted=False)
+            return replace(status, keys=_ends(*self._keys.range), hashes=hashes)
+        found = adopt(self._store, self._context, self._assignment)
+        if found is None:
+            raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
+        return found
+
+    def _filter(self) -> BloomFilter | None:
+        if not self._has_keys or not self._settings.flag("hoodie.parquet.bloom.filter.enabled"):
+            return None
+        # Rows that mark themselves deleted are left out: then the filter that was made is of too many keys.
+        if self._bloom is not None and (self._assignment.base is not None or self._bloom.num_keys == len(self._keys)):
+            return self._bloom
+        if len(self._keys) > _MANY_KEYS:
+            pa.default_memory_pool().release_unused()
+        bloom = new_filter(self._settings, len(self._keys))
+        memory = row_memory(self._settings.integer("lakefmt.write.window.bytes"))
+        bloom.add_pieces(self._keys.pieces(max(1, memory // _KEY_PARTS)), memory // _FLAG_PARTS)
+        return bloom
+
+    def _hashes(self) -> bytes | None:
+        """Return the hashes of the keys, when writers beside this one may ask for them, and they are few."""
+        if not is_beside(self._settings):
+            return None
+        keys = self._keys.few(MOST_HASHES)
+        return None if keys is None else hash_keys(keys)
+
+    def _check_counts(self) -> None:
+        expected = self._assignment.num_rows
+        if expected is not None and self._rows_in != expected:
+            raise InternalError(
+                f"{self._assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
+            )
+
+
+def _wider(ends: tuple[str, str] | None, new: pa.ChunkedArray) -> tuple[str, str] | None:
+    """Return the range of stored keys and new ones; None where that of the stored ones is not known for certain."""
+    if ends is None or not (ends[0] + ends[1]).isascii():  # some writers compare beyond ASCII by bytes
+        return None
+    low, high = key_range(new)
+    if low is None or high is None:
+        return ends
+    return outermost([*ends, low, high])
+
+
+def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:
+    return None if low is None or high is None else (low, high)
+
+
+def _status(
+    context: WriteContext, assignment: FileAssignment, counts: Mapping[str, int], size: int, *, adopted: bool
+) -> WriteStatus:
+    base = assignment.base
+    stat = WriteStat(
+        file_id=assignment.file_id,
+        partition_path=assignment.partition,
+        path=assignment.path,
+        prev_commit="null" if base is None else base.instant,
+        num_writes=counts["rows"],
+        num_inserts=counts["inserts"],
+        num_update_writes=counts["updates"],
+        num_deletes=counts["deletes"],
+        total_write_bytes=size,
+        file_size_in_bytes=size,
+        prev_base_file=None if base is None else base.name,
+        extra=cdc_stats(context, assignment, counts),
+    )
+    return WriteStatus(context.instant, stat, counts["rows_in"], counts["late"], counts["ignored"], adopted)
+
+
+#: Filters of files with more keys are made file by file: there the calls cost less than the hashes.
+_FEW_KEYS = 1000
+#: Keys whose bit positions are worked out together: thirty numbers each.
+_MOST_KEYS = 1 << 17
+
+
+def filters_of_small(
+    context: WriteContext, keys: pa.StringArray | None, assigned: Sequence[Assigned]
+) -> dict[int, BloomFilter]:
+    """Return the key filters of new files of few keys, by the number of their assignment."""
+    new = [
+        number
+        for number, one in enumerate(assigned)
+        if one.assignment.base is None and one.assignment.log is None and 0 < len(one.rows) <= _FEW_KEYS
+    ]
+    settings = context.settings
+    wanted = context.config.populate_meta_fields and settings.flag("hoodie.parquet.bloom.filter.enabled")
+    if keys is None or not wanted or len(new) < 2 or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS:
+        return {}
+    theirs = [keys.take(pa.array(assigned[number].rows)) for number in new]
+    blooms = [new_filter(settings, len(mine)) for mine in theirs]
+    add_together(blooms, theirs)
+    return dict(zip(new, blooms, strict=True))

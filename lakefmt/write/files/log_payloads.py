@@ -1,0 +1,272 @@
+"""From routed rows to what each log takes: data, deletes, and the records of all logs encoded together. Pure.
+
+A batch that touches thirty file groups writes thirty logs of some hundred rows. What is done to their rows is done once
+for all of them: for so few rows a call costs more than its work.
+
+Writing one assigned log, and what the commit says of it (spec 7.5, 7.6, 10.4; effects).
+
+The first name is fixed by the assignment; files that follow when a log rolls over count on from its version. What goes
+into it is said by :mod:`~lakefmt.write.files.log_payloads`, how that becomes blocks and files by
+:mod:`~lakefmt.filegroups.logs.writer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.config.merge_rule import MergeRule
+from lakefmt.config.table_config import cdc_mode, merge_rule
+from lakefmt.errors import InternalError
+from lakefmt.filegroups.logs.writer import LogForm, LogRowsOut, WrittenLog, log_form, write_logs
+from lakefmt.filegroups.model import join_path
+from lakefmt.filegroups.ordering import Mask, has_order, marked_deletes, ordering_columns, refuse_nulls
+from lakefmt.filegroups.virtual_columns import Unstored, unstored_of
+from lakefmt.formats.log.data_block import encode_records
+from lakefmt.formats.log.delete_block import storable_orderings
+from lakefmt.formats.names import MarkerType
+from lakefmt.schema import arrow_to_avro, avro_to_arrow, with_meta_columns, without_meta_columns
+from lakefmt.storage.api import ObjectStore
+from lakefmt.values import IS_DELETED, META_COLUMNS, WriteOperation, WriteStat
+from lakefmt.write.context import FileAssignment, LogTarget, WriteContext, WriteStatus
+from lakefmt.write.files.meta_columns import POSITION, routed_deletes, with_meta_of
+
+__all__ = ["LogWork", "flat_order", "holds_whole_rows", "log_works", "split_deletes", "write_log"]
+
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogWork:
+    """One log to write: what goes into it, and in which form."""
+
+    assignment: FileAssignment
+    out: LogRowsOut
+    form: LogForm
+
+
+def log_works(
+    context: WriteContext, assignments: Sequence[FileAssignment], counts: Sequence[int], rows: pa.Table
+) -> list[LogWork]:
+    """Return what each of some logs takes.
+
+    Args:
+        context: the write.
+        assignments: the logs.
+        counts: how many of the rows are each one's.
+        rows: routed rows with their record keys, one log's behind the other's.
+
+    Raises:
+        InternalError: more or fewer rows came than were assigned.
+        InvalidInputError: an ordering value is null where the table's merger needs one.
+        SchemaMismatch: the rows do not fit the table's schema.
+    """
+    for one, count in zip(assignments, counts, strict=True):
+        if one.num_rows is not None and count != one.num_rows:
+            raise InternalError(f"{one.path}: {one.num_rows} rows were assigned and {count} came; nothing is written")
+    rule, unstored = merge_rule(context.config), unstored_of(context.config, avro_to_arrow(context.schema_text))
+    schema = avro_to_arrow(context.file_schema_text) if unstored is None else with_meta_columns(unstored.schema)
+    rows, positions, known = _by_position(rows, counts)
+    deletes = routed_deletes(context, rows)
+    if rule.stored.required and has_order(rule.stored, rows.column_names):
+        refuse_nulls(ordering_columns(rows, rule.stored), rule.stored)  # nobody could merge what is in a log
+    # A delete by key marks nothing, whatever its rows say.
+    by_key = context.operation is WriteOperation.DELETE
+    marked = np.zeros(rows.num_rows, dtype=bool) if by_key else marked_deletes(rows, rule)
+    complete = with_meta_of(context.instant, assignments, counts, rows, schema)
+    # What partial rows lack was brought from stored rows.
+    whole = holds_whole_rows(context.config.version.layout, rule, schema.names)
+    brought = frozenset(schema.names if whole else (*META_COLUMNS, *rows.column_names))
+    as_records = _told_by_blocks(complete, deletes, marked, rule)
+    out = _split(complete, as_records, brought, positions)
+    form = _form(context, out)
+    if unstored is None and not form.parquet:
+        out = replace(out, records=encode_records(out.data, form.data_schema))
+    parts = _cut(out, counts, as_records, known)
+    if unstored is not None:
+        parts = (_unstored(part, unstored, one, schema) for part, one in zip(parts, assignments, strict=True))
+    return [LogWork(one, part, _on(form, one)) for one, part in zip(assignments, parts, strict=True)]
+
+
+def _by_position(rows: pa.Table, counts: Sequence[int]) -> tuple[pa.Table, I64 | None, npt.NDArray[np.bool_]]:
+    """Return rows, those of a log in the order of the base file's, with their places, and the logs whose are known.
+
+    Where not every place of a log's rows is known, or one is there twice, its rows stay as they came.
+    """
+    nowhere = np.zeros(len(counts), dtype=bool)
+    if POSITION not in rows.column_names:
+        return rows, None, nowhere
+    places = rows.column(POSITION).to_numpy()
+    rows = rows.drop_columns([POSITION])
+    logs = np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((places, logs))
+    ordered, same = places[order], np.diff(logs) == 0
+    unknown = np.zeros(len(places), dtype=bool)
+    unknown[:] = ordered < 0
+    unknown[1:] |= same & (np.diff(ordered) <= 0)
+    known = np.bincount(logs, minlength=len(counts)) > 0
+    known[logs[unknown]] = False
+    order = np.lexsort((np.where(known[logs], places, np.arange(len(places))), logs))
+    if (np.diff(order) != 1).any():
+        rows = rows.take(pa.array(order))
+    return rows, places[order], known
+
+
+def holds_whole_rows(layout: int, rule: MergeRule, names: Sequence[str]) -> bool:
+    """Return whether logs of a table hold whole rows only, so that partial rows are completed before they are written.
+
+    Version 6 has no partial rows, and a rule of the table's own takes whole rows only. A column that marks deletes is looked
+    for by Hudi 1.2.0 in every row of a log, at its place in the table's schema: it fails on blocks without it.
+
+    Example:
+        >>> holds_whole_rows(2, MergeRule(), ["id", "v"]), holds_whole_rows(2, MergeRule(), ["id", "_hoodie_is_deleted"])
+        (False, True)
+    """
+    return layout == 1 or rule.is_own or rule.delete is not None or IS_DELETED in names
+
+
+def split_deletes(
+    rows: pa.Table,
+    deletes: Mask,
+    marked: Mask,
+    rule: MergeRule,
+    brought: frozenset[str],
+    positions: I64 | None = None,
+) -> LogRowsOut:
+    """Return rows as a log holds them.
+
+    A row that marks itself deleted and has no ordering value that a delete block could say (none, one that does not fit,
+    or the int 0, which there stands for "whatever is stored") stays a row with its mark: readers take it for a delete with
+    its own order.
+    So does every one where the rule compares rows and a delete block would win over all of them.
+
+    Args:
+        rows: rows with every column of the table, meta columns first.
+        deletes: which of them remove their key.
+        marked: which of these say so by a column of their own.
+        rule: how the table merges.
+        brought: the columns that the rows bring; others are left out of the data.
+        positions: the row of the base file that each of them stands for, ascending; None: not known.
+    """
+    return _split(rows, _told_by_blocks(rows, deletes, marked, rule), brought, positions)
+
+
+def _told_by_blocks(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule) -> Mask:
+    """Return which rows become records of a delete block."""
+    weak = np.zeros(rows.num_rows, dtype=bool)
+    order = flat_order(rows, rule)
+    if order and (deletes & marked).any():
+        column = storable_orderings([rows.column(name) for name in order])[0]
+        silent = column.is_null()
+        # Dates and some times of day are 32-bit numbers there, too.
+        if pt.is_integer(column.type) and column.type.bit_width <= 32:
+            silent = pc.or_(silent, pc.fill_null(pc.equal(column, 0), True))
+        weak = deletes & marked & silent.to_numpy(zero_copy_only=False)
+    if rule.blocks_win and not rule.deletes_win:
+        weak = deletes & marked
+    told: Mask = deletes & ~weak
+    return told
+
+
+def _split(rows: pa.Table, as_records: Mask, brought: frozenset[str], positions: I64 | None) -> LogRowsOut:
+    names = [field.name for field in rows.schema if field.name in brought]
+    return LogRowsOut(
+        rows.filter(pa.array(~as_records)).select(names),
+        rows.filter(pa.array(as_records)),
+        len(names) < rows.num_columns,
+        None if positions is None else positions[~as_records],
+        None if positions is None else positions[as_records],
+    )
+
+
+def _cut(
+    out: LogRowsOut, counts: Sequence[int], as_records: Mask, known: npt.NDArray[np.bool_]
+) -> Iterator[LogRowsOut]:
+    """Yield what is each log's; `known` says which ones' places are."""
+    ends = np.cumsum([0, *counts])
+    deletes = np.concatenate([[0], np.cumsum(as_records)])[ends]
+    data = ends - deletes
+    for number in range(len(counts)):
+        first, last = int(data[number]), int(data[number + 1])
+        gone, end = int(deletes[number]), int(deletes[number + 1])
+        placed = bool(known[number])
+        yield LogRowsOut(
+            out.data.slice(first, last - first),
+            out.deletes.slice(gone, end - gone),
+            out.partial,
+            out.data_positions[first:last] if placed and out.data_positions is not None else None,
+            out.delete_positions[gone:end] if placed and out.delete_positions is not None else None,
+            None if out.records is None else out.records.slice(first, last - first),
+        )
+
+
+def _unstored(out: LogRowsOut, unstored: Unstored, assignment: FileAssignment, schema: pa.Schema) -> LogRowsOut:
+    # Logs hold partition columns, even those that base files drop: so do Hudi's, and 0.15.0 shows nulls without them.
+    held = pa.schema([field for field in schema if field.name in out.data.column_names])
+    return replace(out, data=unstored.stored(out.data, assignment.partition, held))
+
+
+def flat_order(rows: pa.Table, rule: MergeRule) -> list[str]:
+    """Return the ordering fields that are columns of the rows."""
+    return [name for name in rule.stored.fields if name in rows.column_names]
+
+
+def _form(context: WriteContext, out: LogRowsOut) -> LogForm:
+    schema = context.file_schema_text
+    if context.config.drop_partition_columns:  # from base files only
+        schema = arrow_to_avro(avro_to_arrow(context.schema_text), context.config.name, with_meta=True)
+    if out.partial:
+        schema = arrow_to_avro(without_meta_columns(out.data.schema), context.config.name, with_meta=True)
+    order = tuple(flat_order(out.deletes, merge_rule(context.config)))
+    return log_form(context.settings, context.instant, schema, context.file_schema_text, order)
+
+
+def _on(form: LogForm, assignment: FileAssignment) -> LogForm:
+    return form if assignment.base is None else replace(form, base_instant=assignment.base.instant)
+
+
+def write_log(store: ObjectStore, context: WriteContext, work: LogWork, marker: MarkerType) -> WriteStatus:
+    """Write an assigned log, in one file or several, or adopt what is there.
+
+    Raises:
+        InvalidInputError: a block would be too large to be read.
+        CorruptFile: a file of that name is there and was not written by this write.
+        StorageError: the store does not say whether a file is there.
+    """
+    assignment, out = work.assignment, work.out
+    written = write_logs(store, assignment.partition, assignment.file_name, out, work.form, marker)
+    stats = [_stat(context, assignment, written, number) for number in range(len(written))]
+    rows_in = out.data.num_rows + out.deletes.num_rows
+    adopted = all(one.adopted for one in written)
+    return WriteStatus(context.instant, stats[0], rows_in, adopted=adopted, rolled=tuple(stats[1:]))
+
+
+def _stat(context: WriteContext, assignment: FileAssignment, written: tuple[WrittenLog, ...], number: int) -> WriteStat:
+    log = assignment.log or LogTarget(context.instant, 1)
+    # Change data is told by a log and the slice below it: then later versions name that slice, too (spec 9).
+    whole = context.config.version.layout == 1 or cdc_mode(context.properties) is not None
+    one = written[number]
+    rolled = tuple(earlier.name for earlier in written[:number])
+    return WriteStat(
+        file_id=assignment.file_id,
+        partition_path=assignment.partition,
+        path=join_path(assignment.partition, one.name),
+        # What real tables say: version 6 names the slice and all its logs, later versions the new log alone.
+        prev_commit=log.base_instant if whole else context.instant,
+        num_writes=one.rows,
+        num_update_writes=one.rows,
+        num_deletes=one.deletes,
+        total_write_bytes=one.size,
+        file_size_in_bytes=one.size,
+        base_file=assignment.base.name if whole and assignment.base is not None else "",
+        log_files=(*log.older, *rolled, one.name) if whole else (one.name,),
+        log_version=log.version + number,
+        log_offset=0,
+    )

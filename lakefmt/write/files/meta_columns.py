@@ -1,0 +1,129 @@
+"""Routed rows, as they come to whoever writes a file: their marks, and the meta columns they get. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config.table_config import merge_rule
+from lakefmt.filegroups.base_writer import repeated
+from lakefmt.filegroups.merge.base import Mask
+from lakefmt.filegroups.ordering import marked_deletes, to_mask
+from lakefmt.formats.parquet.dictionary_columns import coded_as, same_text
+from lakefmt.keys import build_auto_keys
+from lakefmt.values import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    FILE_NAME,
+    META_COLUMNS,
+    PARTITION_PATH,
+    RECORD_KEY,
+    WriteOperation,
+)
+from lakefmt.write.context import MOVED_AWAY, FileAssignment, WriteContext
+
+__all__ = ["POSITION", "MetaColumns", "routed_deletes", "with_meta_of"]
+
+#: A column of routed rows, never stored as such: the row of the base file that a log's row changes.
+POSITION = "_lakefmt_position"
+
+_Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+
+def routed_deletes(context: WriteContext, rows: pa.Table) -> Mask:
+    """Return which routed rows remove their key from the file."""
+    if context.operation is WriteOperation.DELETE:
+        return np.ones(rows.num_rows, dtype=bool)
+    if context.operation is WriteOperation.BULK_INSERT:
+        return np.zeros(rows.num_rows, dtype=bool)  # writes rows as they are
+    # Elsewhere a row may mark itself, or have moved to another partition.
+    flags = marked_deletes(rows, merge_rule(context.config))
+    if MOVED_AWAY in rows.column_names:
+        flags |= to_mask(pc.fill_null(rows.column(MOVED_AWAY), False))
+    return flags
+
+
+class MetaColumns:
+    """Completes routed rows with the meta columns of one file; sequence numbers count on over batches."""
+
+    def __init__(self, instant: str, assignment: FileAssignment) -> None:
+        self._instant = instant
+        self._assignment = assignment
+        self._next = 0
+
+    def complete(self, rows: pa.Table, schema: pa.Schema, *, coded: bool = False) -> pa.Table:
+        """Return the rows with every column of the file; columns that a delete does not carry are null.
+
+        Args:
+            rows: the rows.
+            schema: every column.
+            coded: meta columns of one text come as dictionaries.
+        """
+        count, first, one = rows.num_rows, self._next, self._assignment
+        self._next += count
+        same = same_text if coded else repeated
+        return _completed(
+            rows,
+            schema,
+            lambda: same(self._instant, count),
+            # Sequence numbers and generated keys have one form (spec 4.5, 4.6).
+            lambda: build_auto_keys(self._instant, one.sequence, first, count),
+            lambda: same(str(one.partition), count),
+            lambda: same(one.shown_file, count),
+        )
+
+
+def with_meta_of(
+    instant: str, assignments: Sequence[FileAssignment], counts: Sequence[int], rows: pa.Table, schema: pa.Schema
+) -> pa.Table:
+    """Return the rows of several files, one file's behind the other's, as :class:`MetaColumns` would of each alone.
+
+    Args:
+        instant: the writing instant.
+        assignments: the files.
+        counts: how many of the rows are each one's.
+        rows: the rows.
+        schema: every column of the files.
+    """
+
+    def told(texts: Sequence[str]) -> pa.Array:
+        return pa.array(texts, pa.string()).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+
+    def numbered() -> pa.Array:
+        pairs = zip(assignments, counts, strict=True)
+        return pa.concat_arrays([build_auto_keys(instant, one.sequence, 0, count) for one, count in pairs])
+
+    partitions, files = [str(one.partition) for one in assignments], [one.shown_file for one in assignments]
+    times = repeated(instant, rows.num_rows)
+    return _completed(rows, schema, lambda: times, numbered, lambda: told(partitions), lambda: told(files))
+
+
+def _completed(
+    rows: pa.Table,
+    schema: pa.Schema,
+    times: Callable[[], _Column],
+    numbers: Callable[[], pa.Array],
+    partitions: Callable[[], _Column],
+    files: Callable[[], _Column],
+) -> pa.Table:
+    count, present = rows.num_rows, frozenset(rows.column_names)
+    made: Mapping[str, Callable[[], _Column]] = {
+        COMMIT_TIME: times,
+        COMMIT_SEQNO: numbers,
+        RECORD_KEY: lambda: rows.column(RECORD_KEY) if RECORD_KEY in present else numbers(),
+        PARTITION_PATH: partitions,
+        FILE_NAME: files,
+    }
+    columns = []
+    for field in schema:
+        if field.name in META_COLUMNS:
+            columns.append(made[field.name]())
+        elif field.name in present:
+            columns.append(rows.column(field.name))
+        else:
+            columns.append(pa.nulls(count, field.type))
+    return pa.table(columns, schema=coded_as(schema, columns))

@@ -1,0 +1,55 @@
+"""Threads of one write: what Arrow and NumPy do outside the interpreter's lock is done side by side (effects)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self, TypeVar
+
+from lakefmt.write.context import WriteContext
+
+__all__ = ["Hands", "results", "threads_of"]
+
+U = TypeVar("U")
+
+
+def threads_of(context: WriteContext) -> int:
+    """Return how many threads a write may use."""
+    return context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
+
+
+def results(works: Iterable[Future[U]]) -> list[U]:
+    """Wait for works and return what they made, in their order; the first error is raised."""
+    return [work.result() for work in works]
+
+
+class Hands:
+    """Threads that take works first come, first served. At its end what has not begun is dropped, what has is waited for.
+
+    Threads that end give back what Arrow's allocator keeps for each of them.
+
+    Args:
+        threads: how many; with one, a work is done where it is given.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def give(self, work: Callable[..., U], *arguments: object) -> Future[U]:
+        """Have a work done; the answer holds its result, or its error, which with one thread is raised at once."""
+        if self._pool is not None:
+            return self._pool.submit(work, *arguments)
+        done: Future[U] = Future()
+        done.set_result(work(*arguments))
+        return done

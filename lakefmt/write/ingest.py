@@ -1,0 +1,263 @@
+"""Reception: anything that holds Arrow data becomes a keyed batch of the table's schema."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt.arguments import arrow_array, check_levels, field_names, foreign, foreign_items, shown
+from lakefmt.config.merge_rule import MergeRule
+from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
+from lakefmt.filegroups.merge.precombine import combine_rows
+from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
+from lakefmt.schema import conform
+from lakefmt.values import META_COLUMNS, RECORD_KEY
+from lakefmt.write.context import MOVED_AWAY
+
+__all__ = [
+    "KeyedBatch",
+    "SupportsArrow",
+    "check_frame",
+    "combine",
+    "holds_no_rows",
+    "is_stream",
+    "key_batch",
+    "open_stream",
+    "read_all",
+    "record_keys",
+    "with_keys",
+]
+
+
+@runtime_checkable
+class SupportsArrow(Protocol):
+    """Anything with Arrow's stream interface: pandas, Polars, and the like."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the data as an Arrow stream capsule."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBatch:
+    """Rows with their keys and partitions; equal lengths, no nulls among keys. ``keys`` None: they are generated."""
+
+    table: pa.Table
+    keys: pa.StringArray | None
+    partitions: pa.DictionaryArray
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.partitions)
+
+    def take(self, rows: pa.Array) -> KeyedBatch:
+        """Return the rows numbered."""
+        keys = None if self.keys is None else self.keys.take(rows)
+        return KeyedBatch(self.table.take(rows), keys, self.partitions.take(rows))
+
+
+def record_keys(batch: KeyedBatch) -> pa.StringArray:
+    """Return a batch's keys.
+
+    Raises:
+        InvalidKey: the table's keys are generated, so rows have none that could be looked up.
+    """
+    if batch.keys is None:
+        raise InvalidKey("the table has no record key (its keys are generated): rows can only be inserted")
+    return batch.keys
+
+
+def with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:
+    """Return rows with their record keys as the first column; as they are when keys are generated."""
+    if keys is None:
+        return table
+    # A delete by key carries no columns, and a table without columns has no rows to add to.
+    return table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
+
+
+def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Return the schema and the tables of anything that holds Arrow data; iterables are not read ahead.
+
+    Meta columns among the data are dropped, so that what was read with them can be written again.
+
+    Raises:
+        InvalidInputError: `data` holds no Arrow data, or whoever holds it fails to give it.
+        SchemaMismatch: rows given as dicts do not fit together, or rows have no columns.
+    """
+    schema, tables = _open(data)
+    foreign(lambda: schema.names, _cannot(data))  # a name that is no UTF-8 fails here
+    extra = [name for name in META_COLUMNS if name in schema.names]
+    kept = pa.schema([f for f in schema if f.name not in extra]) if extra else schema
+    if not kept.names:
+        return kept, _without_rows(tables, schema)
+    return (kept, (table.select(kept.names) for table in tables)) if extra else (schema, tables)
+
+
+def _without_rows(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield tables that have no columns, as long as they have no rows either."""
+    for table in tables:
+        if table.num_rows:
+            raise SchemaMismatch(f"{table.num_rows} rows have no columns{' but meta columns' if schema.names else ''}")
+        yield table.select([])
+
+
+def _open(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    if isinstance(data, pa.Table):
+        return data.schema, iter([data])
+    if isinstance(data, pa.RecordBatch):
+        return data.schema, iter([pa.Table.from_batches([data])])
+    if isinstance(data, pa.RecordBatchReader):
+        return _read(data, data)
+    if _is_dataset(data):
+        return data.schema, (
+            pa.Table.from_batches([batch]) for batch in foreign_items(data.to_batches(), _cannot(data))
+        )
+    check_frame(data)
+    if is_stream(data):
+        return _read(foreign(lambda: pa.RecordBatchReader.from_stream(data), _cannot(data)), data)
+    if not isinstance(data, type) and callable(getattr(data, "to_arrow", None)):
+        return _open(foreign(data.to_arrow, _cannot(data)))
+    if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
+        table = _from_dicts(data)
+        return table.schema, iter([table])
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
+        return _from_iterable(foreign_items(data, _cannot(data)))
+    raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: give a table, a frame, dicts or batches")
+
+
+def _read(reader: pa.RecordBatchReader, data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    return reader.schema, (pa.Table.from_batches([batch]) for batch in foreign_items(reader, _cannot(data)))
+
+
+def _cannot(data: object) -> str:
+    """Return how a message begins when somebody else's rows cannot be had."""
+    return f"the rows of this {type(data).__name__} cannot be read"
+
+
+def is_stream(data: object) -> TypeGuard[SupportsArrow]:
+    """Say whether a value (not a class) has Arrow's stream interface."""
+    return isinstance(data, SupportsArrow) and not isinstance(data, type)
+
+
+def _is_dataset(data: object) -> bool:
+    # pyarrow.dataset takes a second to import; whoever holds a dataset has done so.
+    module = sys.modules.get("pyarrow.dataset")
+    return module is not None and isinstance(data, module.Dataset)
+
+
+def check_frame(data: Any) -> None:
+    """Refuse frames that cannot be taken as they are; what is no frame passes.
+
+    Raises:
+        InvalidInputError: a frame of Polars that is not computed yet.
+        SchemaMismatch: a frame of pandas has a column twice, or values in one another without end.
+    """
+    # Whoever holds a frame has imported its library.
+    polars, pandas = sys.modules.get("polars"), sys.modules.get("pandas")
+    if polars is not None and isinstance(data, polars.LazyFrame):
+        raise InvalidInputError("a LazyFrame holds no rows yet: give what its .collect() returns")
+    if pandas is None or not isinstance(data, pandas.DataFrame):
+        return
+    if not data.columns.is_unique:
+        twice = ", ".join(shown(name) for name in data.columns[data.columns.duplicated()].unique())
+        raise SchemaMismatch(f"column names appear more than once: {twice}")
+    for name, kind in data.dtypes.items():
+        if not isinstance(kind, np.dtype) or kind.kind != "O":
+            continue
+        if foreign(lambda name=name: pandas.api.types.infer_dtype(data[name]), _cannot(data)) != "string":  # type: ignore[misc]
+            check_levels(data[name], str(name))
+
+
+def _from_dicts(rows: list[Mapping[str, object]]) -> pa.Table:
+    # The caller's rows are Python objects already; only their field names are gathered here.
+    names = field_names(rows)
+    if rows and not names:
+        raise SchemaMismatch(f"{len(rows)} rows given as dicts have no fields")
+    columns = {name: arrow_array([row.get(name) for row in rows], None, name) for name in names}
+    return foreign(lambda: pa.table(columns), "rows given as dicts do not fit together", SchemaMismatch)
+
+
+def _from_iterable(items: Iterator[object]) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    first = next(items, None)
+    if first is None:
+        return pa.schema([]), iter([])
+    schema, tables = _open_item(first)
+    rest = chain.from_iterable(_open_item(item)[1] for item in items)
+    return schema, chain(tables, rest)
+
+
+def _open_item(item: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Open one batch of an iterable; an iterable among the batches is not followed: it may hold itself."""
+    rows = isinstance(item, list) and all(isinstance(row, Mapping) for row in item)
+    if isinstance(item, Iterable) and not (rows or is_stream(item) or hasattr(item, "to_arrow")):
+        raise InvalidInputError(f"a {type(item).__name__} among batches holds no Arrow data: give tables or frames")
+    return _open(item)
+
+
+def read_all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
+    """Return a stream as one table.
+
+    Raises:
+        SchemaMismatch: a later batch has other columns than the first.
+    """
+    parts = list(tables)
+    try:
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatch(f"batches of one write must have one schema: {error}") from error
+
+
+def holds_no_rows(rows: object) -> bool:
+    """Return whether rows are a table without any; of a stream nobody knows before it is read."""
+    return isinstance(rows, pa.Table) and not rows.num_rows
+
+
+def key_batch(spec: KeySpec, table: pa.Table, schema: pa.Schema, *, allow_null_elements: bool = False) -> KeyedBatch:
+    """Return rows in the table's schema with their keys and partition paths.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column.
+        InvalidKey: a key or partition value cannot be used.
+    """
+    conformed = conform(table, schema, allow_null_list_elements=allow_null_elements)
+    partitions = build_partition_paths(spec, conformed)
+    if isinstance(partitions, pa.ChunkedArray):
+        partitions = partitions.unify_dictionaries().combine_chunks()
+    if spec.auto_keys:
+        return KeyedBatch(conformed, None, partitions)
+    keys = build_record_keys(spec, conformed)
+    flat = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    return KeyedBatch(conformed, flat, partitions)
+
+
+def combine(batch: KeyedBatch, rule: MergeRule, *, across_partitions: bool, whole: bool = True) -> KeyedBatch:
+    """Leave one record per key (per key and partition unless `across_partitions`): the table's rule makes it.
+
+    Raises:
+        InvalidKey: the table's keys are generated.
+        InvalidInputError: an ordering value is not what the rule needs, or rows of one key lack columns that the table's
+            own function would be given.
+    """
+    keys = record_keys(batch)
+    codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    if not across_partitions:
+        places = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = codes * max(1, len(batch.partitions.dictionary)) + places
+    if rule.custom is not None and not whole and len(np.unique(codes)) < len(codes):
+        raise InvalidInputError(
+            f"the partial rows have a key several times, and merger {rule.custom.name} takes whole rows only: bring each once"
+        )
+    combined = combine_rows(batch.table, codes, rule)
+    if combined is None:
+        return batch
+    winners, table = pa.array(combined.winners), combined.table
+    if combined.deletes is not None and combined.deletes.any():
+        table = table.append_column(MOVED_AWAY, pa.array(combined.deletes))
+    return KeyedBatch(table, keys.take(winners), batch.partitions.take(winners))

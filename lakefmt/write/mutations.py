@@ -1,0 +1,294 @@
+"""Which keys a delete means, and which rows an update makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.arguments import arrow_array, arrow_scalar, field_names, foreign, foreign_items
+from lakefmt.config.settings import resolve_settings
+from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
+from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.index import choose_index
+from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
+from lakefmt.schema import conform
+from lakefmt.schema.types import field_at, struct_fields
+from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
+from lakefmt.write.ingest import check_frame, is_stream, open_stream, read_all
+
+__all__ = [
+    "DoomedKeys",
+    "GivenKeys",
+    "doomed_keys",
+    "doomed_rows",
+    "given_to_delete",
+    "key_columns",
+    "keys_to_delete",
+    "take_keys",
+    "updated_rows",
+]
+
+_STORED_KEY: Final = pa.schema([pa.field(RECORD_KEY, pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedKeys:
+    """Keys to remove, each once.
+
+    Attributes:
+        keys: record keys.
+        homes: the partition of each; None: wherever they are.
+        partitions: look only there; None: anywhere.
+        selected: a filter selected them among the stored rows; False: the caller gave them, stored or not.
+    """
+
+    keys: pa.StringArray
+    homes: pa.DictionaryArray | None = None
+    partitions: tuple[PartitionPath, ...] | None = None
+    selected: bool = False
+
+    def listed(self) -> Sequence[PartitionPath] | None:
+        """Return the partitions whose files have to be looked at; None: all."""
+        if self.homes is None:
+            return self.partitions
+        present = self.homes.dictionary.to_pylist()  # partitions, not rows
+        return [PartitionPath(p) for p in present if self.partitions is None or p in self.partitions]
+
+
+def doomed_keys(keys: pa.StringArray, partitions: Sequence[str] | None) -> DoomedKeys:
+    """Return keys that go wherever they are, or in the partitions named."""
+    places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
+    return DoomedKeys(pc.unique(keys), None, places)
+
+
+def key_columns(access: TableAccess, state: TableState) -> list[str]:
+    """Return the columns that tell a row's key and partition path: the meta columns, or what they are made from."""
+    if state.config.populate_meta_fields:
+        return [RECORD_KEY, PARTITION_PATH]
+    spec = access.key_spec(state.config)
+    names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
+    return list(dict.fromkeys(name.split(".", 1)[0] for name in names))
+
+
+def doomed_rows(access: TableAccess, state: TableState, rows: pa.Table, partitions: Sequence[str] | None) -> DoomedKeys:
+    """Return the keys of rows that a filter selected, each in its own partition only.
+
+    Args:
+        access: the table.
+        state: the table when the rows were read.
+        rows: their :func:`key_columns`.
+        partitions: look only there; None: anywhere.
+    """
+    if not state.config.populate_meta_fields:
+        spec = access.key_spec(state.config)
+        places = build_partition_paths(spec, rows).cast(pa.string())
+        rows = pa.table({RECORD_KEY: build_record_keys(spec, rows), PARTITION_PATH: places})
+    return replace(_in_their_partitions(rows, partitions), selected=True)
+
+
+def _in_their_partitions(rows: pa.Table, partitions: Sequence[str] | None) -> DoomedKeys:
+    """Return the keys of rows, each in its own partition, once."""
+    pairs = rows.group_by([RECORD_KEY, PARTITION_PATH]).aggregate([])
+    places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
+    homes = pairs.column(PARTITION_PATH).combine_chunks().dictionary_encode()
+    return DoomedKeys(pairs.column(RECORD_KEY).combine_chunks(), homes, places)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenKeys:
+    """What a caller wants deleted, taken out of whatever held it, so that it can be looked at more than once.
+
+    Attributes:
+        values: values of the one key column; None: they came as rows.
+        rows: rows that have the key columns; None: they came as values.
+        lacking: fields that some of the rows, given as dicts, have and others do not.
+    """
+
+    values: pa.ChunkedArray | Sequence[object] | None = None
+    rows: pa.Table | None = None
+    lacking: frozenset[str] = frozenset()
+
+
+def take_keys(what: Any) -> GivenKeys:
+    """Return keys, or rows that hold them, out of any array, series, frame, list, set or iterator.
+
+    Raises:
+        InvalidInputError: it holds neither.
+        SchemaMismatch: rows do not fit together.
+    """
+    if isinstance(what, pa.Array | pa.ChunkedArray):
+        return _column(pa.chunked_array([what]) if isinstance(what, pa.Array) else what)
+    if isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return GivenKeys(rows=read_all(*open_stream(what)))
+    check_frame(what)
+    cannot = f"the keys of this {type(what).__name__} cannot be read"
+    if is_stream(what):
+        # A series is a stream, too: of values instead of rows.
+        return _column(foreign(lambda: pa.chunked_array(what), cannot))
+    if not isinstance(what, type) and callable(getattr(what, "to_arrow", None)):
+        return take_keys(foreign(what.to_arrow, cannot))
+    if isinstance(what, str | bytes | bytearray | memoryview | Mapping) or not isinstance(what, Iterable):
+        return GivenKeys(rows=read_all(*open_stream(what)))
+    items = list(foreign_items(what, cannot))
+    if any(isinstance(item, Mapping) or is_stream(item) for item in items):
+        return GivenKeys(rows=read_all(*open_stream(items)), lacking=_lacking(items))
+    return GivenKeys(values=items)
+
+
+def _column(found: pa.ChunkedArray) -> GivenKeys:
+    if not pt.is_struct(found.type):
+        return GivenKeys(values=found)
+    batches = [pa.RecordBatch.from_struct_array(chunk) for chunk in found.chunks]
+    return GivenKeys(rows=pa.Table.from_batches(batches, pa.schema(struct_fields(found.type))))
+
+
+def _lacking(rows: Sequence[object]) -> frozenset[str]:
+    dicts = [row for row in rows if isinstance(row, Mapping)]
+    return frozenset(name for name in field_names(dicts) if any(name not in row for row in dicts))
+
+
+def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.StringArray:
+    """Return the record keys of `what`: values of the key column, or rows that have the key columns.
+
+    Raises:
+        SchemaMismatch: a key column is missing, or a value has another type than its column.
+        InvalidKey: a key is null or empty.
+    """
+    given = what if isinstance(what, GivenKeys) else take_keys([what] if isinstance(what, str) else what)
+    return _keys_and_homes(access, state, given)[0]
+
+
+def given_to_delete(
+    access: TableAccess,
+    state: TableState,
+    what: GivenKeys,
+    partitions: Sequence[str] | None,
+    options: Mapping[str, object],
+) -> DoomedKeys:
+    """Return the keys that a caller gave, each in its own partition where the rows have the partition columns.
+
+    Args:
+        access: the table.
+        state: the table as it is.
+        what: what was given.
+        partitions: look only there; None: anywhere.
+        options: settings of the call: with a global index a key is one row of the whole table, and goes wherever it is.
+
+    Raises:
+        SchemaMismatch: a key column is missing, or a value has another type than its column.
+        InvalidKey: a key is null or empty, or a partition value cannot be one.
+    """
+    keys, homes = _keys_and_homes(access, state, what)
+    settings = resolve_settings(options, access.options, state.config.properties)
+    if homes is None or choose_index(access, settings, state.config).is_global:
+        return doomed_keys(keys, partitions)
+    rows = pa.table({RECORD_KEY: keys, PARTITION_PATH: homes.cast(pa.string())})
+    return _in_their_partitions(rows, partitions)
+
+
+def _keys_and_homes(
+    access: TableAccess, state: TableState, what: GivenKeys
+) -> tuple[pa.StringArray, pa.DictionaryArray | None]:
+    spec = access.key_spec(state.config)
+    if spec.auto_keys:
+        return _stored_keys(what), None
+    rows = _as_rows(what, spec, access.schema(state))
+    keys = build_record_keys(spec, rows)
+    homes = None
+    if what.rows is not None and spec.partition_fields and _has(rows, [f.name for f in spec.partition_fields]):
+        homes = build_partition_paths(spec, rows)
+    return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys, homes
+
+
+def _has(table: pa.Table, names: Iterable[str]) -> bool:
+    return all(field_at(table.schema, name) is not None for name in names)
+
+
+def _stored_keys(what: GivenKeys) -> pa.StringArray:
+    """Return keys of a table that generates them: nobody knows them but from ``_hoodie_record_key``."""
+    if what.values is None:
+        raise SchemaMismatch("the table generates its keys: give stored keys as texts")
+    found = conform(pa.table({RECORD_KEY: _values(what.values, pa.string(), RECORD_KEY)}), _STORED_KEY)
+    keys = found.column(0).combine_chunks()
+    if keys.null_count:
+        raise InvalidKey(f"{keys.null_count} of {len(keys)} keys are null")
+    return keys
+
+
+def _as_rows(what: GivenKeys, spec: KeySpec, schema: pa.Schema) -> pa.Table:
+    """Return rows with the key columns, and the partition columns where they were given, in the table's types."""
+    fields = spec.record_key_fields
+    if what.values is not None:
+        if len(fields) != 1:
+            raise SchemaMismatch(f"keys of this table have the columns {', '.join(fields)}: give dicts or a table")
+        kind = schema.field(fields[0]).type if fields[0] in schema.names else None
+        table = pa.table({fields[0]: _values(what.values, kind, fields[0])})
+    else:
+        table = what.rows
+    missing = [name for name in fields if name.split(".", 1)[0] not in table.column_names]
+    if missing:
+        raise SchemaMismatch(f"keys lack the column {', '.join(missing)}")
+    wanted = {name.split(".", 1)[0] for name in (*fields, *(field.name for field in spec.partition_fields))}
+    chosen = [name for name in table.column_names if name in wanted]
+    # A null is a partition of its own: of a row that does not name its partition nobody knows where it is meant to be.
+    if unclear := sorted(what.lacking.intersection(wanted)):
+        raise SchemaMismatch(f"some rows lack the field {', '.join(map(repr, unclear))} that others have")
+    if len(set(chosen)) != len(chosen):
+        raise SchemaMismatch(f"column names appear more than once: {', '.join(chosen)}")
+    unknown = [name for name in chosen if name not in schema.names]
+    if unknown:
+        raise SchemaMismatch(
+            f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}"
+        )
+    # What is asked of the columns that are stored is asked of no others.
+    kept = pa.schema([schema.field(name).with_nullable(True) for name in chosen])
+    return conform(table.select(chosen), kept, allow_null_list_elements=True)
+
+
+def _values(what: Any, kind: pa.DataType | None, name: str) -> pa.Array | pa.ChunkedArray:
+    return what if isinstance(what, pa.ChunkedArray) else arrow_array(what, kind, name)
+
+
+def updated_rows(access: TableAccess, state: TableState, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
+    """Return rows with columns set to new values.
+
+    Args:
+        access: the table.
+        state: the table when the rows were read.
+        rows: every column of the rows to change.
+        values: column → literal or Arrow expression over the row.
+
+    Raises:
+        InvalidInputError: a column is not there, or makes the key or the partition path.
+        SchemaMismatch: a value does not fit its column.
+    """
+    spec = access.key_spec(state.config)
+    fixed = {name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))}
+    for name in values:
+        if name not in rows.column_names:
+            raise InvalidInputError(f"no column {name!r}; the table has {rows.column_names}")
+        if name in fixed:
+            raise InvalidInputError(
+                f"column {name!r} makes the row's key or partition: delete the row and insert it anew"
+            )
+    projection = {
+        name: _new_value(values[name], rows.schema.field(name)) if name in values else pc.field(name)
+        for name in rows.column_names
+    }
+    import pyarrow.dataset as ds  # takes long to import, and few calls need it
+
+    made = foreign(
+        lambda: ds.dataset(rows).to_table(columns=projection), "a new value cannot be computed", SchemaMismatch
+    )
+    return conform(made, rows.schema)
+
+
+def _new_value(value: object, field: pa.Field) -> pc.Expression:
+    if isinstance(value, pc.Expression):
+        return value
+    return pc.scalar(value if isinstance(value, pa.Scalar) else arrow_scalar(value, field.type, field.name))
