@@ -131,8 +131,13 @@ def test_mutual_parts_are_seen(house):
 
 
 def test_a_circle_within_a_part_is_seen(house):
-    root = house({"errors.py": "def f():\n    import lakefmt.values"})
-    assert rules.circles(root) == ["lakefmt.errors ⇄ lakefmt.values"]
+    root = house(
+        {
+            "timeline/timeline.py": "def f():\n    import lakefmt.timeline.x",
+            "timeline/x.py": "import lakefmt.timeline.timeline",
+        }
+    )
+    assert rules.circles(root) == ["lakefmt.timeline.timeline ⇄ lakefmt.timeline.x"]
 
 
 def test_a_computed_import_is_seen(house):
