@@ -41,7 +41,7 @@ __all__ = [
 T = TypeVar("T")
 
 #: Lists and dicts in one another deeper than this are refused; a type nested deeper cannot be stored either.
-MAX_LEVELS: Final = 64
+_MAX_LEVELS: Final = 64
 
 _LONGEST: Final = 100
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset, np.ndarray)
@@ -128,14 +128,14 @@ def check_levels(values: Iterable[object], name: str) -> None:
         lakefmt.errors.SchemaMismatch: column 'x' has values nested deeper than 64 levels, or a value that holds itself
     """
     level: Iterable[object] = values
-    for _ in range(MAX_LEVELS):
+    for _ in range(_MAX_LEVELS):
         # Each container once: one that holds itself twice would be looked at twice as often on every level.
         found = {id(value): value for value in level if _holds_values(value)}
         if not found:
             return
         level = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in found.values())
     raise SchemaMismatch(
-        f"column {name!r} has values nested deeper than {MAX_LEVELS} levels, or a value that holds itself"
+        f"column {name!r} has values nested deeper than {_MAX_LEVELS} levels, or a value that holds itself"
     )
 
 

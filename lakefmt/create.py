@@ -21,7 +21,7 @@ from lakefmt.config.table_config import (
     parse_table_config,
 )
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
-from lakefmt.filegroups.table_client import NOTES, TableAccess
+from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import open_index
 from lakefmt.keys import (
@@ -38,10 +38,10 @@ from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schem
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
-from lakefmt.timeline.store import settle_put
+from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import MergeMode, TableType, TableVersion
 
-__all__ = ["plan_properties", "run_creation"]
+__all__ = ["run_creation"]
 
 _COMMON = {
     "hoodie.table.timeline.timezone": "UTC",
@@ -78,7 +78,7 @@ _WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGenerator
 _PLACES_TO_LOOK_AT = 64
 
 
-def plan_properties(
+def _plan_properties(
     name: str,
     schema: pa.Schema,
     spec: KeySpec,
@@ -273,7 +273,7 @@ def _check_columns(schema: pa.Schema, spec: KeySpec, ordering: Sequence[str]) ->
 
 
 def run_creation(
-    access: TableAccess,
+    client: TableClient,
     schema: pa.Schema,
     *,
     record_key: str | Sequence[str] | None,
@@ -317,7 +317,7 @@ def run_creation(
     )
     _check_key_types(spec, stored)
     mode = _merge_mode(merge, fields)
-    planned = plan_properties(
+    planned = _plan_properties(
         name,
         stored,
         spec,
@@ -329,7 +329,7 @@ def run_creation(
         properties=properties,
     )
     config = parse_table_config(planned)
-    store = access.store
+    store = client.store
     _check_place(store)
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
@@ -337,8 +337,8 @@ def run_creation(
     if index.lower() == "bloom" and not config.populate_meta_fields:
         index = "simple"  # the default of a table whose files have no filters
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
-    settle_put(store, NOTES, json.dumps(notes).encode(), durable=False)
-    create_properties(store, planned, access.clock.now(), durable=durable)
+    put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
+    create_properties(store, planned, client.clock.now(), durable=durable)
 
 
 def _check_key_types(spec: KeySpec, schema: pa.Schema) -> None:

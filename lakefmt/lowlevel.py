@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from lakefmt.arguments import foreign_items, instance_argument, mapping_argument, shown, text_argument
 from lakefmt.errors import InvalidInputError, StateError
-from lakefmt.filegroups.table_client import TableHandle
+from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, WriteOperation
 from lakefmt.write.context import FileAssignment, WriteContext, WriteRequest, WriteStatus
@@ -67,7 +67,7 @@ def begin_write(
     )
     if schema is not None:
         instance_argument(schema, pa.Schema, "schema")
-    return WriteSession.begin(instance_argument(table, TableHandle, "table").access, request, schema).context
+    return WriteSession.begin(instance_argument(table, TableVerbs, "table").client, request, schema).context
 
 
 def _operation(operation: str | WriteOperation) -> WriteOperation:
@@ -111,7 +111,7 @@ def write_files(
     """
     session = find_session(instance_argument(context, WriteContext, "context"))
     instance_argument(assignment, FileAssignment, "assignment")
-    store = session.access.store if session is not None else open_store(context.url, storage_options)
+    store = session.client.store if session is not None else open_store(context.url, storage_options)
     items = foreign_items(batches, "batches takes the tables that assign gave")
     tables = (instance_argument(one, pa.Table, "batches") for one in items)
     first = next(tables, None)

@@ -28,25 +28,25 @@ from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import check_merger
 from lakefmt.create import run_creation
 from lakefmt.errors import InvalidInputError, TableExists
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import IndexView
 from lakefmt.keys import partition_items
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.storage.open import location_text, open_store
-from lakefmt.undo.verbs import UndoingVerbs
+from lakefmt.undo.verbs import UndoVerbs
 from lakefmt.upgrade.plan import UpgradePlan
 from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import CommitResult, Partitions, WriteOperation
-from lakefmt.write.commit.callbacks import observed
+from lakefmt.write.commit.callbacks import notify_callbacks
 from lakefmt.write.commit.retry import FirstSchema, GivenRows, StoredRows, retried
 from lakefmt.write.context import OnCommit, WriteRequest, parse_call
 from lakefmt.write.ingest import holds_no_rows, open_stream
 from lakefmt.write.mutations import (
-    DoomedKeys,
+    DeleteKeys,
     GivenKeys,
-    doomed_rows,
+    delete_rows,
     given_to_delete,
     key_columns,
     keys_to_delete,
@@ -117,10 +117,10 @@ def create_table(
     check_texts(name=name, database=database)
     place, handle_options = location_text(path), mapping_argument(options, "options")
     settings = resolve_settings(handle_options)
-    access = TableAccess(open_store(place, storage_options), with_merger(handle_options, merge))
+    client = TableClient(open_store(place, storage_options), with_merger(handle_options, merge))
     try:
         run_creation(
-            access,
+            client,
             open_stream(data)[0] if schema is None else schema,
             record_key=record_key,
             partition_by=partition_by,
@@ -129,7 +129,7 @@ def create_table(
             table_version=table_version,
             index=index,
             merge=merge,
-            name=name or access.store.url.rstrip("/").rsplit("/", 1)[-1],
+            name=name or client.store.url.rstrip("/").rsplit("/", 1)[-1],
             database=database,
             properties=mapping_argument(properties, "properties"),
             durable=settings.text("lakefmt.durability") == "fsync",
@@ -137,7 +137,7 @@ def create_table(
     except TableExists:
         if if_exists == "error":
             raise
-    return Table(access)
+    return Table(client)
 
 
 def open_table(
@@ -166,26 +166,26 @@ def open_table(
         ['id']
     """
     handle_options = mapping_argument(options, "options")
-    access = TableAccess(open_store(path, storage_options), with_merger(handle_options, merge))
-    config = access.load().config
+    client = TableClient(open_store(path, storage_options), with_merger(handle_options, merge))
+    config = client.load().config
     resolve_settings(handle_options, None, config.properties)
-    check_merger(config, access.options)
-    return Table(access)
+    check_merger(config, client.options)
+    return Table(client)
 
 
-class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
+class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
-    def __init__(self, access: TableAccess) -> None:
-        self.access = access
+    def __init__(self, client: TableClient) -> None:
+        self.client = client
         self._writing = RLock()
 
     def __repr__(self) -> str:
-        return f"Table({self.access.store.url!r})"
+        return f"Table({self.client.store.url!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
         # Without open files, and without secrets: whoever unpickles brings the credentials of its own place.
-        return (_reopen, (self.access.store.url, dict(self.access.options)))
+        return (_reopen, (self.client.store.url, dict(self.client.options)))
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -279,11 +279,11 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         """
         with self._writing:
             request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
-            paths = self.access.chosen_partitions(self.access.load(), partitions, must_exist=True)
+            paths = self.client.chosen_partitions(self.client.load(), partitions, must_exist=True)
             if call.get("dry_run"):
-                return WriteSession.rehearse(self.access, request).plan_delete_partitions(paths)
+                return WriteSession.rehearse(self.client, request).plan_delete_partitions(paths)
             result = retried(
-                self.access, request, lambda: WriteSession.begin(self.access, request).run_delete_partitions(paths)
+                self.client, request, lambda: WriteSession.begin(self.client, request).run_delete_partitions(paths)
             )
         return self._finished(result, request, observer)
 
@@ -309,8 +309,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             raise InvalidInputError("update needs the columns to set and their new values, such as {'price': 5}")
 
         def changed() -> tuple[pa.Table, TableState]:
-            state = self.access.load()
-            return updated_rows(self.access, state, Snapshot(self.access, state).read(filter=filter), given), state
+            state = self.client.load()
+            return updated_rows(self.client, state, Snapshot(self.client, state).read(filter=filter), given), state
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
 
@@ -339,24 +339,24 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         # Taken out of whatever holds them before the first attempt: an iterator can be read once.
         given = what if isinstance(what, str | pc.Expression) else take_keys(what)
 
-        def doomed() -> tuple[DoomedKeys, TableState | None]:
-            state = self.access.load()
-            places = None if asked is None else self.access.chosen_partitions(state, asked)
+        def delete_keys() -> tuple[DeleteKeys, TableState | None]:
+            state = self.client.load()
+            places = None if asked is None else self.client.chosen_partitions(state, asked)
             if isinstance(given, GivenKeys):
-                return given_to_delete(self.access, state, given, places, request.options), None
-            found = Snapshot(self.access, state).read(key_columns(self.access, state), given)
-            return doomed_rows(self.access, state, found, places), state
+                return given_to_delete(self.client, state, given, places, request.options), None
+            found = Snapshot(self.client, state).read(key_columns(self.client, state), given)
+            return delete_rows(self.client, state, found, places), state
 
         def attempt() -> CommitResult | None:
-            keys, based_on = doomed()
+            keys, based_on = delete_keys()
             if not len(keys.keys) and not request.commit_metadata:
                 return None
-            return WriteSession.begin(self.access, request, None, based_on).run_delete(keys)
+            return WriteSession.begin(self.client, request, None, based_on).run_delete(keys)
 
         with self._writing:
             if call.get("dry_run"):
-                return WriteSession.rehearse(self.access, request).plan_delete(doomed()[0])
-            result = retried(self.access, request, attempt)
+                return WriteSession.rehearse(self.client, request).plan_delete(delete_keys()[0])
+            result = retried(self.client, request, attempt)
         return self._finished(result, request, observer)
 
     def _write(self, operation: WriteOperation, data: object, call: Mapping[str, Any], **asked: Any) -> CommitResult:
@@ -366,7 +366,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         given = data if isinstance(data, StoredRows) else GivenRows(data, whole=dry or not request.streams)
         if dry:
             schema, rows, _ = given.take()
-            return WriteSession.rehearse(self.access, request, schema).plan(rows)
+            return WriteSession.rehearse(self.client, request, schema).plan(rows)
 
         first = FirstSchema()
 
@@ -374,10 +374,10 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
             schema, rows, based_on = given.take()
             if holds_no_rows(rows) and not request.keeps_empty:
                 return None
-            return WriteSession.begin(self.access, request, schema, based_on, first).run(rows)
+            return WriteSession.begin(self.client, request, schema, based_on, first).run(rows)
 
         with self._writing:
-            result = retried(self.access, request, attempt, can_repeat=given.can_repeat)
+            result = retried(self.client, request, attempt, can_repeat=given.can_repeat)
         return self._finished(result, request, observer, perf_counter() - started)
 
     def _finished(
@@ -390,7 +390,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         """Tell observers of a commit and run the services that follow it; what fails of them is only reported."""
         if result is None:
             return CommitResult(None, operation=request.operation, seconds=seconds or 0.0)
-        told = observed(self.access, replace(result, seconds=seconds or result.seconds), request, observer)
+        told = notify_callbacks(self.client, replace(result, seconds=seconds or result.seconds), request, observer)
         if told.instant is None:
             return told
         with self._writing:
@@ -418,9 +418,9 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         """
         check_flags(schedule=schedule, dry_run=dry_run)
         if dry_run:
-            return CleanResult(None, plan_clean_of(self.access, options))
+            return CleanResult(None, plan_clean_of(self.client, options))
         with self._writing:
-            return run_clean(self.access, options, schedule=schedule)
+            return run_clean(self.client, options, schedule=schedule)
 
     def archive(self, *, dry_run: bool = False, options: Mapping[str, object] | None = None) -> ArchiveResult:
         """Move old instants from the active timeline into the history, where reads still find them.
@@ -437,14 +437,14 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         """
         check_flags(dry_run=dry_run)
         if dry_run:
-            return ArchiveResult(plan_archive_of(self.access, options))
+            return ArchiveResult(plan_archive_of(self.client, options))
         with self._writing:
-            return run_archive(self.access, options)
+            return run_archive(self.client, options)
 
     @property
     def index(self) -> IndexView:
         """How this table finds keys: ``table.index.explain(keys)``."""
-        return IndexView(self.access, partial(keys_to_delete, self.access))
+        return IndexView(self.client, partial(keys_to_delete, self.client))
 
     def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
         """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.
@@ -465,7 +465,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         # Imported here: few programs check, and all wait for the import.
         from lakefmt.check.run import check_table
 
-        return check_table(self.access, text_argument(level, "level"), partitions_argument(partitions))
+        return check_table(self.client, text_argument(level, "level"), partitions_argument(partitions))
 
     def repair(self, plan: RepairPlan, *, accept_loss: bool = False) -> RepairReport:
         """Carry out the plan of a :meth:`check`; safe to repeat, also after a crash.
@@ -486,7 +486,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         from lakefmt.check.run import check_table
 
         with self._writing:
-            return repair_table(self.access, plan, check_table, accept_loss=accept_loss)
+            return repair_table(self.client, plan, check_table, accept_loss=accept_loss)
 
     def upgrade(self, to: int, *, dry_run: bool = False) -> UpgradePlan:
         """Turn the table into a newer version; nothing but this call ever does. Logs are compacted first.
@@ -507,7 +507,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoingVerbs):
         """
         check_flags(dry_run=dry_run)
         with self._writing:
-            return upgrade_table(self.access, to, dry_run=dry_run)
+            return upgrade_table(self.client, to, dry_run=dry_run)
 
 
 def _reopen(url: str, options: Mapping[str, object]) -> Table:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.formats.bench_avro_rows import make, seconds
+from lakefmt.formats.log._positions import decode_positions, encode_positions
 from lakefmt.formats.log.data_block import (
     BlockHeader,
     decode_avro_content,
@@ -26,7 +27,6 @@ from lakefmt.formats.log.data_block import (
     encode_parquet_block,
 )
 from lakefmt.formats.log.delete_block import decode_delete_content, delete_records, encode_delete_block
-from lakefmt.formats.log.positions import decode_positions, encode_positions
 from lakefmt.formats.log.reader import LogBlockReader
 from lakefmt.schema import arrow_to_avro
 

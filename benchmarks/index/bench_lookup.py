@@ -25,7 +25,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.index import Index, IndexKeys, open_index
 from lakefmt.index.key_reader import KeyFiles
 from lakefmt.values import RECORD_KEY
@@ -40,14 +40,14 @@ def random_keys(rows: int, seed: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(digits.reshape(-1))])
 
 
-def make_table(path: str, files: int, rows: int) -> TableAccess:
+def make_table(path: str, files: int, rows: int) -> TableClient:
     """Write a table of `files` base files of `rows` random keys each."""
     keys = random_keys(files * rows, 1)
     data = pa.table({"id": keys, "number": np.arange(len(keys)), "share": np.random.default_rng(2).random(len(keys))})
     table = lakefmt.create_table(path, data=data, record_key="id")
     for start in range(0, len(keys), rows):
         table.bulk_insert(data.slice(start, rows), options={"lakefmt.durability": "none"})
-    return table.access
+    return table.client
 
 
 def plain_ways(paths: Sequence[str], keys: pa.Array) -> dict[str, Callable[[], int]]:
@@ -67,15 +67,15 @@ def plain_ways(paths: Sequence[str], keys: pa.Array) -> dict[str, Callable[[], i
     return {"plain: one dataset": whole, "plain: file by file": filtered, "plain: column by column": by_column}
 
 
-def index_ways(access: TableAccess, keys: pa.Array) -> dict[str, Callable[[], int]]:
+def index_ways(client: TableClient, keys: pa.Array) -> dict[str, Callable[[], int]]:
     """Return the look-ups of each index."""
-    slices = access.slices(access.load())
+    slices = client.slices(client.load())
     wanted = IndexKeys(keys, pa.array([""] * len(keys)).dictionary_encode())
 
-    def look_up(index: Index) -> Callable[[], int]:
-        return lambda: len(index.locate(wanted, slices, KeyFiles(access.store)).rows)
+    def look_up_keys(index: Index) -> Callable[[], int]:
+        return lambda: len(index.locate(wanted, slices, KeyFiles(client.store)).rows)
 
-    return {name: look_up(open_index(name)) for name in ("bloom", "simple")}
+    return {name: look_up_keys(open_index(name)) for name in ("bloom", "simple")}
 
 
 def measure(ways: dict[str, Callable[[], int]], expected: int, repeat: int) -> dict[str, list[float]]:
@@ -99,12 +99,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=15)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        access = make_table(f"{folder}/table", options.files, options.rows)
+        client = make_table(f"{folder}/table", options.files, options.rows)
         paths = sorted(map(str, Path(folder).glob("table/*.parquet")))
         rows = options.files * options.rows
         wanted = np.random.default_rng(3).choice(rows, options.keys, replace=False)
         keys = random_keys(rows, 1).take(pa.array(wanted))
-        seconds = measure({**plain_ways(paths, keys), **index_ways(access, keys)}, len(keys), options.repeat)
+        seconds = measure({**plain_ways(paths, keys), **index_ways(client, keys)}, len(keys), options.repeat)
     plain = min(median(taken) for name, taken in seconds.items() if name.startswith("plain"))
     print(f"{options.keys} random keys in {len(paths)} files of {options.rows:,} rows; milliseconds")
     print(f"{'':24} {'best':>7} {'median':>7} {'of plain':>9}")

@@ -21,7 +21,7 @@ from time import perf_counter, process_time
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import LocalStore
 from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, plan_parts
 from lakefmt.timeline.archive.lsm_writer import HistoryWriter
@@ -39,8 +39,8 @@ def make_table(root: Path, archived: int, version: int = 8) -> lakefmt.Table:
     table = lakefmt.create_table(str(root), schema=rows.schema, record_key="id", table_version=version, options=OPTIONS)
     for _ in range(20):
         table.upsert(rows)
-    state = table.access.load()
-    body = table.access.read_body(state, state.timeline.commits[0])
+    state = table.client.load()
+    body = table.client.read_body(state, state.timeline.commits[0])
     layout, begin = state.config.version.layout, datetime(2020, 1, 1, tzinfo=UTC)
     past = []
     for number in range(archived):
@@ -49,10 +49,10 @@ def make_table(root: Path, archived: int, version: int = 8) -> lakefmt.Table:
         past.append(Instant(time, Action.COMMIT, State.COMPLETED, done if layout == 2 else None, name))
     directory = state.config.history_directory
     if layout == 2 and past:
-        writer = HistoryWriter(table.access.store, directory, durable=False)
+        writer = HistoryWriter(table.client.store, directory, durable=False)
         files = [writer.write(part.name, (HistoryEntry(i, body) for i in part.instants)) for part in plan_parts(past)]
         writer.publish(1, files)
-    logs = LogArchive(table.access.store, directory)
+    logs = LogArchive(table.client.store, directory)
     for at in range(0, len(past) if layout == 1 else 0, 10):
         logs.append((LogRecord(i, body, i.time) for i in past[at : at + 10]), durable=False)
     return table
@@ -60,7 +60,7 @@ def make_table(root: Path, archived: int, version: int = 8) -> lakefmt.Table:
 
 def read_history(root: Path, version: int, repeat: int) -> tuple[float, float, int]:
     """Return the medians of elapsed and processor ms of reading the index of the history, and the instants in it."""
-    store, config = LocalStore(str(root)), lakefmt.open_table(str(root)).access.load_config()
+    store, config = LocalStore(str(root)), lakefmt.open_table(str(root)).client.load_config()
     walls, works, count = [], [], 0
     for _ in range(repeat):
         begun, worked = perf_counter(), process_time()
@@ -77,7 +77,7 @@ def open_both(plain: Path, long: Path, repeat: int) -> tuple[float, float]:
         for root in (plain, long):
             begun = process_time()
             table = lakefmt.open_table(str(root))
-            table.access.slices(table.access.load())
+            table.client.slices(table.client.load())
             times[root].append(process_time() - begun)
     return 1e3 * median(times[plain]), 1e3 * median(times[long])
 
@@ -90,7 +90,7 @@ def archive_steps(root: Path, commits: int) -> float:
     for number in range(commits):
         table.upsert(rows)
         if number % 10 == 9:
-            fresh = lakefmt.Table(TableAccess(table.access.store, options))
+            fresh = lakefmt.Table(TableClient(table.client.store, options))
             begun = process_time()
             fresh.archive()
             spent += process_time() - begun

@@ -64,7 +64,7 @@ def plan_cleans(root: Path, files: int, repeat: int) -> None:
     table, walls, works = many_files(root, files), [], []
     for _ in range(repeat):
         begun, worked = perf_counter(), process_time()
-        plan = plan_clean_of(table.access, {"hoodie.clean.commits.retained": 1})
+        plan = plan_clean_of(table.client, {"hoodie.clean.commits.retained": 1})
         walls.append(1e3 * (perf_counter() - begun))
         works.append(1e3 * (process_time() - worked))
     there = sum(1 for _ in root.glob("p*/*.parquet"))
@@ -83,7 +83,7 @@ def look_for_services(root: Path, repeat: int) -> None:
     spent = []
     for _ in range(repeat):
         worked = process_time()
-        run_services(table.access, {})
+        run_services(table.client, {})
         spent.append(1e6 * (process_time() - worked))
     print(f"looking whether a service is due: {median(spent):.0f} us of processor")
 

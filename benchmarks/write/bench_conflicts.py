@@ -20,7 +20,7 @@ import pyarrow as pa
 import lakefmt
 import lakefmt.write.commit.transaction as conversation
 from lakefmt import lowlevel
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import LocalStore
 from lakefmt.table import Table
 
@@ -50,16 +50,16 @@ def check_seconds(root: str, rivals: int, mine: str, *, mixed: bool = False) -> 
     wide = 7000 if mixed else 1
     make(root)
     quick = {**MANY, "lakefmt.durability": "none"}
-    table = Table(TableAccess(LocalStore(root), quick))
+    table = Table(TableClient(LocalStore(root), quick))
     context = lowlevel.begin_write(table, "upsert")
     statuses = [
         lowlevel.write_files(context, a, b)
         for a, b in lowlevel.assign(context, rows(100, 500, mine, 1000 if mixed else 1))
     ]
-    other = Table(TableAccess(LocalStore(root), quick))
+    other = Table(TableClient(LocalStore(root), quick))
     for number in range(1, rivals + 1):
         other.insert(rows(20, number if mixed else number * 1000, "there", wide))
-    real, took = conversation.settle_with_rivals, []
+    real, took = conversation.resolve_conflicts, []
 
     def timed(*given: Any) -> Any:
         begin, cpu = time.perf_counter(), time.process_time()
@@ -68,11 +68,11 @@ def check_seconds(root: str, rivals: int, mine: str, *, mixed: bool = False) -> 
         finally:
             took.append((time.perf_counter() - begin, time.process_time() - cpu))
 
-    conversation.settle_with_rivals = timed  # type: ignore[assignment]
+    conversation.resolve_conflicts = timed  # type: ignore[assignment]
     try:
         lowlevel.commit(context, statuses)
     finally:
-        conversation.settle_with_rivals = real
+        conversation.resolve_conflicts = real
     return took[0]
 
 

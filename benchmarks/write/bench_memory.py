@@ -103,7 +103,7 @@ def make(place: str, rows: int) -> lakefmt.Table:
 
 def plain_upsert(table: lakefmt.Table, late: pa.Table, target: Path) -> int:
     """What one writes without lakefmt, with the table's files as its own: read, join, rewrite."""
-    root = table.access.store.url
+    root = table.client.store.url
     names = SCHEMA.names
 
     def rewrite(piece: FileSlice) -> int:

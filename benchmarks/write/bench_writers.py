@@ -28,10 +28,10 @@ import pyarrow as pa
 
 import lakefmt
 import lakefmt.write.session as session
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
-from lakefmt.testing.green_clock import GreenTime
+from lakefmt.testing.green_clock import GreenletClock
 from lakefmt.testing.stores import DelayStore
 from lakefmt.testing.virtual_time import Process
 
@@ -55,14 +55,14 @@ class Counting(Process):
 
     def take(self, lock: threading.Lock, seconds: float) -> bool:
         while not lock.acquire(blocking=False):
-            self.time.sleep(0.001 + 0.002 * self.fraction())
+            self.time.sleep(0.001 + 0.002 * self.jitter())
         return True
 
 
 class Waiting:
     """Lets a request take its time; those of the threads of one pool take theirs beside each other, pools one by one."""
 
-    def __init__(self, clock: GreenTime) -> None:
+    def __init__(self, clock: GreenletClock) -> None:
         self._clock = clock
         self._guard = threading.Lock()
         self._beside: dict[str, float] = {}
@@ -81,10 +81,10 @@ class Waiting:
 def counted(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return what begins a write, counting."""
 
-    def begin(access: TableAccess, *given: Any) -> Any:
-        if isinstance(access.pacing, Counting):
-            access.pacing.begun += 1
-        return real(access, *given)
+    def begin(client: TableClient, *given: Any) -> Any:
+        if isinstance(client.time_source, Counting):
+            client.time_source.begun += 1
+        return real(client, *given)
 
     return begin
 
@@ -99,9 +99,11 @@ def play(writers: int, commits: int, *, disjoint: bool) -> None:
     first = lakefmt.create_table(store.url, schema=schema, record_key="id", partition_by="city", options=MANY)
     cities = [f"city {n}" if disjoint else "one" for n in range(writers)]
     first.upsert(pa.concat_tables([rows(n, 0, city) for n, city in enumerate(cities)]))
-    clock = GreenTime()
+    clock = GreenletClock()
     pacings = [Counting(clock, n) for n in range(writers)]
-    tables = [Table(TableAccess(DelayStore(store, Waiting(clock)), MANY, pacing=pacing)) for pacing in pacings]
+    tables = [
+        Table(TableClient(DelayStore(store, Waiting(clock)), MANY, time_source=time_source)) for time_source in pacings
+    ]
     taken: list[list[float]] = [[] for _ in range(writers)]
 
     def work(writer: int) -> None:

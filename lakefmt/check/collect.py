@@ -20,19 +20,19 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefmt.check.collect_keys import DuplicateKeys, Hashes, KeyFacts, KeyRules, examine_keys, find_duplicates
-from lakefmt.check.compacted_files import find_spare_files
-from lakefmt.check.facts import FooterFacts, NotesFacts, PropertiesFacts, TableFacts
+from lakefmt.check._collect_keys import DuplicateKeys, Hashes, KeyFacts, KeyRules, examine_keys, find_duplicates
+from lakefmt.check._compacted_files import find_spare_files
+from lakefmt.check._facts import FooterFacts, NotesFacts, PropertiesFacts, TableFacts
 from lakefmt.check.findings import LOST_KEY
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.errors import CorruptFile, FormatError, LakefmtError, ObjectNotFound, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.listing import partition_levels
-from lakefmt.filegroups.logs.log_inspection import LogLook
+from lakefmt.filegroups.logs.log_inspection import LogInspection
 from lakefmt.filegroups.logs.reader import find_unreadable_blocks, read_log_look
 from lakefmt.filegroups.missing_completions import was_complete
 from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
-from lakefmt.filegroups.table_client import NOTES, TableAccess, TableState
+from lakefmt.filegroups.table_client import NOTES, TableClient, TableState
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
 from lakefmt.index import INDEX_NAMES, choose_index, key_files
@@ -62,7 +62,7 @@ from lakefmt.values import (
     WriteStat,
 )
 
-__all__ = ["Run", "gather_facts", "look_at_notes", "look_at_properties", "with_logs"]
+__all__ = ["Run", "gather_facts", "look_at_properties"]
 
 
 _MAX_PROPERTIES = 16 * 1024 * 1024
@@ -113,7 +113,7 @@ def _judged(store: ObjectStore, name: str) -> _Judged:
     return _Judged(values)
 
 
-def look_at_notes(store: ObjectStore) -> NotesFacts:
+def _look_at_notes(store: ObjectStore) -> NotesFacts:
     """Return the state of lakefmt's notes; a table without any has nothing wrong."""
     try:
         data = store.read(NOTES, _MAX_NOTES)
@@ -135,10 +135,10 @@ def look_at_notes(store: ObjectStore) -> NotesFacts:
     return NotesFacts()
 
 
-Run = Callable[..., Iterable[tuple[str, LogLook | None]]]
+Run = Callable[..., Iterable[tuple[str, LogInspection | None]]]
 
 
-def with_logs(access: TableAccess, now: TableState, facts: TableFacts, level: str, run: Run) -> TableFacts:
+def _with_logs(client: TableClient, now: TableState, facts: TableFacts, level: str, run: Run) -> TableFacts:
     """Return the facts with what the logs' blocks tell.
 
     A fast check looks at the logs of the newest slices and at those that no commit names; a full one at all, and into
@@ -160,43 +160,43 @@ def with_logs(access: TableAccess, now: TableState, facts: TableFacts, level: st
         if level == "full" or log.path in facts.latest_logs or (log.partition, log.file_id) in groups
     ]
     reads = facts.latest_logs if level == "full" else frozenset()
-    found = run(lambda log: (log.path, _look(access, log, contents=log.path in reads)), wanted)
+    found = run(lambda log: (log.path, _look(client, log, contents=log.path in reads)), wanted)
     looks = {path: look for path, look in found if look is not None}
     facts = replace(facts, log_looks=looks)
     doubtful = {log.path for log in unnamed if log.path in looks and _needs_archive(looks[log.path])}
     if not doubtful:
         return facts
-    return replace(facts, archived_owners=_archived_owners(access, now, doubtful))
+    return replace(facts, archived_owners=_archived_owners(client, now, doubtful))
 
 
-def _needs_archive(look: LogLook) -> bool:
+def _needs_archive(look: LogInspection) -> bool:
     """Return whether only its commit could tell whose a log is."""
     return bool(look.damaged) or not (look.writers or look.targets)
 
 
-def _look(access: TableAccess, log: LogFile, *, contents: bool) -> LogLook | None:
+def _look(client: TableClient, log: LogFile, *, contents: bool) -> LogInspection | None:
     """Return what a log's blocks tell; None when it was removed meanwhile."""
     try:
-        look = read_log_look(access.store, log)
+        look = read_log_look(client.store, log)
         if not contents or look.problem:
             return look
-        return replace(look, unreadable=find_unreadable_blocks(access.store, log))
+        return replace(look, unreadable=find_unreadable_blocks(client.store, log))
     except SnapshotExpired:
         return None
     except LakefmtError as error:
         raise_if_transient(error)
-        return LogLook(log.size, problem=str(error))
+        return LogInspection(log.size, problem=str(error))
 
 
 def _archived_owners(
-    access: TableAccess, now: TableState, paths: set[str]
+    client: TableClient, now: TableState, paths: set[str]
 ) -> Mapping[str, Sequence[tuple[InstantTime, WriteStat]]]:
-    known = access.with_history(now)
+    known = client.with_history(now)
     owners: dict[str, list[tuple[InstantTime, WriteStat]]] = {}
     for instant in known.timeline.archived:
         if instant.action not in COMMIT_ACTIONS:
             continue
-        for stat in access.commit_metadata(known, instant).stats:
+        for stat in client.commit_metadata(known, instant).stats:
             if stat.path in paths:
                 owners.setdefault(stat.path, []).append((instant.time, stat))
     return owners
@@ -219,7 +219,7 @@ _INSERTS = frozenset(
 
 
 def gather_facts(
-    access: TableAccess,
+    client: TableClient,
     properties: PropertiesFacts,
     *,
     level: str,
@@ -235,11 +235,11 @@ def gather_facts(
     """
     config = parse_table_config(properties.values or {})
     check_readable(config)
-    before = access.timeline_store(config).load()
+    before = client.timeline_store(config).load()
     state = TableState(config, before)
-    commits, unreadable = _commits(access, state)
-    objects = list(access.store.list())
-    after = access.timeline_store(config).load()
+    commits, unreadable = _commits(client, state)
+    objects = list(client.store.list())
+    after = client.timeline_store(config).load()
     places = _Places(config, objects, {PartitionPath(s.partition_path) for c in commits.values() for s in c.stats})
     wanted = None if partitions is None else frozenset(partitions)
     facts = TableFacts(
@@ -247,31 +247,31 @@ def gather_facts(
         before=before,
         after=after,
         properties=properties,
-        notes=look_at_notes(access.store),
+        notes=_look_at_notes(client.store),
         bases=tuple(file for file in places.bases if wanted is None or file.partition in wanted),
         misplaced_partitions=places.without_metadata(before, wanted),
         commits=commits,
         unreadable=unreadable,
         lost=_given_up(commits.values()),
-        temporaries=_temporaries(access.store),
+        temporaries=_temporaries(client.store),
         logs=tuple(log for log in places.logs if wanted is None or log.partition in wanted),
         partitions=wanted,
     )
     now = TableState(config, after)
-    facts = replace(facts, removed=_removed(access, now, facts), planned=_planned(access, now))
-    facts = replace(facts, slicing=access.slicing(TableState(config, before), facts.bases, facts.logs))
-    facts = _with_signs_of_life(access, facts, objects)
+    facts = replace(facts, removed=_removed(client, now, facts), planned=_planned(client, now))
+    facts = replace(facts, slicing=client.slicing(TableState(config, before), facts.bases, facts.logs))
+    facts = _with_signs_of_life(client, facts, objects)
     without = [i for i in after.pending if i.time not in facts.claims | facts.marked]
-    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(access, now, i)))
-    facts = replace(facts, spare=find_spare_files(access, now, facts))
-    return _with_contents(access, now, facts, level)
+    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(client, now, i)))
+    facts = replace(facts, spare=find_spare_files(client, now, facts))
+    return _with_contents(client, now, facts, level)
 
 
-def _commits(access: TableAccess, state: TableState) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str]]:
+def _commits(client: TableClient, state: TableState) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str]]:
     found, unreadable = {}, {}
     for instant in state.timeline.commits:
         try:
-            found[instant.time] = access.commit_metadata(state, instant)
+            found[instant.time] = client.commit_metadata(state, instant)
         except (FormatError, UnsupportedFeature) as error:
             unreadable[instant] = str(error)
         except SnapshotExpired:
@@ -331,24 +331,24 @@ def _given_up(commits: Iterable[CommitMetadata]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _removed(access: TableAccess, now: TableState, facts: TableFacts) -> frozenset[str]:
+def _removed(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
     """Return the files that cleans removed or are about to; the archive is asked only when it matters."""
-    removed = {path for clean in now.timeline if clean.action is Action.CLEAN for path in _cleaned(access, now, clean)}
+    removed = {path for clean in now.timeline if clean.action is Action.CLEAN for path in _cleaned(client, now, clean)}
     if (facts.expected.keys() - facts.present - removed) or (facts.missing_logs.keys() - removed):
-        known = access.with_history(now)
+        known = client.with_history(now)
         for clean in known.timeline.archived:
             if clean.action is Action.CLEAN:
-                removed.update(_cleaned(access, known, clean))
+                removed.update(_cleaned(client, known, clean))
     return frozenset(removed)
 
 
-def _planned(access: TableAccess, now: TableState) -> frozenset[InstantTime]:
+def _planned(client: TableClient, now: TableState) -> frozenset[InstantTime]:
     """Return the pending replacecommits of layout 1 that are clusterings: later layouts have a name for those."""
     found = set()
     for pending in now.timeline.pending if now.timeline.layout == 1 else ():
         for file in now.timeline.files_of(pending) if pending.action is Action.REPLACE_COMMIT else ():
             try:
-                body = access.read_body(now, file) if file.state is State.REQUESTED else b""
+                body = client.read_body(now, file) if file.state is State.REQUESTED else b""
                 plan = decode_body(BodyKind.REQUESTED_REPLACE, body, what=file.file_name)
             except LakefmtError as error:
                 raise_if_transient(error)
@@ -358,9 +358,9 @@ def _planned(access: TableAccess, now: TableState) -> frozenset[InstantTime]:
     return frozenset(found)
 
 
-def _cleaned(access: TableAccess, state: TableState, clean: Instant) -> list[str]:
+def _cleaned(client: TableClient, state: TableState, clean: Instant) -> list[str]:
     try:
-        named = cleaned_files(record_of_clean(access, state, clean))
+        named = cleaned_files(record_of_clean(client, state, clean))
     except SnapshotExpired:
         return []
     return [file.path for files in named for file in files]
@@ -369,12 +369,12 @@ def _cleaned(access: TableAccess, state: TableState, clean: Instant) -> list[str
 # --------------------------------------------------------------------------------------------------------- signs of life
 
 
-def _with_signs_of_life(access: TableAccess, facts: TableFacts, objects: Sequence[ObjectInfo]) -> TableFacts:
+def _with_signs_of_life(client: TableClient, facts: TableFacts, objects: Sequence[ObjectInfo]) -> TableFacts:
     """Return the facts with who claims what, and whether that writer lives."""
     claims = {InstantTime(o.name.rpartition("/")[2]) for o in objects if o.name.startswith(f"{HEARTBEATS}/")}
     marked = {InstantTime(o.name.split("/")[2]) for o in objects if o.name.startswith(f"{_MARKERS}/")}
     claims, marked = ({t for t in times if t.isdigit()} for times in (claims, marked))
-    settings = resolve_settings(access.options, None, facts.config.properties)
+    settings = resolve_settings(client.options, None, facts.config.properties)
     interval = settings.integer("hoodie.client.heartbeat.interval_in_ms")
     expiry = interval * settings.integer("hoodie.client.heartbeat.tolerable.misses") / 1000
     directory = facts.config.timeline_directory
@@ -383,7 +383,7 @@ def _with_signs_of_life(access: TableAccess, facts: TableFacts, objects: Sequenc
     for time in sorted(claims | marked | pending.keys()):
         name = instant_file_name(time, Action.COMMIT, State.REQUESTED, facts.config.version.layout)
         instant = pending.get(time) or Instant(time, Action.COMMIT, State.REQUESTED, file_name=name)
-        alive[time] = is_alive(access.store, facts.after, instant, directory, access.clock.now, expiry)
+        alive[time] = is_alive(client.store, facts.after, instant, directory, client.clock.now, expiry)
     return replace(
         facts,
         alive=alive,
@@ -407,22 +407,22 @@ def _temporaries(store: ObjectStore) -> tuple[str, ...]:
 
 
 def _with_contents(
-    access: TableAccess, now: TableState, facts: TableFacts, level: str
+    client: TableClient, now: TableState, facts: TableFacts, level: str
 ) -> tuple[TableFacts, tuple[str, ...]]:
-    files = key_files(access)
+    files = key_files(client)
     with ThreadPoolExecutor(files.threads) as pool:
-        latest = [piece.base for piece in facts.latest if piece.base is not None]
+        latest = [file_slice.base for file_slice in facts.latest if file_slice.base is not None]
         wanted = {file.path: file for file in latest}
         if level == "full":
             wanted |= {file.path: file for file in facts.bases if file.path in facts.expected}
-        footers = dict(pool.map(lambda file: _footer(access, file), wanted.values()))
+        footers = dict(pool.map(lambda file: _footer(client, file), wanted.values()))
         broken = {p for p, footer in footers.items() if footer.problem} | facts.missing.keys()
-        footers |= _behind(access, facts, broken)
-        facts = with_logs(access, now, replace(facts, footers=footers), level, pool.map)
+        footers |= _behind(client, facts, broken)
+        facts = _with_logs(client, now, replace(facts, footers=footers), level, pool.map)
         if level != "full" or not facts.config.populate_meta_fields:
             return facts, () if level != "full" else ("keys: the table does not fill meta columns",)
         try:
-            keys = _KeyLook(access, facts)
+            keys = _KeyCheck(client, facts)
         except LakefmtError as error:
             raise_if_transient(error)
             return facts, (f"keys: {error}",)
@@ -430,9 +430,9 @@ def _with_contents(
         return keys.look(readable, pool.map), keys.skipped
 
 
-def _footer(access: TableAccess, file: BaseFile) -> tuple[str, FooterFacts]:
+def _footer(client: TableClient, file: BaseFile) -> tuple[str, FooterFacts]:
     try:
-        footer = key_files(access).footer(file)
+        footer = key_files(client).footer(file)
     except SnapshotExpired:
         return file.path, FooterFacts(problem="it is gone")
     except LakefmtError as error:
@@ -463,15 +463,15 @@ def _counted(text: str | None) -> dict[str, int] | None:
         return None
 
 
-def _behind(access: TableAccess, facts: TableFacts, broken: set[str]) -> dict[str, FooterFacts]:
+def _behind(client: TableClient, facts: TableFacts, broken: set[str]) -> dict[str, FooterFacts]:
     """Return footers of the files behind those that cannot be read, until one can."""
     found: dict[str, FooterFacts] = {}
     groups = {(file.partition, file.file_id) for path, file in _by_path(facts).items() if path in broken}
     for group in groups:
-        for piece in reversed(facts.slices_of.get(group, [])):
-            if piece.base is None or piece.base.path in broken:
+        for file_slice in reversed(facts.slices_of.get(group, [])):
+            if file_slice.base is None or file_slice.base.path in broken:
                 continue
-            path, footer = _footer(access, piece.base)
+            path, footer = _footer(client, file_slice.base)
             found[path] = footer
             if not footer.problem:
                 break
@@ -482,11 +482,11 @@ def _by_path(facts: TableFacts) -> dict[str, BaseFile]:
     return {**facts.expected, **{file.path: file for file in facts.bases}}
 
 
-class _KeyLook:
+class _KeyCheck:
     """Reads key columns, partition by partition, and compares keys within each, or within the table."""
 
-    def __init__(self, access: TableAccess, facts: TableFacts) -> None:
-        self._access = access
+    def __init__(self, client: TableClient, facts: TableFacts) -> None:
+        self._client = client
         self._facts = facts
         config = facts.config
         spec = key_spec_from_properties(config.properties)
@@ -499,7 +499,7 @@ class _KeyLook:
             paths=not config.drop_partition_columns,
         )
         named = [*spec.record_key_fields, *(f.name for f in spec.partition_fields)] if self._rules.spec else []
-        self._schema = with_meta_columns(access.schema(TableState(config, facts.before)))
+        self._schema = with_meta_columns(client.schema(TableState(config, facts.before)))
         self._key_columns = self._columns(named)
         self._row_columns = self._columns(config.ordering_fields, (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO))
         self._is_global = self._global(notes)
@@ -518,9 +518,9 @@ class _KeyLook:
         return pa.schema([self._schema.field(n) for n in (*meta, *tops) if n in self._schema.names])
 
     def _global(self, notes: list[str]) -> bool:
-        settings = resolve_settings(self._access.options, None, self._facts.config.properties)
+        settings = resolve_settings(self._client.options, None, self._facts.config.properties)
         try:
-            return choose_index(self._access, settings, self._facts.config).is_global
+            return choose_index(self._client, settings, self._facts.config).is_global
         except LakefmtError as error:
             raise_if_transient(error)
             notes.append(f"keys across partitions: {error}")
@@ -555,7 +555,7 @@ class _KeyLook:
         footer = self._facts.footers[file.path]
         try:
             rows = self._rows(file, self._key_columns)
-            bloom = None if footer.filter_problem else key_files(self._access).bloom_filter(file)
+            bloom = None if footer.filter_problem else key_files(self._client).bloom_filter(file)
             return file, examine_keys(rows, file, self._rules, bloom, (footer.low, footer.high))
         except SnapshotExpired:
             return file, None
@@ -564,7 +564,7 @@ class _KeyLook:
             return file, str(error)
 
     def _rows(self, file: BaseFile, schema: pa.Schema) -> pa.Table:
-        return reconcile(self._access.reader.rows(file, schema.names), schema)
+        return reconcile(self._client.reader.rows(file, schema.names), schema)
 
     def _duplicates(self, scope: str, hashes: Sequence[tuple[BaseFile, Hashes]]) -> list[DuplicateKeys]:
         config = self._facts.config
@@ -585,7 +585,7 @@ class _KeyLook:
         first = self._facts.before.first_active
         slices = self._facts.slices_of.get((file.partition, file.file_id), [])
         # What archived commits did to a group is not known here.
-        is_older = first is not None and any(piece.instant < first for piece in slices)
+        is_older = first is not None and any(file_slice.instant < first for file_slice in slices)
         return is_older or (file.partition, file.file_id) in self._inserted
 
 

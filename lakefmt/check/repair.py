@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from lakefmt.arguments import check_flags, instance_argument
+from lakefmt.check._rewrite_files import KEPT, find_free_logs, keep_copy, rewrite_files, rewrite_log
 from lakefmt.check.findings import (
     LOST_KEY,
     AcceptLoss,
@@ -35,31 +36,30 @@ from lakefmt.check.findings import (
     SweepTemporary,
     UndoWrites,
 )
-from lakefmt.check.rewrite_files import KEPT, find_free_logs, keep_copy, rewrite_files, rewrite_log
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_writable
 from lakefmt.errors import LakefmtError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.table_client import NOTES, TableAccess
+from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file
 from lakefmt.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.instant import Action, State, instant_file_name
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
 from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
-from lakefmt.timeline.store import MAX_BODY_BYTES, settle_put
-from lakefmt.transactions.client import TableServices, drop_metadata_table, open_services, services_of
+from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
+from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client, write_client_of
 from lakefmt.transactions.recovery import Consent, undo_dead_writes
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.context import WriteRequest, WriteStatus
 from lakefmt.write.session import WriteSession
 
-__all__ = ["KEPT", "Check", "repair_table", "still_wanted"]
+__all__ = ["KEPT", "Check", "repair_table"]
 
 #: The entry of a commit's extra metadata that says what a repair did.
-REPAIR_KEY = "lakefmt.repair"
+_REPAIR_KEY = "lakefmt.repair"
 _MAX_SMALL_FILE = 16 * 1024 * 1024
 _CHUNK = 8 << 20
 
@@ -71,13 +71,13 @@ class Check(Protocol):
     """Looks at a table: ``lakefmt.check.run.check_table``. Handed in, because both roads stand on one floor."""
 
     def __call__(
-        self, access: TableAccess, level: str = "fast", partitions: Sequence[str] | None = None
+        self, client: TableClient, level: str = "fast", partitions: Sequence[str] | None = None
     ) -> CheckReport:
         """Return what is wrong with a table."""
         ...
 
 
-def repair_table(access: TableAccess, plan: RepairPlan, check: Check, *, accept_loss: bool = False) -> RepairReport:
+def repair_table(client: TableClient, plan: RepairPlan, check: Check, *, accept_loss: bool = False) -> RepairReport:
     """Mend what a check found; see ``Table.repair``.
 
     Args:
@@ -94,8 +94,8 @@ def repair_table(access: TableAccess, plan: RepairPlan, check: Check, *, accept_
     """
     instance_argument(plan, RepairPlan, "plan")
     check_flags(accept_loss=accept_loss)
-    fresh = TableAccess(access.store, access.options, access.clock, access.ids)
-    wanted, outcomes = still_wanted(plan, check(fresh, plan.level, plan.partitions).plan)
+    fresh = TableClient(client.store, client.options, client.clock, client.ids)
+    wanted, outcomes = _still_wanted(plan, check(fresh, plan.level, plan.partitions).plan)
     refused = [step for step in wanted.steps if step.loses and not accept_loss]
     outcomes += [Outcome(step, "refused", "it needs accept_loss=True") for step in refused]
     runner = _Runner(fresh, wanted.basis)
@@ -112,12 +112,12 @@ def repair_table(access: TableAccess, plan: RepairPlan, check: Check, *, accept_
 # ------------------------------------------------------------------------------------------------- what is still to do
 
 
-def still_wanted(asked: RepairPlan, now: RepairPlan) -> tuple[RepairPlan, list[Outcome]]:
+def _still_wanted(asked: RepairPlan, now: RepairPlan) -> tuple[RepairPlan, list[Outcome]]:
     """Return the part of a plan that a table still needs, and what became of the rest. Pure.
 
     Example:
         >>> old = RepairPlan((DeleteFiles(("a", "b")),))
-        >>> wanted, rest = still_wanted(old, RepairPlan((DeleteFiles(("b", "c")), SweepTemporary())))
+        >>> wanted, rest = _still_wanted(old, RepairPlan((DeleteFiles(("b", "c")), SweepTemporary())))
         >>> wanted.steps, rest
         ((DeleteFiles(names=('b',), loses=''),), [])
     """
@@ -171,30 +171,30 @@ def _aim(step: Step) -> tuple[str, ...]:
 class _Runner:
     """Carries out steps; `basis` is the newest commit that the plan was made on, or that this repair made."""
 
-    def __init__(self, access: TableAccess, basis: str) -> None:
-        self._access = access
+    def __init__(self, client: TableClient, basis: str) -> None:
+        self._client = client
         self._basis = basis
 
     def run(self, step: Step) -> Outcome:
         """Carry out one step; what goes wrong is its outcome."""
         try:
-            return Outcome(step, *self._carry_out(step))
+            return Outcome(step, *self._execute(step))
         except LakefmtError as error:
             return Outcome(step, "failed", str(error))
 
-    def _carry_out(self, step: Step) -> tuple[str, str]:
+    def _execute(self, step: Step) -> tuple[str, str]:
         if isinstance(step, RestoreProperties):
-            _restore_properties(self._access, step)
+            _restore_properties(self._client, step)
         elif isinstance(step, AcceptLoss):
             return self._accept_loss(step)
         elif isinstance(step, RewriteFile):
             return self._commit_rewrites([step])
         else:
-            services = open_services(self._access)
-            with services.lock.hold() as lease:
-                config = _writable(services)
+            write_client = open_write_client(self._client)
+            with write_client.lock.hold() as lease:
+                config = _writable(write_client)
                 lease.check()
-                _WORK[type(step)](services, config, step)
+                _WORK[type(step)](write_client, config, step)
         return "done", ""
 
     def rewrite(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
@@ -220,14 +220,14 @@ class _Runner:
     def _with_logs(self, groups: Iterable[_Group]) -> dict[_Group, FileSlice]:
         """Return the file groups that have logs, whose rows would go with a base file that is rewritten or hidden."""
         wanted = set(groups)
-        pieces = self._access.slices(self._access.load(), sorted({partition for partition, _ in wanted}))
-        found = {(piece.partition, piece.file_id): piece for piece in pieces if piece.logs}
+        pieces = self._client.slices(self._client.load(), sorted({partition for partition, _ in wanted}))
+        found = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in pieces if file_slice.logs}
         return {group: found[group] for group in sorted(wanted & found.keys())}
 
     def _check_no_logs(self, groups: Iterable[_Group]) -> None:
-        for piece in self._with_logs(groups).values():
+        for file_slice in self._with_logs(groups).values():
             raise UnsupportedFeature(
-                f"the rows of {piece.paths[0]} are merged with {len(piece.logs)} log files, which would go with it: put a "
+                f"the rows of {file_slice.paths[0]} are merged with {len(file_slice.logs)} log files, which would go with it: put a "
                 "good copy back, or roll back what wrote it"
             )
 
@@ -237,11 +237,11 @@ class _Runner:
         try:
             lost = sorted({name for step in steps for name in step.gives_up})
             notes = {LOST_KEY: json.dumps(lost)} if lost else None
-            made = run_compaction(self._access, only=groups, notes=notes)
+            made = run_compaction(self._client, only=groups, notes=notes)
         except LakefmtError as error:
             return [Outcome(step, "failed", str(error)) for step in steps]
         if made.instant is not None:
-            layout = self._access.load_config().version.layout
+            layout = self._client.load_config().version.layout
             self._remember(made.instant, Action.COMMIT, layout, made.completion_time)
         merged = {(operation.partition, operation.file_id) for operation in made.plan.operations}
         return [_compacted(step, is_merged=_group(step) in merged) for step in steps]
@@ -249,15 +249,15 @@ class _Runner:
     def _commit_rewrites(self, steps: Sequence[RewriteFile]) -> tuple[str, str]:
         self._check_no_logs(_group(step) for step in steps)
         lost = sorted({name for step in steps for name in step.gives_up})
-        said = {REPAIR_KEY: f"{len(steps)} file groups rewritten"}
+        said = {_REPAIR_KEY: f"{len(steps)} file groups rewritten"}
         session = self._begin(WriteOperation.UPSERT, said, lost)
         with session.undone_on_error():
             places = sorted({step.source.partition for step in steps})
-            latest = {s.base.path for s in self._access.slices(session.state, places) if s.base is not None}
+            latest = {s.base.path for s in self._client.slices(session.state, places) if s.base is not None}
             if self._has_moved_on(session) or not latest.issuperset(step.latest for step in steps):
                 session.abort()
                 return "passed", "another commit came in between: check again"
-            statuses = rewrite_files(self._access, session.context, steps)
+            statuses = rewrite_files(self._client, session.context, steps)
             self._commit(session, statuses)
         return "done", ""
 
@@ -267,7 +267,7 @@ class _Runner:
         for partition, file_id in step.hides:
             hidden[partition] = (*hidden.get(partition, ()), file_id)
         operation = WriteOperation.DELETE_PARTITION if hidden else WriteOperation.UPSERT
-        said = {REPAIR_KEY: f"{len(step.lost)} files given up, {len(step.hides)} file groups hidden"}
+        said = {_REPAIR_KEY: f"{len(step.lost)} files given up, {len(step.hides)} file groups hidden"}
         session = self._begin(operation, said, step.lost)
         with session.undone_on_error():
             if self._has_moved_on(session):
@@ -278,7 +278,7 @@ class _Runner:
 
     def _begin(self, operation: WriteOperation, said: Mapping[str, str], lost: Sequence[str]) -> WriteSession:
         named = {LOST_KEY: json.dumps(list(lost))} if lost else {}
-        return WriteSession.begin(self._access, WriteRequest(operation, commit_metadata={**said, **named}))
+        return WriteSession.begin(self._client, WriteRequest(operation, commit_metadata={**said, **named}))
 
     def _has_moved_on(self, session: WriteSession) -> bool:
         latest = session.state.timeline.latest_commit
@@ -313,24 +313,24 @@ def _compacted(step: RewriteFile, *, is_merged: bool) -> Outcome:
     return Outcome(step, "done", "with its logs: the file group was compacted")
 
 
-def _writable(services: TableServices) -> TableConfig:
+def _writable(write_client: WriteClient) -> TableConfig:
     """Return the properties of a table that may be written, without its metadata table where the caller drops it."""
-    config = services.access.load_config()
-    if config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False:
+    config = write_client.client.load_config()
+    if config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False:
         check_writable(replace(config, metadata_partitions=()))
-        config = drop_metadata_table(services)
+        config = drop_metadata_table(write_client)
     check_writable(config)
     return config
 
 
-def _restore_properties(access: TableAccess, step: RestoreProperties) -> None:
+def _restore_properties(client: TableClient, step: RestoreProperties) -> None:
     # The settings of the table cannot be asked: they are in the file that is damaged.
-    services = services_of(access, resolve_settings(access.options, None, {}), access.ids.new_uuid())
-    store = access.store
-    with services.lock.hold() as lease:
+    write_client = write_client_of(client, resolve_settings(client.options, None, {}), client.ids.new_uuid())
+    store = client.store
+    with write_client.lock.hold() as lease:
         if step.from_backup:
             lease.check()
-            recover_properties(store, durable=services.durable)
+            recover_properties(store, durable=write_client.durable)
             return
         data = store.read(PROPERTIES, _MAX_SMALL_FILE)
         values = decode_properties(data, what=PROPERTIES)
@@ -340,33 +340,33 @@ def _restore_properties(access: TableAccess, step: RestoreProperties) -> None:
         # The checksum comes last: a file that was cut before it is seen to be.
         values.pop(CHECKSUM_KEY, None)
         new = encode_properties({**values, CHECKSUM_KEY: right}, ["Checksum written anew by a repair"])
-        store.put(PROPERTIES, new, durable=services.durable)
+        store.put(PROPERTIES, new, durable=write_client.durable)
 
 
-def _restore_notes(services: TableServices, config: TableConfig, step: RestoreNotes) -> None:
-    store = services.access.store
+def _restore_notes(write_client: WriteClient, config: TableConfig, step: RestoreNotes) -> None:
+    store = write_client.client.store
     if store.info(NOTES) is not None:
         keep_copy(store, NOTES, store.read(NOTES, _MAX_SMALL_FILE))
-    store.put(NOTES, json.dumps({"index": step.index}).encode(), durable=services.durable)
+    store.put(NOTES, json.dumps({"index": step.index}).encode(), durable=write_client.durable)
 
 
-def _undo_writes(services: TableServices, config: TableConfig, step: UndoWrites) -> None:
+def _undo_writes(write_client: WriteClient, config: TableConfig, step: UndoWrites) -> None:
     consent = Consent(frozenset(step.instants) if step.loses else frozenset(), leaves_others=True)
-    undo_dead_writes(services, config, consent=consent)
+    undo_dead_writes(write_client, config, consent=consent)
 
 
-def _sweep_temporary(services: TableServices, config: TableConfig, step: SweepTemporary) -> None:
-    remove_abandoned(services.access.store)
+def _sweep_temporary(write_client: WriteClient, config: TableConfig, step: SweepTemporary) -> None:
+    remove_abandoned(write_client.client.store)
 
 
-def _delete_files(services: TableServices, config: TableConfig, step: DeleteFiles) -> None:
+def _delete_files(write_client: WriteClient, config: TableConfig, step: DeleteFiles) -> None:
     """Delete files of instants that nobody has; looked at once more under the lock."""
-    access = services.access
-    timeline = services.timeline(config).load()
+    client = write_client.client
+    timeline = write_client.timeline(config).load()
     pending = {instant.time for instant in timeline.pending}
     commits = {instant.time: instant for instant in timeline.commits}
     logs = {name for name in step.names if parse_log_file(name.rpartition("/")[2]) is not None}
-    free_logs = find_free_logs(services, config, timeline, logs) if logs else frozenset()
+    free_logs = find_free_logs(write_client, config, timeline, logs) if logs else frozenset()
 
     def is_free(name: str) -> bool:
         if name in logs:
@@ -376,17 +376,17 @@ def _delete_files(services: TableServices, config: TableConfig, step: DeleteFile
         if time is None or time in pending:
             return False
         if time in commits:
-            stats = access.commit_metadata(access.load(), commits[time]).stats
+            stats = client.commit_metadata(client.load(), commits[time]).stats
             return all(stat.path != name for stat in stats)
         if timeline.is_committed(time):
             return False
-        return not services.is_claimed(config, timeline, time)
+        return not write_client.is_claimed(config, timeline, time)
 
-    access.store.delete([name for name in step.names if is_free(name)])
+    client.store.delete([name for name in step.names if is_free(name)])
 
 
-def _set_aside(services: TableServices, config: TableConfig, step: SetAside) -> None:
-    store = services.access.store
+def _set_aside(write_client: WriteClient, config: TableConfig, step: SetAside) -> None:
+    store = write_client.client.store
     if store.info(step.name) is None or (step.named and store.info(step.named) is None):
         return  # moved by an attempt before this one, or no longer beside another file
     filesystem, prefix = store.arrow_filesystem()
@@ -404,14 +404,16 @@ def _set_aside(services: TableServices, config: TableConfig, step: SetAside) -> 
     store.delete([step.name])
 
 
-def _mark_partition(services: TableServices, config: TableConfig, step: MarkPartition) -> None:
+def _mark_partition(write_client: WriteClient, config: TableConfig, step: MarkPartition) -> None:
     depth = step.partition.count("/") + 1 if step.partition else 0
     content = encode_properties({"commitTime": step.instant, "partitionDepth": str(depth)}, ["partition metadata"])
-    settle_put(services.access.store, join_path(step.partition, PARTITION_METADATA), content, durable=services.durable)
+    put_if_absent_confirmed(
+        write_client.client.store, join_path(step.partition, PARTITION_METADATA), content, durable=write_client.durable
+    )
 
 
-def _correct_counts(services: TableServices, config: TableConfig, step: CorrectCounts) -> None:
-    store, instant = services.access.store, step.instant
+def _correct_counts(write_client: WriteClient, config: TableConfig, step: CorrectCounts) -> None:
+    store, instant = write_client.client.store, step.instant
     name = f"{config.timeline_directory}/{instant.file_name}"
     data = store.read(name, MAX_BODY_BYTES)
     kind = BodyKind.REPLACE_COMMIT if instant.action is Action.REPLACE_COMMIT else BodyKind.COMMIT
@@ -422,10 +424,10 @@ def _correct_counts(services: TableServices, config: TableConfig, step: CorrectC
     new = encode_json_commit(record) if data.lstrip()[:1] == b"{" else encode_body(kind, record)
     if new != data:
         keep_copy(store, name, data)
-        store.put(name, new, durable=services.durable)
+        store.put(name, new, durable=write_client.durable)
 
 
-_WORK: dict[type, Callable[[TableServices, TableConfig, Any], None]] = {
+_WORK: dict[type, Callable[[WriteClient, TableConfig, Any], None]] = {
     RestoreNotes: _restore_notes,
     UndoWrites: _undo_writes,
     SweepTemporary: _sweep_temporary,

@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from lakefmt.check.collect_keys import DuplicateKeys, KeyFacts
-from lakefmt.check.facts import FooterFacts, PropertiesFacts, TableFacts
+from lakefmt.check._collect_keys import DuplicateKeys, KeyFacts
+from lakefmt.check._facts import FooterFacts, PropertiesFacts, TableFacts
 from lakefmt.check.findings import (
     AcceptLoss,
     CorrectCounts,
@@ -34,19 +34,15 @@ from lakefmt.check.findings import (
     SweepTemporary,
     UndoWrites,
 )
-from lakefmt.filegroups.logs.log_inspection import LogLook, Standing, judge_log
+from lakefmt.filegroups.logs.log_inspection import LogInspection, Standing, inspect_log
 from lakefmt.filegroups.model import BaseFile, LogFile
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.values import InstantTime, WriteStat
 
 __all__ = [
     "find_damage",
-    "find_duplicate_keys",
-    "find_key_damage",
-    "find_log_damage",
     "find_notes",
     "find_property_damage",
-    "note_log_damage",
 ]
 
 
@@ -54,7 +50,7 @@ _Owner = tuple[InstantTime, WriteStat | None]
 _PUT_BACK = "put a good copy back, or roll its commit back while it is the newest, or accept the loss"
 
 
-def find_log_damage(facts: TableFacts) -> Iterator[Finding]:
+def _find_log_damage(facts: TableFacts) -> Iterator[Finding]:
     """Yield what is wrong with logs."""
     yield from _nobody_names(facts)
     yield from _missing_log(facts)
@@ -64,7 +60,7 @@ def find_log_damage(facts: TableFacts) -> Iterator[Finding]:
             yield from _torn(facts, log, look)
 
 
-def note_log_damage(facts: TableFacts) -> Iterator[Finding]:
+def _note_log_damage(facts: TableFacts) -> Iterator[Finding]:
     """Yield what is torn and nobody's: a writer died there and was undone, or somebody added bytes."""
     for log in facts.logs:
         look = facts.log_looks.get(log.path)
@@ -84,7 +80,7 @@ def note_log_damage(facts: TableFacts) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------------------- whose is a log
 
 
-def _standing(facts: TableFacts, log: LogFile, look: LogLook) -> Standing | None:
+def _standing(facts: TableFacts, log: LogFile, look: LogInspection) -> Standing | None:
     """Return what a log is that no commit names; None when one does."""
     if log.path in facts.log_owners:
         return None
@@ -92,7 +88,7 @@ def _standing(facts: TableFacts, log: LogFile, look: LogLook) -> Standing | None
     living = {time for time, life in facts.alive.items() if life.alive}
     looks = facts.looks_by_group.get((log.partition, log.file_id), {})
     undone = {time for other in looks.values() for time in other.targets}
-    return judge_log(
+    return inspect_log(
         log,
         look,
         facts.after,
@@ -123,7 +119,7 @@ def _nobody_names(facts: TableFacts) -> Iterator[Finding]:
             )
 
 
-def _orphan_log(facts: TableFacts, log: LogFile, look: LogLook) -> Finding:
+def _orphan_log(facts: TableFacts, log: LogFile, look: LogInspection) -> Finding:
     if facts.after.layout > 1 and not facts.after.is_committed(log.instant):
         why = f"instant {log.instant} is not on the timeline"
     elif look.writers:
@@ -150,7 +146,7 @@ def _missing_log(facts: TableFacts) -> Iterator[Finding]:
         )
 
 
-def _torn(facts: TableFacts, log: LogFile, look: LogLook) -> Iterator[Finding]:
+def _torn(facts: TableFacts, log: LogFile, look: LogInspection) -> Iterator[Finding]:
     if look.problem:
         standing = _standing(facts, log, look)
         if standing in (None, Standing.SEEN):
@@ -188,7 +184,7 @@ def _torn(facts: TableFacts, log: LogFile, look: LogLook) -> Iterator[Finding]:
 def _torn_finding(
     facts: TableFacts,
     log: LogFile,
-    look: LogLook,
+    look: LogInspection,
     said: Sequence[str],
     owners: Sequence[_Owner],
     unreadable: tuple[int, ...],
@@ -206,7 +202,7 @@ def _torn_finding(
     return Finding(Kind.CORRUPT_FILE, log.path, of + "; ".join(said), consequence, _PUT_BACK, tuple(steps))
 
 
-def _owners_of(facts: TableFacts, log: LogFile, look: LogLook, start: int) -> list[_Owner]:
+def _owners_of(facts: TableFacts, log: LogFile, look: LogInspection, start: int) -> list[_Owner]:
     """Return the completed commit that wrote the byte at `start`; none when nobody did that anybody knows."""
     known = sorted(facts.log_owners.get(log.path, ()), key=lambda owner: owner[1].log_offset or 0)
     before = [owner for owner in known if (owner[1].log_offset or 0) <= start]
@@ -226,7 +222,7 @@ def _end(stat: WriteStat) -> int:
 # --------------------------------------------------------------------------------------------------------------- words
 
 
-def _place(look: LogLook, start: int, end: int) -> str:
+def _place(look: LogInspection, start: int, end: int) -> str:
     return f"bytes {start:,} to {end:,}" + (", where the file ends," if end == look.size else "")
 
 
@@ -263,10 +259,10 @@ def _loss(facts: TableFacts, log: LogFile, owners: Sequence[_Owner]) -> str:
     return f"the table as of {_times(owners)}, unless a good copy of {log.path} is put back"
 
 
-def find_key_damage(facts: TableFacts) -> Iterator[Finding]:
+def _find_key_damage(facts: TableFacts) -> Iterator[Finding]:
     """Yield what is wrong with footers, filters, ranges, meta columns and keys."""
     merged = {(log.partition, log.file_id) for log in facts.logs if log.path in facts.latest_logs}
-    for finding in chain(_footers(facts), _keys(facts), find_duplicate_keys(facts, allowed=False)):
+    for finding in chain(_footers(facts), _keys(facts), _find_duplicate_keys(facts, allowed=False)):
         yield _saying_what_is_merged(finding, merged) if merged else finding
 
 
@@ -299,11 +295,11 @@ def _footers(facts: TableFacts) -> Iterator[Finding]:
 
 
 def _readable(facts: TableFacts) -> Iterator[BaseFile]:
-    for piece in facts.latest:
-        if piece.base is None or piece.base.path in facts.key_problems:
+    for file_slice in facts.latest:
+        if file_slice.base is None or file_slice.base.path in facts.key_problems:
             continue
-        if piece.base.path in facts.footers and not facts.footers[piece.base.path].problem:
-            yield piece.base
+        if file_slice.base.path in facts.footers and not facts.footers[file_slice.base.path].problem:
+            yield file_slice.base
 
 
 def _rewritten(
@@ -358,7 +354,7 @@ def _keys_of(file: BaseFile, keys: KeyFacts, in_doubt: Collection[Kind]) -> Iter
             yield Finding(kind, file.path, said, consequence, "correct the rows: delete and insert them anew")
 
 
-def find_duplicate_keys(facts: TableFacts, *, allowed: bool) -> Iterator[Finding]:
+def _find_duplicate_keys(facts: TableFacts, *, allowed: bool) -> Iterator[Finding]:
     """Yield keys that come more than once: those that no verb explains, or those that plain inserts do."""
     for found in facts.duplicates:
         if found.allowed is allowed:
@@ -414,15 +410,15 @@ def find_damage(facts: TableFacts) -> list[Finding]:
         _missing(facts),
         _corrupt(facts),
         _counts(facts),
-        find_log_damage(facts),
-        find_key_damage(facts),
+        _find_log_damage(facts),
+        _find_key_damage(facts),
     )
     return [*find_property_damage(facts.properties), *chain.from_iterable(rules)]
 
 
 def find_notes(facts: TableFacts) -> list[Finding]:
     """Return what may be meant, and is worth knowing."""
-    return [*find_duplicate_keys(facts, allowed=True), *note_log_damage(facts)]
+    return [*_find_duplicate_keys(facts, allowed=True), *_note_log_damage(facts)]
 
 
 # ---------------------------------------------------------------------------------------------------------- properties
@@ -576,7 +572,7 @@ def _leftovers(facts: TableFacts) -> Iterator[Finding]:
 
 def _files_nobody_names(facts: TableFacts) -> Iterator[Finding]:
     pending = {instant.time for instant in (*facts.before.pending, *facts.after.pending)}
-    seen = {piece.base.path for piece in facts.latest if piece.base is not None}
+    seen = {file_slice.base.path for file_slice in facts.latest if file_slice.base is not None}
     for file in facts.bases:
         if file.path in facts.stats or file.instant in pending or _lives(facts, file.instant):
             continue
@@ -695,7 +691,7 @@ def _newest_named(facts: TableFacts) -> dict[tuple[str, str], InstantTime]:
 
 
 def _corrupt(facts: TableFacts) -> Iterator[Finding]:
-    latest = {piece.base.path for piece in facts.latest if piece.base is not None}
+    latest = {file_slice.base.path for file_slice in facts.latest if file_slice.base is not None}
     problems = {path: footer.problem for path, footer in facts.footers.items() if footer.problem}
     problems |= facts.key_problems
     for file in facts.bases:

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from lakefmt.check._facts import PropertiesFacts, TableFacts
 from lakefmt.check.collect import gather_facts, look_at_properties
-from lakefmt.check.facts import PropertiesFacts, TableFacts
 from lakefmt.check.findings import CheckReport
 from lakefmt.check.rules import find_damage, find_notes, find_property_damage
 from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import check_name
 from lakefmt.values import PartitionPath, Partitions
 
-__all__ = ["LEVELS", "check_table"]
+__all__ = ["check_table"]
 
-LEVELS = ("fast", "full")
+_LEVELS = ("fast", "full")
 #: How often a table is looked at that changes under the look, before what was seen is believed.
 _LOOKS = 3
 
 
-def check_table(access: TableAccess, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
+def check_table(client: TableClient, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
     """Look for damage; see ``Table.check``.
 
     Args:
@@ -44,18 +44,18 @@ def check_table(access: TableAccess, level: str = "fast", partitions: Partitions
         >>> print(check_table(table.access, "full"))
         memory://doc-check: nothing wrong (full check of 1 files)
     """
-    if level not in LEVELS:
+    if level not in _LEVELS:
         raise InvalidInputError(f"unknown level {level!r}: expected 'fast' or 'full'")
-    places = None if partitions is None else _places(access, partitions)
+    places = None if partitions is None else _places(client, partitions)
     looks_left = _LOOKS
     while True:
         looks_left -= 1
-        fresh = TableAccess(access.store, access.options, access.clock, access.ids)
+        fresh = TableClient(client.store, client.options, client.clock, client.ids)
         properties = look_at_properties(fresh.store)
         if properties.values is None:
             return _without_properties(fresh, properties, level, places)
         facts, skipped = gather_facts(fresh, properties, level=level, partitions=places)
-        report = _report(facts, access.store.url, level, skipped, places)
+        report = _report(facts, client.store.url, level, skipped, places)
         # Who removes files while they are looked at leaves traces on the timeline.
         if report.is_clean or not looks_left:
             return report
@@ -63,14 +63,14 @@ def check_table(access: TableAccess, level: str = "fast", partitions: Partitions
             return report
 
 
-def _places(access: TableAccess, partitions: Partitions) -> tuple[PartitionPath, ...]:
+def _places(client: TableClient, partitions: Partitions) -> tuple[PartitionPath, ...]:
     """Return the partitions that are meant; of a table too damaged to tell them, the paths as they are given."""
     items = (
         [partitions] if isinstance(partitions, str | Mapping) or not isinstance(partitions, Iterable) else partitions
     )
     given = list(items)
     try:
-        return tuple(access.chosen_partitions(access.load(), given))
+        return tuple(client.chosen_partitions(client.load(), given))
     except LakefmtError:
         paths = [item for item in given if isinstance(item, str)]
         if len(paths) < len(given):
@@ -79,12 +79,12 @@ def _places(access: TableAccess, partitions: Partitions) -> tuple[PartitionPath,
 
 
 def _without_properties(
-    access: TableAccess, properties: PropertiesFacts, level: str, places: tuple[PartitionPath, ...] | None
+    client: TableClient, properties: PropertiesFacts, level: str, places: tuple[PartitionPath, ...] | None
 ) -> CheckReport:
-    if next(iter(access.store.list(".hoodie")), None) is None:
-        raise TableNotFound(f"no table at {access.store.url}: .hoodie/hoodie.properties is missing")
+    if next(iter(client.store.list(".hoodie")), None) is None:
+        raise TableNotFound(f"no table at {client.store.url}: .hoodie/hoodie.properties is missing")
     why = ("everything else: without its properties nothing is known of the table",)
-    return CheckReport(access.store.url, level, tuple(find_property_damage(properties)), skipped=why, partitions=places)
+    return CheckReport(client.store.url, level, tuple(find_property_damage(properties)), skipped=why, partitions=places)
 
 
 def _report(

@@ -62,8 +62,8 @@ def write_rows(
         try:
             # A table is told of one row more than it shows: so it knows that there are more.
             for batch in _first(batches, None if shown is None else shown + (how == "table" and limit is None)):
-                for piece in range(0, batch.num_rows, _BATCH_ROWS):
-                    part = batch.slice(piece, _BATCH_ROWS)
+                for file_slice in range(0, batch.num_rows, _BATCH_ROWS):
+                    part = batch.slice(file_slice, _BATCH_ROWS)
                     sink.write(part)
                     count(part.num_rows)
             complete = True

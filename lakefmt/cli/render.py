@@ -51,16 +51,18 @@ def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:
     from rich.tree import Tree
 
     grouped: dict[str, list[FileSlice]] = {}
-    for piece in slices:
-        grouped.setdefault(piece.partition, []).append(piece)
-    total = sum(piece.size_bytes for pieces in grouped.values() for piece in pieces)
+    for file_slice in slices:
+        grouped.setdefault(file_slice.partition, []).append(file_slice)
+    total = sum(file_slice.size_bytes for pieces in grouped.values() for file_slice in pieces)
     tree = Tree(Text(f"{root}  {size_text(total)}", "bold"), guide_style="dim")
     for partition, pieces in sorted(grouped.items()):
-        weight = size_text(sum(piece.size_bytes for piece in pieces))
+        weight = size_text(sum(file_slice.size_bytes for file_slice in pieces))
         branch = tree.add(Text(f"{printable(partition) or '(no partitions)'}  {len(pieces):,} file groups, {weight}"))
-        for piece in pieces:
-            logs = f", {len(piece.logs)} logs" if piece.logs else ""
-            branch.add(Text(f"{printable(piece.file_id)}  {piece.instant}  {size_text(piece.size_bytes)}{logs}"))
+        for file_slice in pieces:
+            logs = f", {len(file_slice.logs)} logs" if file_slice.logs else ""
+            branch.add(
+                Text(f"{printable(file_slice.file_id)}  {file_slice.instant}  {size_text(file_slice.size_bytes)}{logs}")
+            )
     return tree
 
 

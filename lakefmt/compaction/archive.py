@@ -16,7 +16,7 @@ from time import perf_counter
 from lakefmt.compaction.compact.plan import CompactionTrigger
 from lakefmt.compaction.compact.run import compaction_rules
 from lakefmt.config.table_config import TableConfig, check_readable, check_writable
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, plan_of
 from lakefmt.timeline.archive.lsm_writer import HistoryWriter
@@ -26,10 +26,10 @@ from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.timeline import Timeline, build_timeline
-from lakefmt.transactions.client import TableServices, open_services
+from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
 
-__all__ = ["ArchiveResult", "archive_rules", "plan_archive_of", "run_archive"]
+__all__ = ["ArchiveResult", "plan_archive_of", "run_archive"]
 
 _METADATA_TABLE = ".hoodie/metadata"
 #: Triggers of compactions that count deltacommits.
@@ -58,9 +58,9 @@ class ArchiveResult:
         return f"{len(self.plan.instants)} instants archived, {self.seconds:.3f} s{stopped}"
 
 
-def archive_rules(services: TableServices, config: TableConfig) -> ArchiveRules:
+def _archive_rules(write_client: WriteClient, config: TableConfig) -> ArchiveRules:
     """Return how long the active timeline of that table may be."""
-    settings = services.settings
+    settings = write_client.settings
     counted = 0
     if config.table_type is TableType.MERGE_ON_READ:
         compaction = compaction_rules(settings)
@@ -70,15 +70,15 @@ def archive_rules(services: TableServices, config: TableConfig) -> ArchiveRules:
     )
 
 
-def plan_archive_of(access: TableAccess, options: Mapping[str, object] | None = None) -> ArchivePlan:
+def plan_archive_of(client: TableClient, options: Mapping[str, object] | None = None) -> ArchivePlan:
     """Return what :func:`run_archive` would move; nothing is changed."""
-    services = open_services(access, options)
-    config = access.load_config()
-    return _plan(services, TableState(config, _load_timed(services, config)), force=True)
+    write_client = open_write_client(client, options)
+    config = client.load_config()
+    return _plan(write_client, TableState(config, _load_timed(write_client, config)), force=True)
 
 
 def run_archive(
-    access: TableAccess, options: Mapping[str, object] | None = None, *, force: bool = True
+    client: TableClient, options: Mapping[str, object] | None = None, *, force: bool = True
 ) -> ArchiveResult:
     """Move old instants into the history.
 
@@ -91,24 +91,24 @@ def run_archive(
         LockUnavailable: the table lock could not be had in time.
     """
     begun = perf_counter()
-    services = open_services(access, options)
-    with services.lock.hold() as lease:
-        config = access.load_config()
+    write_client = open_write_client(client, options)
+    with write_client.lock.hold() as lease:
+        config = client.load_config()
         _check_archivable(config)
-        timeline_store = services.timeline(config)
+        timeline_store = write_client.timeline(config)
         timeline = timeline_store.load()
-        if not force and not _is_due(timeline, archive_rules(services, config)):
+        if not force and not _is_due(timeline, _archive_rules(write_client, config)):
             return ArchiveResult(ArchivePlan(), done=True, seconds=perf_counter() - begun)
-        both = _in_both_places(access, TableState(config, timeline))
+        both = _in_both_places(client, TableState(config, timeline))
         if both:
             lease.check()
-            _leave(services, config, timeline, both)
-        timeline = _load_timed(services, config)
-        plan = _plan(services, TableState(config, timeline), force=force)
+            _leave(write_client, config, timeline, both)
+        timeline = _load_timed(write_client, config)
+        plan = _plan(write_client, TableState(config, timeline), force=force)
         if plan.instants:
-            _append(services, TableState(config, timeline), plan.instants)
+            _append(write_client, TableState(config, timeline), plan.instants)
             lease.check()
-            _leave(services, config, timeline, plan.instants)
+            _leave(write_client, config, timeline, plan.instants)
     finished = tuple(instant.time for instant in both)
     return ArchiveResult(plan, done=True, finished=finished, seconds=perf_counter() - begun)
 
@@ -121,23 +121,23 @@ def _check_archivable(config: TableConfig) -> None:
         check_writable(config)
 
 
-def _load_timed(services: TableServices, config: TableConfig) -> Timeline:
+def _load_timed(write_client: WriteClient, config: TableConfig) -> Timeline:
     """Return the timeline; in layout 1 with the times at which its files were made, which the archive keeps."""
     if config.version.layout > 1:
-        return services.timeline(config).load()
-    listed = services.access.store.list(config.timeline_directory, recursive=False)
+        return write_client.timeline(config).load()
+    listed = write_client.client.store.list(config.timeline_directory, recursive=False)
     found = (parse_instant_file(o.name.rpartition("/")[2], 1, o.size, o.modified) for o in listed)
     return build_timeline((i for i in found if i is not None), 1)
 
 
-def _append(services: TableServices, state: TableState, instants: Iterable[Instant]) -> None:
+def _append(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> None:
     """Put instants into the history."""
-    store, directory = services.access.store, state.config.history_directory
+    store, directory = write_client.client.store, state.config.history_directory
     if state.config.version.layout == 1:
-        LogArchive(store, directory).append(_records(services, state, instants), durable=services.durable)
+        LogArchive(store, directory).append(_records(write_client, state, instants), durable=write_client.durable)
         return
-    writer = HistoryWriter(store, directory, durable=services.durable)
-    writer.append(_entries(services, state, instants))
+    writer = HistoryWriter(store, directory, durable=write_client.durable)
+    writer.append(_entries(write_client, state, instants))
     writer.merge()
 
 
@@ -145,31 +145,31 @@ def _is_due(timeline: Timeline, rules: ArchiveRules) -> bool:
     return len(timeline.commits) > rules.max_commits
 
 
-def _plan(services: TableServices, state: TableState, *, force: bool) -> ArchivePlan:
-    rules = archive_rules(services, state.config)
+def _plan(write_client: WriteClient, state: TableState, *, force: bool) -> ArchivePlan:
+    rules = _archive_rules(write_client, state.config)
     if not force and not _is_due(state.timeline, rules):
         return ArchivePlan()
-    access = services.access
+    client = write_client.client
     edges = ArchiveEdges(
-        access.retained_from(state),
-        _straddling(access, state, rules),
-        _still_hiding(access, state, rules),
+        client.retained_from(state),
+        _straddling(client, state, rules),
+        _still_hiding(client, state, rules),
         bool(state.config.metadata_partitions),
-        _metadata_compacted(access, state.config),
+        _metadata_compacted(client, state.config),
     )
     return plan_archive(state.timeline, rules, edges, force=force)
 
 
-def _metadata_compacted(access: TableAccess, config: TableConfig) -> InstantTime | None:
+def _metadata_compacted(client: TableClient, config: TableConfig) -> InstantTime | None:
     """Return when the metadata table was compacted last, None when it never was or there is none."""
     if not config.metadata_partitions:
         return None
     directory = f"{_METADATA_TABLE}/.hoodie/timeline" if config.version.layout > 1 else f"{_METADATA_TABLE}/.hoodie"
-    timeline = TimelineStore(access.store, directory, config.version.layout, durable=False).load()
+    timeline = TimelineStore(client.store, directory, config.version.layout, durable=False).load()
     return max((i.time for i in timeline.completed_of(Action.COMMIT)), default=None)
 
 
-def _straddling(access: TableAccess, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
+def _straddling(client: TableClient, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
     """Return the deltacommits, among those that may be archived, that a compaction was requested beside, while their logs are there."""
     if state.timeline.layout == 1 or state.config.table_type is not TableType.MERGE_ON_READ:
         return []  # in version 6 a log's name says what it lies on
@@ -180,39 +180,39 @@ def _straddling(access: TableAccess, state: TableState, rules: ArchiveRules) -> 
     for instant in state.timeline.commits[: -rules.min_commits]:
         beside = any(instant.time < time <= instant.order_time for time in requested)
         if instant.action is Action.DELTA_COMMIT and beside:
-            paths = [s.path for s in access.commit_metadata(state, instant).stats if parse_log_file(s.file_name)]
-            if any(access.store.info(path) is not None for path in paths):
+            paths = [s.path for s in client.commit_metadata(state, instant).stats if parse_log_file(s.file_name)]
+            if any(client.store.info(path) is not None for path in paths):
                 found.append(instant.time)
     return found
 
 
-def _still_hiding(access: TableAccess, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
+def _still_hiding(client: TableClient, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
     """Return the replacecommits, among those that may be archived, whose replaced file groups still have files."""
     candidates = state.timeline.commits[: -rules.min_commits]
     found = []
     for instant in candidates:
         if instant.action is not Action.REPLACE_COMMIT:
             continue
-        replaced = access.commit_metadata(state, instant).replaced_file_ids
-        if _any_file(access, state, replaced):
+        replaced = client.commit_metadata(state, instant).replaced_file_ids
+        if _any_file(client, state, replaced):
             found.append(instant.time)
     return found
 
 
-def _any_file(access: TableAccess, state: TableState, groups: Mapping[PartitionPath, Iterable[FileId]]) -> bool:
-    bases, logs = access.listing(state.config).files(list(groups))
+def _any_file(client: TableClient, state: TableState, groups: Mapping[PartitionPath, Iterable[FileId]]) -> bool:
+    bases, logs = client.listing(state.config).files(list(groups))
     present = {(f.partition, f.file_id) for f in bases} | {(f.partition, f.file_id) for f in logs}
     return any((partition, one) in present for partition, ids in groups.items() for one in ids)
 
 
-def _in_both_places(access: TableAccess, state: TableState) -> list[Instant]:
+def _in_both_places(client: TableClient, state: TableState) -> list[Instant]:
     """Return the completed instants that the history has and the active timeline still shows."""
-    return access.history_store(state.config).find(state.timeline.completed)
+    return client.history_store(state.config).find(state.timeline.completed)
 
 
-def _entries(services: TableServices, state: TableState, instants: Iterable[Instant]) -> Iterator[HistoryEntry]:
+def _entries(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> Iterator[HistoryEntry]:
     """Yield what the history keeps of each instant."""
-    timeline_store = services.timeline(state.config)
+    timeline_store = write_client.timeline(state.config)
     for instant in instants:
         pending = {f.state: f for f in state.timeline.files_of(instant) if not f.is_completed}
         bodies = {s: timeline_store.read_body(f) for s, f in pending.items()}
@@ -221,9 +221,9 @@ def _entries(services: TableServices, state: TableState, instants: Iterable[Inst
         yield HistoryEntry(instant, timeline_store.read_body(instant) or None, plan)
 
 
-def _records(services: TableServices, state: TableState, instants: Iterable[Instant]) -> Iterator[LogRecord]:
+def _records(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> Iterator[LogRecord]:
     """Yield what the history of layout 1 keeps of each instant: every state, and since when it was so."""
-    timeline_store, zone = services.timeline(state.config), state.config.zone
+    timeline_store, zone = write_client.timeline(state.config), state.config.zone
     for instant in instants:
         for file in sorted(state.timeline.files_of(instant), key=lambda f: f.state.rank):
             since = datetime.fromtimestamp(file.modified, UTC)
@@ -233,11 +233,11 @@ def _records(services: TableServices, state: TableState, instants: Iterable[Inst
             yield LogRecord(file, timeline_store.read_body(file), max(modified, instant.time))
 
 
-def _leave(services: TableServices, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:
+def _leave(write_client: WriteClient, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:
     """Take instants off the active timeline: pending files first, else a completed deed would look pending."""
     chosen = sorted(instants, key=lambda i: i.time)
     files = [file for instant in chosen for file in timeline.files_of(instant)]
-    timeline_store = services.timeline(config)
+    timeline_store = write_client.timeline(config)
     timeline_store.remove_files(file for file in files if not file.is_completed)
     for instant in chosen:
         timeline_store.remove_files([instant])

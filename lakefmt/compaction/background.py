@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from lakefmt.compaction.scheduler import run_waiting_services
 from lakefmt.errors import ServicesFailed, StateError
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 
 __all__ = ["BACKGROUND", "BackgroundServices"]
 
@@ -47,10 +47,10 @@ class BackgroundServices:
         True
     """
 
-    def __init__(self, access: TableAccess) -> None:
-        self._access = access
-        self._options = dict(access.options)
-        access.options = {**access.options, BACKGROUND: True}
+    def __init__(self, client: TableClient) -> None:
+        self._client = client
+        self._options = dict(client.options)
+        client.options = {**client.options, BACKGROUND: True}
         self._guard = Lock()  # held for moments: what is below it
         self._due: dict[str, object] | None = None
         self._stop: Callable[[], None] | None = None
@@ -78,11 +78,13 @@ class BackgroundServices:
             self._due = {**(self._due or {}), **(options or {})}
             if self._stop is None:
                 _living.add(self)
-                self._stop = self._access.pacing.every(_PAUSE_SECONDS, self._beside, "lakefmt-services")
+                self._stop = self._client.time_source.schedule_periodic(
+                    _PAUSE_SECONDS, self._beside, "lakefmt-services"
+                )
 
     def wait(self) -> None:
         """Return when nothing is due and nothing is at work; what is due may be done in this very call."""
-        while not self._access.pacing.take(self._busy, _PATIENCE_SECONDS):
+        while not self._client.time_source.acquire_lock(self._busy, _PATIENCE_SECONDS):
             pass  # a compaction takes as long as it takes, and tells when its lock does not come
         try:
             self._run_due()
@@ -105,7 +107,7 @@ class BackgroundServices:
             was_closed, self._closed = self._closed, True
         self.wait()
         if not was_closed:
-            self._access.options = self._options
+            self._client.options = self._options
         failures = self.take_failures()
         if failures:
             raise ServicesFailed("; ".join(failures))
@@ -138,7 +140,7 @@ class BackgroundServices:
     def _run_due(self) -> None:
         while (options := self._next()) is not None:
             try:
-                self._tell(run_waiting_services(self._access, options))
+                self._tell(run_waiting_services(self._client, options))
             except Exception as error:  # noqa: BLE001 - a defect of a service must reach somebody, too
                 self._tell((f"a background service failed: {type(error).__name__}: {error}",))
 
@@ -153,7 +155,7 @@ class BackgroundServices:
 
     def _tell(self, failures: tuple[str, ...]) -> None:
         for failure in failures:
-            _log.warning("%s: %s", self._access.store.url, failure)
+            _log.warning("%s: %s", self._client.store.url, failure)
         with self._guard:
             self._failures += failures
 

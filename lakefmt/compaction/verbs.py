@@ -17,13 +17,13 @@ from lakefmt.compaction.log_compact.run import (
 from lakefmt.compaction.scheduler import run_services
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.table_client import TableHandle
+from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.timeline.instant import Action
 
 __all__ = ["CompactionVerbs"]
 
 
-class CompactionVerbs(TableHandle):
+class CompactionVerbs(TableVerbs):
     """What a table can be asked about its logs, and about services beside writes."""
 
     _background: BackgroundServices | None = None
@@ -70,17 +70,17 @@ class CompactionVerbs(TableHandle):
             raise InvalidInputError("compact takes one of schedule, run, abandon and dry_run")
         if dry_run:
             plan = plan_log_compaction_of if log else plan_compaction_of
-            return CompactionResult(None, plan(self.access, options))
+            return CompactionResult(None, plan(self.client, options))
         with self._writing:
             named = run or abandon
             log = log if named is None else self._folds_logs(named)
             if abandon is not None:
                 withdraw = abandon_log_compaction if log else abandon_compaction
-                withdraw(self.access, abandon, options)
+                withdraw(self.client, abandon, options)
                 return CompactionResult(None, CompactionPlan(None, log=log))
             if log:
-                return run_log_compaction(self.access, options, schedule=schedule, run=run)
-            return run_compaction(self.access, options, schedule=schedule, run=run, verify=verify)
+                return run_log_compaction(self.client, options, schedule=schedule, run=run)
+            return run_compaction(self.client, options, schedule=schedule, run=run, verify=verify)
 
     def services(self) -> BackgroundServices:
         """Return what compacts, cleans and archives in the background while this handle writes; begin with it if need be.
@@ -102,19 +102,19 @@ class CompactionVerbs(TableHandle):
         """
         with self._writing:
             if self._background is None or self._background.is_closed:
-                self._background = BackgroundServices(self.access)
+                self._background = BackgroundServices(self.client)
             return self._background
 
     def _services_after(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """Run or wake the services that follow a commit; return what failed of them, and of those before."""
         # The commit has just read the properties: they are not asked for once more.
-        settings = resolve_settings({**self.access.options, **options}, None, self.access.seen().config.properties)
+        settings = resolve_settings({**self.client.options, **options}, None, self.client.seen().config.properties)
         if not settings.flag(BACKGROUND):
-            return run_services(self.access, options)
+            return run_services(self.client, options)
         services = self.services()
-        return (*services.take_failures(), *run_services(self.access, options, wake=services.wake))
+        return (*services.take_failures(), *run_services(self.client, options, wake=services.wake))
 
     def _folds_logs(self, instant: str) -> bool:
         """Tell whether what is pending at an instant is a log compaction."""
-        timeline = self.access.load().timeline
+        timeline = self.client.load().timeline
         return any(i.time == instant and i.action is Action.LOG_COMPACTION for i in timeline.pending)

@@ -17,7 +17,7 @@ from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_fo
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.values import FILE_NAME, RECORD_KEY
 
-__all__ = ["group_rows", "grown_filter", "named_rows", "new_filter", "repeated", "write_base_file"]
+__all__ = ["grown_filter", "named_rows", "new_filter", "repeated", "rows_per_row_group", "write_base_file"]
 
 #: Bytes of rows that make up a row group, before it is encoded: who writes or reads one holds all of it.
 _ROW_GROUP_BYTES = 32 << 20
@@ -73,7 +73,7 @@ def write_base_file(
         writer = BaseFileWriter(sink.file, rows.schema, codec, level)
         stack.callback(writer.discard)
         if rows.num_rows:
-            writer.write(rows, group_rows(rows))
+            writer.write(rows, rows_per_row_group(rows))
         writer.close(entries)
         size = sink.size
         outcome = sink.put_if_absent()
@@ -86,11 +86,11 @@ def write_base_file(
     return size
 
 
-def group_rows(rows: pa.Table) -> int:
+def rows_per_row_group(rows: pa.Table) -> int:
     """Return how many of some rows make a row group.
 
     Example:
-        >>> group_rows(pa.table({"n": range(1000)}))
+        >>> rows_per_row_group(pa.table({"n": range(1000)}))
         1000
     """
     # The bytes of whole buffers are known at once, those of the rows themselves are counted chunk by chunk.

@@ -135,7 +135,7 @@ class StorageListing:
                 return _parsed(self._at_depth(_partitioned(self._objects())).items())
             partitions = self.candidates()
         wanted = partitions
-        if self._store.capabilities.at_hand or len(wanted) < 2:
+        if self._store.capabilities.low_latency or len(wanted) < 2:
             return _parsed((path, self._inside_files(path)) for path in wanted)
         with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:
             return _parsed(zip(wanted, threads.map(self._inside_files, wanted), strict=True))

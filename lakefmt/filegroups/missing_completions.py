@@ -15,7 +15,7 @@ from lakefmt.errors import (
     CorruptFile,
     ObjectNotFound,
 )
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import marker_directory
@@ -23,7 +23,7 @@ from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.rollback import RollbackPlan, plan_rollback_of
 from lakefmt.values import InstantTime, WriteOperation
 
-__all__ = ["missing_completion", "pending_rollback_targets", "rollback_targets", "was_complete"]
+__all__ = ["missing_completion", "pending_rollback_targets", "was_complete"]
 
 #: What may hide file groups without writing one file; the requested file names it.
 _HIDES_ONLY = frozenset(
@@ -35,7 +35,7 @@ _HIDES_ONLY = frozenset(
 )
 
 
-def was_complete(access: TableAccess, state: TableState, pending: Instant, plan: RollbackPlan | None = None) -> bool:
+def was_complete(client: TableClient, state: TableState, pending: Instant, plan: RollbackPlan | None = None) -> bool:
     """Return whether a pending instant was complete, and its completed file is gone.
 
     Args:
@@ -44,53 +44,53 @@ def was_complete(access: TableAccess, state: TableState, pending: Instant, plan:
         pending: the instant.
         plan: what undoes it; None: it is made here.
     """
-    if pending.action not in COMMIT_ACTIONS or _has_traces(access, pending):
+    if pending.action not in COMMIT_ACTIONS or _has_traces(client, pending):
         return False
     if any(other.action is Action.RESTORE for other in state.timeline.pending):
         return False
-    if pending.time in rollback_targets(access, state):
+    if pending.time in _rollback_targets(client, state):
         return False
-    plan = plan or plan_rollback_of(access.store, pending, state.timeline.layout)
-    if not (plan.num_files or plan.shared or _hides_only(access, state, pending)):
+    plan = plan or plan_rollback_of(client.store, pending, state.timeline.layout)
+    if not (plan.num_files or plan.shared or _hides_only(client, state, pending)):
         return False
     # Who completed it meanwhile removed the traces afterwards: so the traces are looked for first, then the timeline.
-    if _has_traces(access, pending):
+    if _has_traces(client, pending):
         return False
-    return any(other.time == pending.time for other in access.timeline_store(state.config).load().pending)
+    return any(other.time == pending.time for other in client.timeline_store(state.config).load().pending)
 
 
-def _has_traces(access: TableAccess, pending: Instant) -> bool:
-    store = access.store
+def _has_traces(client: TableClient, pending: Instant) -> bool:
+    store = client.store
     if next(iter(store.list(marker_directory(pending.time))), None) is not None:
         return True
     return store.info(heartbeat_name(pending.time)) is not None
 
 
-def _hides_only(access: TableAccess, state: TableState, pending: Instant) -> bool:
+def _hides_only(client: TableClient, state: TableState, pending: Instant) -> bool:
     """Return whether an instant that has begun hides file groups, and needs no file of its own for that."""
     files = state.timeline.files_of(pending)
     if pending.action is not Action.REPLACE_COMMIT or all(file.state is not State.INFLIGHT for file in files):
         return False
-    said = _requested_body(access, state, pending, BodyKind.REQUESTED_REPLACE)
+    said = _requested_body(client, state, pending, BodyKind.REQUESTED_REPLACE)
     return said.get("operationType") in _HIDES_ONLY
 
 
-def rollback_targets(access: TableAccess, state: TableState) -> set[InstantTime | None]:
+def _rollback_targets(client: TableClient, state: TableState) -> set[InstantTime | None]:
     """Return the targets of pending rollbacks; None among them: one does not say."""
-    return {rollback_target(access, state, i) for i in state.timeline.pending if i.action is Action.ROLLBACK}
+    return {_rollback_target(client, state, i) for i in state.timeline.pending if i.action is Action.ROLLBACK}
 
 
-def rollback_target(access: TableAccess, state: TableState, rollback: Instant) -> InstantTime | None:
+def _rollback_target(client: TableClient, state: TableState, rollback: Instant) -> InstantTime | None:
     """Return the instant that a rollback undoes; None when its plan does not say."""
-    said = _requested_body(access, state, rollback, BodyKind.ROLLBACK_PLAN)
+    said = _requested_body(client, state, rollback, BodyKind.ROLLBACK_PLAN)
     target = said.get("instantToRollback") or {}
     return InstantTime(str(target["commitTime"])) if target.get("commitTime") else None
 
 
-def _requested_body(access: TableAccess, state: TableState, pending: Instant, kind: BodyKind) -> Mapping[str, Any]:
+def _requested_body(client: TableClient, state: TableState, pending: Instant, kind: BodyKind) -> Mapping[str, Any]:
     requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
     try:
-        body = b"" if requested is None else access.timeline_store(state.config).read_body(requested)
+        body = b"" if requested is None else client.timeline_store(state.config).read_body(requested)
         return decode_body(kind, body, what=pending.file_name) if body else {}
     except (ObjectNotFound, CorruptFile):
         return {}
@@ -107,8 +107,8 @@ def missing_completion(state: TableState, pending: Instant) -> CompletedFileMiss
 
 
 def pending_rollback_targets(
-    access: TableAccess, state: TableState, time: InstantTime | None = None
+    client: TableClient, state: TableState, time: InstantTime | None = None
 ) -> set[InstantTime | None]:
     """Return the targets of pending rollbacks, of `time` alone when it is given; None among them: one does not say."""
-    targets = rollback_targets(access, state)
+    targets = _rollback_targets(client, state)
     return targets if time is None else targets & {time}

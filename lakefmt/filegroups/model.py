@@ -94,7 +94,7 @@ class FileSlice:
         return size + sum(log.size for log in self.logs) if self.logs else size
 
 
-Replaced = Mapping[tuple[str, str], InstantTime]
+_Replaced = Mapping[tuple[str, str], InstantTime]
 
 
 def parse_files(partition: PartitionPath, objects: Iterable[ObjectInfo]) -> tuple[list[BaseFile], list[LogFile]]:
@@ -137,7 +137,7 @@ def all_slices(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Tim
     if hanging:
         # A group may have begun with logs alone, whose slice is older than that of its first base file.
         slices += [FileSlice(*place, None, tuple(attached)) for place, attached in hanging.items()]
-        slices.sort(key=lambda piece: piece.instant)
+        slices.sort(key=lambda file_slice: file_slice.instant)
     return slices
 
 
@@ -205,7 +205,7 @@ def lacks_completions(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeli
 
 
 def build_slices(
-    bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Timeline, replaced: Replaced
+    bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Timeline, replaced: _Replaced
 ) -> list[FileSlice]:
     """Return the latest committed slice of every group that no replacecommit of `timeline` has replaced.
 
@@ -213,10 +213,10 @@ def build_slices(
         replaced: (partition, file id) → requested time of the replacecommit that hid the group.
     """
     latest: dict[tuple[PartitionPath, FileId], FileSlice] = {}
-    for piece in all_slices(bases, logs, timeline):
-        key = (piece.partition, piece.file_id)
+    for file_slice in all_slices(bases, logs, timeline):
+        key = (file_slice.partition, file_slice.file_id)
         known = latest.get(key)
-        if known is None or piece.instant > known.instant:
-            latest[key] = piece
-    kept = [piece for key, piece in latest.items() if key not in replaced]
+        if known is None or file_slice.instant > known.instant:
+            latest[key] = file_slice
+    kept = [file_slice for key, file_slice in latest.items() if key not in replaced]
     return sorted(kept, key=lambda s: (s.partition, s.file_id))

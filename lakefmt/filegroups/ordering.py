@@ -30,8 +30,8 @@ __all__ = [
     "Mask",
     "Rows",
     "comparable",
-    "gives_way",
     "has_order",
+    "is_replaceable",
     "marked_deletes",
     "ordering_columns",
     "refuse_nulls",
@@ -229,7 +229,7 @@ def unordered_deletes(table: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
     return deletes & to_mask(untimed)
 
 
-def gives_way(values: pa.Array | pa.ChunkedArray, field: pa.Field, partial: Partial) -> Mask:
+def is_replaceable(values: pa.Array | pa.ChunkedArray, field: pa.Field, partial: Partial) -> Mask:
     """Return which values of a winning record give way to the other record's.
 
     Args:
@@ -238,7 +238,7 @@ def gives_way(values: pa.Array | pa.ChunkedArray, field: pa.Field, partial: Part
         partial: how records complete each other.
 
     Example:
-        >>> gives_way(pa.array([None, 7]), pa.field("v", pa.int64()), Partial(PartialMode.IGNORE_NULLS))
+        >>> is_replaceable(pa.array([None, 7]), pa.field("v", pa.int64()), Partial(PartialMode.IGNORE_NULLS))
         array([ True, False])
     """
     if partial.mode is PartialMode.FILL_UNAVAILABLE:

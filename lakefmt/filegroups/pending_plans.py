@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakefmt.errors import ObjectNotFound
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
 from lakefmt.values import FileId, PartitionPath
@@ -17,7 +17,7 @@ __all__ = ["PLANNING", "groups_of_plan", "is_clustering"]
 PLANNING = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.REPLACE_COMMIT})
 
 
-def groups_of_plan(access: TableAccess, state: TableState, pending: Instant) -> frozenset[tuple[PartitionPath, FileId]]:
+def groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> frozenset[tuple[PartitionPath, FileId]]:
     """Return the file groups that a pending compaction, log compaction or clustering will read; none without a plan.
 
     A plan that is gone by now was withdrawn.
@@ -30,17 +30,20 @@ def groups_of_plan(access: TableAccess, state: TableState, pending: Instant) -> 
     if pending.action not in PLANNING or requested is None or kind is None:
         return frozenset()
     try:
-        body = access.timeline_store(state.config).read_body(requested)
+        body = client.timeline_store(state.config).read_body(requested)
     except ObjectNotFound:
         return frozenset()
     plan: Mapping[str, Any] = decode_body(kind, body, what=requested.file_name) if body else {}
     groups = (plan.get("clusteringPlan") or {}).get("inputGroups") or []
-    slices = [*(plan.get("operations") or []), *(piece for group in groups for piece in group.get("slices") or [])]
+    slices = [
+        *(plan.get("operations") or []),
+        *(file_slice for group in groups for file_slice in group.get("slices") or []),
+    ]
     return frozenset((PartitionPath(s["partitionPath"] or ""), FileId(s["fileId"] or "")) for s in slices)
 
 
-def is_clustering(access: TableAccess, state: TableState, pending: Instant) -> bool:
+def is_clustering(client: TableClient, state: TableState, pending: Instant) -> bool:
     """Return whether a pending instant is a clustering, under either of its names."""
     if pending.action is Action.REPLACE_COMMIT:
-        return bool(groups_of_plan(access, state, pending))
+        return bool(groups_of_plan(client, state, pending))
     return pending.action is Action.CLUSTERING

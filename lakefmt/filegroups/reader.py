@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, StorageError
 from lakefmt.filegroups.kept import Kept
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.virtual_columns import Unstored
+from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BaseFileFooter, check_row_counts, decode_footer
-from lakefmt.formats.parquet.dictionary_columns import coded_names
-from lakefmt.formats.parquet.duplicate_columns import Span, possible_twin
+from lakefmt.formats.parquet.dictionary_columns import dictionary_column_names
+from lakefmt.formats.parquet.duplicate_columns import Span, find_duplicate_column
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.os_errors import is_transient_code
 from lakefmt.values import RECORD_KEY, PartitionPath
@@ -84,19 +84,19 @@ class BaseFileReader:
         unstored: what rows have and files do not; rows and keys get it back.
     """
 
-    def __init__(self, store: ObjectStore, unstored: Unstored | None = None) -> None:
-        self._unstored = unstored
+    def __init__(self, store: ObjectStore, unstored: VirtualColumns | None = None) -> None:
+        self._virtual_columns = unstored
         self._filesystem, self._prefix = store.arrow_filesystem()
         self._footers: Kept[tuple[BaseFileFooter, BloomFilter | None]] = Kept(_CACHED_FOOTERS)
         #: What this reader, and whoever reads the same files, keeps of them.
         self.kept: list[Kept[Any]] = [self._footers]
 
-    def completing(self, unstored: Unstored | None) -> BaseFileReader:
+    def completing(self, unstored: VirtualColumns | None) -> BaseFileReader:
         """Return a reader that gives rows what files do not hold, and shares the footers that are known."""
         if unstored is None:
             return self
         reader = copy(self)
-        reader._unstored = unstored
+        reader._virtual_columns = unstored
         return reader
 
     @contextmanager
@@ -107,7 +107,7 @@ class BaseFileReader:
             if metadata is None:
                 metadata = parquet_file(source).metadata
                 check_row_counts(metadata)
-            names = coded_names(metadata, coded) if coded else []
+            names = dictionary_column_names(metadata, coded) if coded else []
             with parquet_file(source, metadata=metadata, read_dictionary=names) as parquet:
                 yield parquet
 
@@ -144,7 +144,7 @@ class BaseFileReader:
         Raises:
             CorruptFile: the file has no key column.
         """
-        if self._unstored is not None and self._unstored.makes_keys:
+        if self._virtual_columns is not None and self._virtual_columns.makes_keys:
             return self.rows(file, [RECORD_KEY]).column(0)
         with self._open(file) as parquet:
             if RECORD_KEY not in parquet.schema_arrow.names:
@@ -192,9 +192,9 @@ class BaseFileReader:
 
         Asked of local files only: elsewhere to read bytes twice takes longer than to decode them.
         """
-        if self._unstored is not None or not isinstance(self._filesystem, pafs.LocalFileSystem):
+        if self._virtual_columns is not None or not isinstance(self._filesystem, pafs.LocalFileSystem):
             return None
-        found = possible_twin(metadata, RECORD_KEY)
+        found = find_duplicate_column(metadata, RECORD_KEY)
         if found is None:
             return None
         name, pairs = found
@@ -209,7 +209,9 @@ class BaseFileReader:
         self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None, *, use_threads: bool
     ) -> pa.Table:
         names = parquet.schema_arrow.names
-        needed = columns if self._unstored is None else self._unstored.needed(columns)
+        needed = columns if self._virtual_columns is None else self._virtual_columns.needed(columns)
         wanted = None if needed is None else [name for name in needed if name in names]
         found = parquet.read(columns=wanted, use_threads=use_threads)
-        return found if self._unstored is None else self._unstored.complete(found, file.partition, columns)
+        return (
+            found if self._virtual_columns is None else self._virtual_columns.complete(found, file.partition, columns)
+        )

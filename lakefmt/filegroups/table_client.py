@@ -1,7 +1,7 @@
 """One table within reach: its store, clock and caches, and what is loaded from them (effects).
 
 Both roads start here. Nothing is remembered between calls but immutable bytes: properties and the timeline are loaded
-again by every :meth:`TableAccess.load`, because another engine may have written last.
+again by every :meth:`TableClient.load`, because another engine may have written last.
 
 What every group of verbs on a table shares: the way to the table, and the turn of its writes.
 """
@@ -21,12 +21,12 @@ from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, Unsuppo
 from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.virtual_columns import unstored_of, with_partition_columns
+from lakefmt.filegroups.virtual_columns import virtual_columns_of, with_partition_columns
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema.history import LATEST_SCHEMA, parse_internal_schema, parse_schema_history, why_names_fail
 from lakefmt.storage.api import ObjectStore, check_name
-from lakefmt.storage.scheduler import Pacing, SystemPacing
+from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.archive.store import History, HistoryStore
 from lakefmt.timeline.clock import InstantClock
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
@@ -46,7 +46,7 @@ from lakefmt.values import (
     WriteOperation,
 )
 
-__all__ = ["NOTES", "TableAccess", "TableHandle", "TableState"]
+__all__ = ["NOTES", "TableClient", "TableState", "TableVerbs"]
 
 
 #: What Hudi has no property for, kept where other engines do not look.
@@ -80,14 +80,14 @@ class TableState:
 
 
 @dataclass
-class TableAccess:
+class TableClient:
     """Everything a road needs to reach one table."""
 
     store: ObjectStore
     options: Mapping[str, object] = field(default_factory=dict)
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=RandomIds)
-    pacing: Pacing = field(default_factory=SystemPacing)
+    time_source: TimeSource = field(default_factory=SystemTimeSource)
 
     def __post_init__(self) -> None:
         self.reader = BaseFileReader(self.store)
@@ -238,7 +238,7 @@ class TableAccess:
             CorruptFile: nothing in the table tells its schema.
             UnsupportedFeature: its columns were changed so that their names do not tell them in older files.
         """
-        return with_partition_columns(state.config, self._told_schema(state))
+        return with_partition_columns(state.config, self._cached_schema(state))
 
     def internal_schema(self, state: TableState) -> str | None:
         """Return the schema with column ids that the table's commits name; None: they name none."""
@@ -280,7 +280,7 @@ class TableAccess:
             )
         self._followed.add(internal)
 
-    def _told_schema(self, state: TableState) -> pa.Schema:
+    def _cached_schema(self, state: TableState) -> pa.Schema:
         commit = self._telling_commit(state)
         if commit is not None and commit.schema_text:
             if commit.extra_metadata.get(LATEST_SCHEMA):
@@ -288,9 +288,9 @@ class TableAccess:
             return self._parse_schema(commit.schema_text)
         if state.config.create_schema:
             return self._parse_schema(state.config.create_schema)
-        for piece in self.slices(state):
-            if piece.base is not None:
-                return without_meta_columns(self.reader.footer(piece.base).schema)
+        for file_slice in self.slices(state):
+            if file_slice.base is not None:
+                return without_meta_columns(self.reader.footer(file_slice.base).schema)
         raise CorruptFile(f"nothing tells the schema of the table at {self.store.url}")
 
     def _parse_schema(self, text: str) -> pa.Schema:
@@ -302,7 +302,7 @@ class TableAccess:
         """Return the reader of whole rows: what the table's files do not hold is given back."""
         if state.config.populate_meta_fields and not state.config.drop_partition_columns:
             return self.reader
-        return self.reader.completing(unstored_of(state.config, self.schema(state)))
+        return self.reader.completing(virtual_columns_of(state.config, self.schema(state)))
 
     def key_spec(self, config: TableConfig) -> KeySpec:
         """Return how the table's keys and partition paths are made."""
@@ -366,9 +366,9 @@ class TableAccess:
         return notes
 
 
-class TableHandle:
+class TableVerbs:
     """The base of the groups of verbs that make up ``Table``."""
 
-    access: TableAccess
+    client: TableClient
     #: Held while a verb of this handle writes.
     _writing: AbstractContextManager[object]

@@ -19,7 +19,7 @@ from lakefmt.keys import KeySpec, build_record_keys, key_spec_from_properties, p
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.values import META_COLUMNS, RECORD_KEY
 
-__all__ = ["Unstored", "dropped_values", "stored_schema", "unstored_of", "with_partition_columns"]
+__all__ = ["VirtualColumns", "dropped_values", "stored_schema", "virtual_columns_of", "with_partition_columns"]
 
 
 def stored_schema(config: TableConfig, schema: pa.Schema) -> pa.Schema:
@@ -81,7 +81,7 @@ def dropped_values(spec: KeySpec, partition: str, schema: pa.Schema) -> dict[str
 
 
 @dataclass(frozen=True, slots=True)
-class Unstored:
+class VirtualColumns:
     """How to give rows what their file does not hold, and how to take it away.
 
     Attributes:
@@ -168,7 +168,7 @@ def _tops(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.split(".", 1)[0] for name in names))
 
 
-def unstored_of(config: TableConfig, schema: pa.Schema) -> Unstored | None:
+def virtual_columns_of(config: TableConfig, schema: pa.Schema) -> VirtualColumns | None:
     """Return what files of a table do not hold of its `schema`; None: they hold everything.
 
     Args:
@@ -178,4 +178,4 @@ def unstored_of(config: TableConfig, schema: pa.Schema) -> Unstored | None:
     if config.populate_meta_fields and not config.drop_partition_columns:
         return None
     spec = key_spec_from_properties(config.properties)
-    return Unstored(spec, schema, config.drop_partition_columns, not config.populate_meta_fields)
+    return VirtualColumns(spec, schema, config.drop_partition_columns, not config.populate_meta_fields)

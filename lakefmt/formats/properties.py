@@ -23,8 +23,8 @@ __all__ = [
 ]
 
 CHECKSUM_KEY = "hoodie.table.checksum"
-DATABASE_KEY = "hoodie.database.name"
-NAME_KEY = "hoodie.table.name"
+_DATABASE_KEY = "hoodie.database.name"
+_NAME_KEY = "hoodie.table.name"
 
 _BLANK = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -106,7 +106,7 @@ def check_table_checksum(props: Mapping[str, str]) -> bool:
         True
     """
     stored = props.get(CHECKSUM_KEY)
-    return stored is None or stored.strip() == table_checksum(props.get(DATABASE_KEY), props.get(NAME_KEY, ""))
+    return stored is None or stored.strip() == table_checksum(props.get(_DATABASE_KEY), props.get(_NAME_KEY, ""))
 
 
 def properties_comment_date(moment: datetime) -> str:

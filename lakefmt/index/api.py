@@ -20,15 +20,15 @@ from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BaseFileFooter
 
 __all__ = [
-    "Everywhere",
     "FilterTally",
     "Index",
     "IndexKeys",
     "KeyReader",
     "Located",
     "LookUpStep",
-    "PlacingKeyReader",
+    "PositionalKeyReader",
     "SelectiveKeyReader",
+    "SupportsGlobalLookup",
 ]
 
 
@@ -64,10 +64,10 @@ class SelectiveKeyReader(KeyReader, Protocol):
 
 
 @runtime_checkable
-class PlacingKeyReader(SelectiveKeyReader, Protocol):
+class PositionalKeyReader(SelectiveKeyReader, Protocol):
     """A reader that knows which rows of a file the parts are that it did not leave out."""
 
-    def placed_keys(
+    def keys_with_positions(
         self, file: BaseFile, wanted: pa.StringArray
     ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
         """Return the keys of the parts that may hold some of `wanted`, and the row of each; None: no part does."""
@@ -181,9 +181,9 @@ class Index(Protocol):
 
 
 @runtime_checkable
-class Everywhere(Protocol):
+class SupportsGlobalLookup(Protocol):
     """An index that has a twin for keys whose partition is not known."""
 
-    def everywhere(self) -> Index:
+    def for_global_lookup(self) -> Index:
         """Return the twin that looks in every partition, whatever partition a row is meant for."""
         ...

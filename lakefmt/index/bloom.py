@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index.api import IndexKeys, KeyReader, Located
-from lakefmt.index.lookup import LookUp, look_up
+from lakefmt.index.lookup import LookUp, look_up_keys
 
 __all__ = ["BloomIndex"]
 
@@ -39,11 +39,11 @@ class BloomIndex:
         self.update_partition_path = update_partition_path
         self._threads = threads
 
-    def everywhere(self) -> BloomIndex:
+    def for_global_lookup(self) -> BloomIndex:
         """Return the same index for keys whose partition is not known."""
         return BloomIndex(is_global=True, prune_by_ranges=self._prune_by_ranges, threads=self._threads)
 
     def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`."""
         how = LookUp(self.is_global, ranges=self._prune_by_ranges, filters=True, threads=self._threads)
-        return look_up(how, wanted, slices, reader)
+        return look_up_keys(how, wanted, slices, reader)

@@ -129,7 +129,7 @@ def _partitions_of(wanted: IndexKeys) -> I64:
 
 def _partitions_in(wanted: IndexKeys, slices: Sequence[FileSlice]) -> I64:
     """Return each slice's partition as a code of the wanted partitions; -1 when no row is meant for it."""
-    names = pa.array([piece.partition for piece in slices], pa.string())
+    names = pa.array([file_slice.partition for file_slice in slices], pa.string())
     codes = pc.fill_null(pc.index_in(names, value_set=wanted.partitions.dictionary), -1)
     numbers: I64 = codes.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers

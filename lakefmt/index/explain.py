@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakefmt.arguments import foreign
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidKey
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.api import FilterTally, Index, Located, LookUpStep
 from lakefmt.index.key_reader import key_files
 from lakefmt.index.lookup import locate_everywhere
@@ -22,7 +22,7 @@ from lakefmt.values import Partitions
 __all__ = ["IndexView", "LookUpReport"]
 
 #: Turns what a caller calls keys into record keys.
-ToKeys = Callable[[TableState, object], pa.StringArray]
+_ToKeys = Callable[[TableState, object], pa.StringArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class LookUpReport:
     filters: FilterTally | None = None
 
     @property
-    def opened_in_vain(self) -> LookUpStep | None:
+    def false_positives(self) -> LookUpStep | None:
         """Files whose keys were read and none was found, and pairs that were compared for nothing; None: not told."""
         by_name = {step.name: step for step in self.steps}
         opened, found = by_name.get("opened"), by_name["found"]
@@ -54,7 +54,7 @@ class LookUpReport:
 
     def __str__(self) -> str:
         lines = [f"index {self.index}: {self.found:,} of {self.keys:,} keys found"]
-        steps = [*self.steps, self.opened_in_vain] if self.opened_in_vain else [*self.steps]
+        steps = [*self.steps, self.false_positives] if self.false_positives else [*self.steps]
         width = max(len(step.name) for step in steps)
         lines.append(f"  {'step':{width}}  {'files':>9}  {'keys in files':>13}")
         lines += [f"  {step.name:{width}}  {step.files:>9,}  {step.candidates:>13,}" for step in steps]
@@ -77,8 +77,8 @@ class IndexView:
         to_keys: turns rows or values into record keys; None: keys are given as they are stored.
     """
 
-    def __init__(self, access: TableAccess, to_keys: ToKeys | None = None) -> None:
-        self._access = access
+    def __init__(self, client: TableClient, to_keys: _ToKeys | None = None) -> None:
+        self._client = client
         self._to_keys = to_keys
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class IndexView:
     @property
     def name(self) -> str:
         """The name of the index that a write with this handle's settings would use."""
-        return self._index(self._access.load()).name
+        return self._index(self._client.load()).name
 
     def explain(self, keys: object, partitions: Partitions | None = None) -> LookUpReport:
         """Look keys up as a write would, and tell what was done; nothing is written.
@@ -117,17 +117,17 @@ class IndexView:
               opened in vain                0              0
               filters: of 0 keys that are not in a file, 0 passed its filter
         """
-        state = self._access.load()
+        state = self._client.load()
         index = self._index(state)
         wanted = _texts(keys) if self._to_keys is None else self._to_keys(state, keys)
-        places = None if partitions is None else self._access.chosen_partitions(state, partitions)
-        slices = self._access.slices(state, places)
-        located = locate_everywhere(index, wanted, slices, key_files(self._access, state))
+        places = None if partitions is None else self._client.chosen_partitions(state, partitions)
+        slices = self._client.slices(state, places)
+        located = locate_everywhere(index, wanted, slices, key_files(self._client, state))
         return _report(index, len(wanted), located)
 
     def _index(self, state: TableState) -> Index:
-        settings = resolve_settings({}, self._access.options, state.config.properties)
-        return choose_index(self._access, settings, state.config)
+        settings = resolve_settings({}, self._client.options, state.config.properties)
+        return choose_index(self._client, settings, state.config)
 
 
 def _report(index: Index, num_keys: int, located: Located) -> LookUpReport:

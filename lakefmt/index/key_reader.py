@@ -24,7 +24,7 @@ from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.kept import Kept
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter, parquet_file, reading
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BaseFileFooter, decode_footer
 from lakefmt.storage.api import ObjectStore
@@ -107,7 +107,7 @@ class KeyFiles:
             groups = _groups_for(metadata, _key_column(metadata, file), wanted)
         return self._read(file, metadata, groups) if groups else None
 
-    def placed_keys(
+    def keys_with_positions(
         self, file: BaseFile, wanted: pa.StringArray
     ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
         """Return what :meth:`keys_among` does, with the row of the file that each key is from.
@@ -261,24 +261,24 @@ class MadeKeys:
         return self._reader.keys(file)
 
 
-def key_files(access: TableAccess, state: TableState | None = None) -> KeyFiles | MadeKeys:
+def key_files(client: TableClient, state: TableState | None = None) -> KeyFiles | MadeKeys:
     """Return the key files of an open table: one for all its look-ups, so that footers are read once.
 
     Args:
         access: the table.
         state: the table as it is now; None: its files hold their keys.
     """
-    files = _kept_files(access)
+    files = _kept_files(client)
     if state is not None and state.config.table_type is TableType.MERGE_ON_READ:
         files.keep_keys(_KEPT_KEY_BYTES)
     if state is None or state.config.populate_meta_fields:
         return files
-    return MadeKeys(access.row_reader(state), files)
+    return MadeKeys(client.row_reader(state), files)
 
 
-def _kept_files(access: TableAccess) -> KeyFiles:
+def _kept_files(client: TableClient) -> KeyFiles:
     with _guard:
-        if access.reader not in _known_tables:
-            _known_tables[access.reader] = made = KeyFiles(access.store)
-            access.reader.kept += made.kept  # whatever lists the table drops what is gone
-        return _known_tables[access.reader]
+        if client.reader not in _known_tables:
+            _known_tables[client.reader] = made = KeyFiles(client.store)
+            client.reader.kept += made.kept  # whatever lists the table drops what is gone
+        return _known_tables[client.reader]

@@ -30,18 +30,18 @@ from lakefmt.arrays import common_length, text_offsets
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.avro.columnar.varint import overlapping_words
 from lakefmt.formats.parquet.base_file import in_java_order, java_order_key
+from lakefmt.index._bloom_probe import SharedHashes, StoredFilter, stored_filter
 from lakefmt.index.api import (
-    Everywhere,
     FilterTally,
     Index,
     IndexKeys,
     KeyReader,
     Located,
     LookUpStep,
-    PlacingKeyReader,
+    PositionalKeyReader,
     SelectiveKeyReader,
+    SupportsGlobalLookup,
 )
-from lakefmt.index.bloom_probe import SharedHashes, StoredFilter, stored_filter
 
 __all__ = [
     "I64",
@@ -50,10 +50,9 @@ __all__ = [
     "KeyRanges",
     "LookUp",
     "Rows",
-    "likely_rows",
     "locate_everywhere",
-    "look_up",
-    "partition_rows",
+    "look_up_keys",
+    "prefilter_rows",
 ]
 
 
@@ -70,12 +69,12 @@ _WORTH = 8
 _AT_ONCE = 1 << 13
 
 
-def likely_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
+def prefilter_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
     """Return the rows of `stored` that may hold a key of `wanted`; None where it does not pay to tell, or cannot be told.
 
     Example:
         >>> stored = pa.chunked_array([[f"key-{number:05}" for number in range(100)]])
-        >>> likely_rows(pa.array(["key-00007", "key-00042"]), stored).tolist()
+        >>> prefilter_rows(pa.array(["key-00007", "key-00042"]), stored).tolist()
         [7, 42]
     """
     if not len(wanted) or len(stored) < _WORTH * len(wanted) or stored.type != pa.string():
@@ -246,14 +245,14 @@ class _Seen:
     positions: Rows | None
 
 
-def look_up(how: LookUp, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+def look_up_keys(how: LookUp, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
     """Return where the wanted keys are stored among `slices`.
 
     Raises:
         SnapshotExpired: a file is gone.
         CorruptFile: a footer, a filter or a key column is damaged.
     """
-    candidates = list(partition_rows(wanted, slices, how.is_global))
+    candidates = list(_partition_rows(wanted, slices, how.is_global))
     task = _Task(how, wanted, candidates, reader)
     threads = how.threads or (reader.threads if isinstance(reader, SelectiveKeyReader) else _THREADS)
     seen = list(_each(task, candidates, threads))
@@ -278,16 +277,16 @@ def _each(work: Callable[[Candidate], _Seen], items: Sequence[Candidate], thread
             yield from share
 
 
-def partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
+def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
     """Yield each base file with the rows that may be in it by their partition (all rows for a global index)."""
     everything = np.arange(len(wanted), dtype=np.int64)
     by_partition = {} if is_global else dict(_rows_by_partition(wanted.partitions))
-    for number, piece in enumerate(slices):
-        if piece.base is None:
+    for number, file_slice in enumerate(slices):
+        if file_slice.base is None:
             continue
-        rows = everything if is_global else by_partition.get(piece.partition)
+        rows = everything if is_global else by_partition.get(file_slice.partition)
         if rows is not None and len(rows):
-            yield Candidate(number, piece.base, rows)
+            yield Candidate(number, file_slice.base, rows)
 
 
 def _rows_by_partition(partitions: pa.DictionaryArray) -> Iterator[tuple[str, Rows]]:
@@ -307,7 +306,7 @@ class _Task:
         self._wanted = wanted
         self._reader = reader
         # Asked once: Python looks at every attribute of a protocol, and there are many files.
-        self._placing = reader if isinstance(reader, PlacingKeyReader) else None
+        self._placing = reader if isinstance(reader, PositionalKeyReader) else None
         self._selective = reader if isinstance(reader, SelectiveKeyReader) else None
         self._ranges = KeyRanges(wanted.keys, (c.rows for c in candidates)) if how.ranges and candidates else None
         # One file alone asks each key once: there is nothing to share.
@@ -351,7 +350,7 @@ class _Task:
         """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
         mine = self._wanted.keys.take(pa.array(rows))
         if self._placing is not None:
-            placed = self._placing.placed_keys(file, mine)
+            placed = self._placing.keys_with_positions(file, mine)
             if placed is None:
                 return None
             flags, positions = _places(mine, *placed)
@@ -366,7 +365,7 @@ class _Task:
 def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Return which of my keys are stored; the smaller side is hashed."""
     if len(mine) < len(stored):
-        likely = likely_rows(mine, stored)
+        likely = prefilter_rows(mine, stored)
         if likely is not None:
             stored = stored.take(pa.array(likely))
         stored = stored.filter(pc.is_in(stored, value_set=mine))
@@ -376,7 +375,7 @@ def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bo
 
 def _places(mine: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> tuple[npt.NDArray[np.bool_], Rows]:
     """Return which of my keys are stored, and the row of each; -1 where several rows have the key."""
-    likely = likely_rows(mine, stored)
+    likely = prefilter_rows(mine, stored)
     if likely is not None:
         stored, numbers = stored.take(pa.array(likely)), numbers[likely]
     known = pc.is_in(stored, value_set=mine)
@@ -439,14 +438,17 @@ def locate_everywhere(index: Index, keys: pa.StringArray, slices: Sequence[FileS
 
     An index that knows only partitions is asked for each of them in turn.
     """
-    everywhere = index.everywhere() if isinstance(index, Everywhere) else index
-    if everywhere.is_global:
-        return everywhere.locate(_meant_for(keys, ""), slices, reader)
+    for_global_lookup = index.for_global_lookup() if isinstance(index, SupportsGlobalLookup) else index
+    if for_global_lookup.is_global:
+        return for_global_lookup.locate(_meant_for(keys, ""), slices, reader)
     numbers: dict[str, list[int]] = {}
-    for number, piece in enumerate(slices):
-        numbers.setdefault(piece.partition, []).append(number)
+    for number, file_slice in enumerate(slices):
+        numbers.setdefault(file_slice.partition, []).append(number)
     answers = [
-        (np.array(mine, dtype=np.int64), everywhere.locate(_meant_for(keys, p), [slices[n] for n in mine], reader))
+        (
+            np.array(mine, dtype=np.int64),
+            for_global_lookup.locate(_meant_for(keys, p), [slices[n] for n in mine], reader),
+        )
         for p, mine in numbers.items()
     ]
     return _ordered(

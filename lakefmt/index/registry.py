@@ -8,13 +8,13 @@ from typing import Final
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.index.api import Index
 from lakefmt.index.bloom import BloomIndex
 from lakefmt.index.custom import INDEX_CLASS, load_index
 from lakefmt.index.simple import SimpleIndex
 
-__all__ = ["INDEX_NAMES", "choose_index", "index_options", "moves_between_partitions", "open_index"]
+__all__ = ["INDEX_NAMES", "choose_index", "moves_between_partitions", "open_index"]
 
 Options = Mapping[str, object]
 
@@ -91,7 +91,7 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
     return _KINDS[lower.removeprefix(_GLOBAL)](is_global or lower.startswith(_GLOBAL), options)
 
 
-def choose_index(access: TableAccess, settings: Settings, config: TableConfig | None = None) -> Index:
+def choose_index(client: TableClient, settings: Settings, config: TableConfig | None = None) -> Index:
     """Return the index of a call: the caller's own class, else the call's name, else the table's, else bloom.
 
     Files without meta columns have neither ranges nor filters: keys are made from their columns and compared, by the
@@ -113,8 +113,8 @@ def choose_index(access: TableAccess, settings: Settings, config: TableConfig | 
             f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges and "
             "no filters; use SIMPLE or GLOBAL_SIMPLE"
         )
-    name = str(asked or access.load_notes().get("index") or (_DEFAULT if stored else "simple"))
-    return open_index(name if stored else _without_footers(name), options=index_options(settings))
+    name = str(asked or client.load_notes().get("index") or (_DEFAULT if stored else "simple"))
+    return open_index(name if stored else _without_footers(name), options=_index_options(settings))
 
 
 def _without_footers(name: str) -> str:
@@ -128,12 +128,12 @@ def _without_footers(name: str) -> str:
     return lower.replace("bloom", "simple") if lower in _NEED_FOOTERS else name
 
 
-def index_options(settings: Settings) -> dict[str, object]:
+def _index_options(settings: Settings) -> dict[str, object]:
     """Return the settings that :func:`open_index` may see: a class to load only when the caller named it.
 
     Example:
         >>> stored = Settings({"hoodie.index.class": "a:B"}, {"hoodie.index.class": "table"})
-        >>> index_options(stored)
+        >>> _index_options(stored)
         {}
     """
     given: dict[str, object] = {key: value for key, value in settings.values.items() if value is not None}

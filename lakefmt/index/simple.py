@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index.api import IndexKeys, KeyReader, Located
-from lakefmt.index.lookup import LookUp, look_up
+from lakefmt.index.lookup import LookUp, look_up_keys
 
 __all__ = ["SimpleIndex"]
 
@@ -26,10 +26,10 @@ class SimpleIndex:
         self.update_partition_path = update_partition_path
         self._threads = threads
 
-    def everywhere(self) -> SimpleIndex:
+    def for_global_lookup(self) -> SimpleIndex:
         """Return the same index for keys whose partition is not known."""
         return SimpleIndex(is_global=True, threads=self._threads)
 
     def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`."""
-        return look_up(LookUp(self.is_global, threads=self._threads), wanted, slices, reader)
+        return look_up_keys(LookUp(self.is_global, threads=self._threads), wanted, slices, reader)

@@ -7,6 +7,7 @@ The names of this part; the work is done in ``keys_spec`` (the value), ``keys_pr
 
 from __future__ import annotations
 
+from lakefmt.keys._partition_selection import choose_partitions, partition_items
 from lakefmt.keys.generate import build_auto_keys, build_partition_paths, build_record_keys, check_colliding_keys
 from lakefmt.keys.partition_path import (
     DEFAULT_PARTITION,
@@ -16,7 +17,6 @@ from lakefmt.keys.partition_path import (
     partition_guarantee,
     path_tells,
 )
-from lakefmt.keys.partition_selection import choose_partitions, partition_items
 from lakefmt.keys.properties import key_properties, key_spec_from_properties, plan_key_spec
 from lakefmt.keys.spec import (
     KeyGeneratorType,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidKey, LakefmtError, UnknownSetting, UnsupportedFeature
+from lakefmt.keys._time_zones import check_new_zone
 from lakefmt.keys.spec import KeyGeneratorType, KeySpec, PartitionField, TimestampSpec, TimestampType
-from lakefmt.keys.time_zones import check_new_zone
 from lakefmt.schema.types import field_at, storage_type
 from lakefmt.values import META_COLUMNS
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from lakefmt.errors import UnknownSetting
+from lakefmt.keys._time_zones import find_zone
 from lakefmt.keys.joda import compile_pattern
-from lakefmt.keys.time_zones import find_zone
 
 __all__ = ["KeyGeneratorType", "KeySpec", "PartitionField", "TimestampSpec", "TimestampType", "with_sampled_key"]
 

@@ -30,15 +30,15 @@ from lakefmt.filegroups.cdc.rows import (
 )
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.log.cdc import AFTER, BEFORE, KEY, OP, TS_MS
-from lakefmt.read.changes_files import FileHistory
-from lakefmt.read.changes_plan import ChangeSource, InferenceCase, plan_sources
+from lakefmt.read._changes_files import FileHistory
+from lakefmt.read._changes_plan import ChangeSource, InferenceCase, plan_sources
 from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.incremental import is_rewrite, select_commits
 from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import Query, plan_query, prune_partitions, scan_table
-from lakefmt.read.snapshot import NEXT_START, planned_clusterings, reaching, resolve_bound
+from lakefmt.read.snapshot import NEXT_START, planned_clusterings, resolve_bound, with_archived_instants
 from lakefmt.schema import reconcile
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.timeline import Timeline
@@ -51,7 +51,7 @@ _META = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 
 
 def read_changes(
-    access: TableAccess,
+    client: TableClient,
     state: TableState,
     start: str | datetime,
     end: str | datetime | None = None,
@@ -63,13 +63,13 @@ def read_changes(
         raise UnsupportedFeature("changes need meta columns, and this table does not fill them")
     first = resolve_bound(start, state.config)
     last = None if end is None else resolve_bound(end, state.config)
-    state = reaching(access, state, first)
-    work = _Changes(access, state, *_plan(access, state, columns, filter))
-    commits = select_commits(state.timeline, first, last, planned_clusterings(access, state))
+    state = with_archived_instants(client, state, first)
+    work = _Changes(client, state, *_plan(client, state, columns, filter))
+    commits = select_commits(state.timeline, first, last, planned_clusterings(client, state))
     try:
         table = work.table(commits)
     except SnapshotExpired as error:
-        oldest = access.retained_from(access.load())
+        oldest = client.retained_from(client.load())
         hint = f"; the changes of commits from {oldest} on can be read" if oldest else ""
         raise SnapshotExpired(f"the changes after {first} need what was cleaned away: {error}{hint}") from None
     next_start = max((i.order_time for i in commits), default=InstantTime(first))
@@ -77,10 +77,10 @@ def read_changes(
 
 
 def _plan(
-    access: TableAccess, state: TableState, columns: Sequence[str] | None, filter: Filter
+    client: TableClient, state: TableState, columns: Sequence[str] | None, filter: Filter
 ) -> tuple[Query, tuple[str, ...]]:
     """Return the query for the rows of both images, and the columns of the answer's images."""
-    asked = plan_query(access.schema(state), columns, filter, meta_columns=False)
+    asked = plan_query(client.schema(state), columns, filter, meta_columns=False)
     if not asked.columns:
         raise InvalidInputError("columns=[]: an image without columns tells nothing; leave columns out for all of them")
     wanted = {*_META, *asked.columns, *asked.filter_columns}
@@ -92,7 +92,7 @@ def _plan(
 class _Changes:
     """Reads changes; `query` has the columns of the rows and the filter, `columns` those of the images."""
 
-    access: TableAccess
+    client: TableClient
     state: TableState
     query: Query
     columns: tuple[str, ...]
@@ -106,8 +106,8 @@ class _Changes:
         if not planned:
             return schema.empty_table()
         touched = sorted({source.partition for _, sources in planned for source in sources})
-        kept = set(prune_partitions(self.access, self.state, touched, self.query))
-        files = FileHistory.load(self.access, self.state, min(commit.time for commit, _ in planned), sorted(kept))
+        kept = set(prune_partitions(self.client, self.state, touched, self.query))
+        files = FileHistory.load(self.client, self.state, min(commit.time for commit, _ in planned), sorted(kept))
         parts = [schema.empty_table()]
         for commit, sources in planned:
             deletes, others = [], []
@@ -119,7 +119,7 @@ class _Changes:
         return pa.concat_tables(parts)
 
     def _sources(self, commit: Instant) -> list[ChangeSource]:
-        said = self.access.commit_metadata(self.state, commit)
+        said = self.client.commit_metadata(self.state, commit)
         return [] if is_rewrite(said) else plan_sources(said)
 
     def _changed(self, commit: Instant, sources: Sequence[ChangeSource], files: FileHistory) -> Iterator[ChangedRows]:
@@ -149,17 +149,19 @@ class _Changes:
             case InferenceCase.BASE_FILE_DELETE:
                 return ChangedRows(self._rows(files.base(source, source.former)), none, none, none)
             case InferenceCase.REPLACE_COMMIT:
-                piece, timeline = files.slice_at(source, commit, after=False)
-                if piece is None:
+                file_slice, timeline = files.slice_at(source, commit, after=False)
+                if file_slice is None:
                     raise SnapshotExpired(f"the replaced file group {source.file_id} is gone: a clean removed it")
-                return ChangedRows(self._rows(piece, timeline), none, none, none)
+                return ChangedRows(self._rows(file_slice, timeline), none, none, none)
             case InferenceCase.BASE_FILE_COMPARE:
                 before = self._rows(files.base(source, source.former))
                 return self._compared(before, self._rows(files.base(source, commit.time)))
             case InferenceCase.LOG_FILE:
                 states = [files.slice_at(source, commit, after=after) for after in (False, True)]
                 _check_logs(source, states[1][0])
-                tables = [none if piece is None else self._rows(piece, timeline) for piece, timeline in states]
+                tables = [
+                    none if file_slice is None else self._rows(file_slice, timeline) for file_slice, timeline in states
+                ]
                 return self._compared(*tables)
 
     @property
@@ -173,21 +175,21 @@ class _Changes:
             return compare_rows(before, after)
         return compare_rows(before, after, by_value=rule.partial is not None or rule.custom is not None)
 
-    def _rows(self, piece: FileSlice, timeline: Timeline | None = None) -> pa.Table:
+    def _rows(self, file_slice: FileSlice, timeline: Timeline | None = None) -> pa.Table:
         """Return the rows of a slice, filtered by nothing: whether a row changed is decided before."""
         query = replace(self.query, condition=None)
-        if piece.logs:
+        if file_slice.logs:
             state = self.state if timeline is None else replace(self.state, timeline=timeline)
-            rows = pa.concat_tables(merged_tables(self.access, state, [piece], query))
+            rows = pa.concat_tables(merged_tables(self.client, state, [file_slice], query))
         else:
-            rows = scan_table(self.access, self.state.config, [piece.base] if piece.base else [], query)
+            rows = scan_table(self.client, self.state.config, [file_slice.base] if file_slice.base else [], query)
         return reconcile(rows, self._schema)
 
     # --------------------------------------------------------------------------------------------------- change files
 
     def _as_is(self, commit: Instant, source: ChangeSource, files: FileHistory) -> ChangedRows:
         """Return what change files tell; images that they leave out are looked up in the states around the commit."""
-        parts = [part for path in source.files for part in read_change_file(self.access.store, path)]
+        parts = [part for path in source.files for part in read_change_file(self.client.store, path)]
         keyed = [part for part in parts if KEY in part.column_names]
         none = self._schema.empty_table()
         former = none if not keyed or source.former == "null" else self._rows(files.base(source, source.former))
@@ -235,8 +237,8 @@ class _Changes:
         return rows.take(at).select(self._images_schema.names)
 
 
-def _check_logs(source: ChangeSource, piece: FileSlice | None) -> None:
-    here = set() if piece is None else {log.path for log in piece.logs}
+def _check_logs(source: ChangeSource, file_slice: FileSlice | None) -> None:
+    here = set() if file_slice is None else {log.path for log in file_slice.logs}
     lost = [path for path in source.files if path not in here]
     if lost:
         raise SnapshotExpired(f"{lost[0]} is gone: a clean removed it")

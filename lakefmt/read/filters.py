@@ -1,7 +1,7 @@
 """Filters: Arrow expressions, tuples in disjunctive normal form, SQL text (pure).
 
 All become one condition; it prunes partitions, row groups and rows. SQL is parsed by a library and translated term by term
-(:mod:`lakefmt.read.filter_sql`): nothing of it is ever evaluated as Python.
+(:mod:`lakefmt.read._filter_sql`): nothing of it is ever evaluated as Python.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.errors import InvalidFilter, LakefmtError
-from lakefmt.read.filter_conditions import Condition, all_of, any_of, exactly, holds_floats
-from lakefmt.read.filter_sql import parse_sql
-from lakefmt.read.filter_terms import Column, compare, find_column, is_in, matches_like
-from lakefmt.read.filter_values import list_of, plain_value
+from lakefmt.read._filter_conditions import Condition, all_of, any_of, exactly, holds_floats
+from lakefmt.read._filter_sql import parse_sql
+from lakefmt.read._filter_terms import Column, compare, find_column, is_in, matches_like
+from lakefmt.read._filter_values import list_of, plain_value
 
 __all__ = ["Filter", "computing", "filter_columns", "keep_rows", "parse_filter"]
 

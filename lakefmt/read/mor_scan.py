@@ -18,20 +18,20 @@ from lakefmt.config.table_config import merge_rule
 from lakefmt.filegroups.logs.reader import read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableAccess, TableState
-from lakefmt.filegroups.virtual_columns import unstored_of
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.read.filters import keep_rows
 from lakefmt.read.scan import Query
 from lakefmt.schema import reconcile
 from lakefmt.values import IS_DELETED, META_COLUMNS, RECORD_KEY, InstantTime
 
-__all__ = ["merged_tables", "needed_columns"]
+__all__ = ["merged_tables"]
 
 _MOST_THREADS = 4
 
 
 def merged_tables(
-    access: TableAccess, state: TableState, slices: Sequence[FileSlice], query: Query
+    client: TableClient, state: TableState, slices: Sequence[FileSlice], query: Query
 ) -> Iterator[pa.Table]:
     """Yield the rows of slices that have logs, one table per slice, in the query's columns.
 
@@ -43,13 +43,13 @@ def merged_tables(
     if not slices:
         return
     rule = merge_rule(state.config)
-    schema = pa.schema([query.schema.field(name) for name in needed_columns(query, rule)])
+    schema = pa.schema([query.schema.field(name) for name in _needed_columns(query, rule)])
     threads = min(_MOST_THREADS, cpu_count() or 1, len(slices))
     with ThreadPoolExecutor(threads) as pool:
         running: deque[Future[pa.Table]] = deque()
         try:
-            for piece in slices:
-                running.append(pool.submit(_merged, access, state, piece, schema, rule, query))
+            for file_slice in slices:
+                running.append(pool.submit(_merged, client, state, file_slice, schema, rule, query))
                 if len(running) > threads:
                     yield running.popleft().result()
             while running:
@@ -59,7 +59,7 @@ def merged_tables(
                 waiting.cancel()
 
 
-def needed_columns(query: Query, rule: MergeRule) -> list[str]:
+def _needed_columns(query: Query, rule: MergeRule) -> list[str]:
     """Return the columns to read, in the table's order: asked for, filtered by, or needed to merge. Pure."""
     if rule.custom is not None:
         data = {name for name in query.schema.names if name not in META_COLUMNS}
@@ -73,15 +73,15 @@ def needed_columns(query: Query, rule: MergeRule) -> list[str]:
 
 
 def _merged(
-    access: TableAccess, state: TableState, piece: FileSlice, schema: pa.Schema, rule: MergeRule, query: Query
+    client: TableClient, state: TableState, file_slice: FileSlice, schema: pa.Schema, rule: MergeRule, query: Query
 ) -> pa.Table:
-    unstored = unstored_of(state.config, access.schema(state))
+    unstored = virtual_columns_of(state.config, client.schema(state))
     base = schema.empty_table()
-    if piece.base is not None:
-        base = reconcile(access.reader.completing(unstored).rows(piece.base, schema.names), schema)
+    if file_slice.base is not None:
+        base = reconcile(client.reader.completing(unstored).rows(file_slice.base, schema.names), schema)
     logs = read_log_rows(
-        access.store,
-        piece,
+        client.store,
+        file_slice,
         schema,
         rule,
         layout=state.timeline.layout,

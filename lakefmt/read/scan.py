@@ -23,14 +23,14 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import dropped_values
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.keys import KeySpec, partition_guarantee
-from lakefmt.read.filter_conditions import Condition
+from lakefmt.read._filter_conditions import Condition
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt.schema import join_tables, reconcile, with_meta_columns
-from lakefmt.storage.arrow_lifetime import lent
+from lakefmt.storage.arrow_lifetime import track_arrow_use
 from lakefmt.values import META_COLUMNS, PartitionPath
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def _names(columns: object) -> list[str]:
 
 
 def prune_partitions(
-    access: TableAccess, state: TableState, partitions: Iterable[PartitionPath], query: Query
+    client: TableClient, state: TableState, partitions: Iterable[PartitionPath], query: Query
 ) -> list[PartitionPath]:
     """Return the partitions that may hold rows of the query, by what their paths promise."""
     found = list(partitions)
     if query.condition is None or not state.config.is_partitioned:
         return found
-    spec = access.key_spec(state.config)
+    spec = client.key_spec(state.config)
     # Arrow simplifies the filter under each path's promise; a path whose filter becomes false is dropped.
     import pyarrow.dataset as ds  # takes long to import: writers need none of it
 
@@ -124,41 +124,41 @@ def _promise(spec: KeySpec, path: PartitionPath, schema: pa.Schema) -> pc.Expres
 
 
 def scan_batches(
-    access: TableAccess, config: TableConfig, files: Sequence[BaseFile], query: Query
+    client: TableClient, config: TableConfig, files: Sequence[BaseFile], query: Query
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of base files in bounded memory, cast to the query's schema."""
-    for group in _groups(access, config, files, query):
+    for group in _groups(client, config, files, query):
         if isinstance(group, BaseFile):
             with reading(group.path):
-                yield from _reconciled(access, config, group, query).to_batches(max_chunksize=BATCH_ROWS)
+                yield from _reconciled(client, config, group, query).to_batches(max_chunksize=BATCH_ROWS)
         else:
-            yield from _scanned(access, files, group, query)
+            yield from _scanned(client, files, group, query)
 
 
-def scan_table(access: TableAccess, config: TableConfig, files: Sequence[BaseFile], query: Query) -> pa.Table:
+def scan_table(client: TableClient, config: TableConfig, files: Sequence[BaseFile], query: Query) -> pa.Table:
     """Return the rows of base files as one table."""
     parts = []
-    for group in _groups(access, config, files, query):
+    for group in _groups(client, config, files, query):
         if isinstance(group, BaseFile):
-            parts.append(_reconciled(access, config, group, query))
+            parts.append(_reconciled(client, config, group, query))
         elif query.condition is None or query.condition.prunes_exactly:
-            with _reading_many(access, files, group, query):
+            with _reading_many(client, files, group, query):
                 exact = None if query.condition is None else query.condition.exact
                 parts.append(group.to_table(columns=list(query.columns), filter=exact))
         else:
-            batches = list(_scanned(access, files, group, query))
+            batches = list(_scanned(client, files, group, query))
             parts += [pa.Table.from_batches(batches)] if batches else []
     return join_tables(parts, query.result_schema)
 
 
 def _scanned(
-    access: TableAccess, files: Sequence[BaseFile], dataset: ds.FileSystemDataset, query: Query
+    client: TableClient, files: Sequence[BaseFile], dataset: ds.FileSystemDataset, query: Query
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a dataset. What statistics cannot decide is computed after reading, without them."""
     condition, columns = query.condition, list(query.columns)
     after = condition is not None and not condition.prunes_exactly
     read = [*columns, *sorted(query.filter_columns - {*columns})] if after else columns
-    with _reading_many(access, files, dataset, query):
+    with _reading_many(client, files, dataset, query):
         scanner = dataset.scanner(
             columns=read,
             filter=None if condition is None else condition.pruning,
@@ -175,14 +175,14 @@ def _scanned(
 
 @contextmanager
 def _reading_many(
-    access: TableAccess, files: Sequence[BaseFile], dataset: ds.FileSystemDataset, query: Query
+    client: TableClient, files: Sequence[BaseFile], dataset: ds.FileSystemDataset, query: Query
 ) -> Iterator[None]:
     """Turn what Arrow raises into typed errors; of files that are gone the first is named."""
     try:
         with reading(f"one of {len(files)} base files"):
             yield
     except SnapshotExpired:
-        gone = next((file.path for file in files if access.store.info(file.path) is None), None)
+        gone = next((file.path for file in files if client.store.info(file.path) is None), None)
         raise SnapshotExpired(
             f"{gone or 'a base file'} is gone: a clean removed it after this snapshot was taken; read again"
         ) from None
@@ -205,20 +205,20 @@ def _check_filter(dataset: ds.FileSystemDataset, query: Query) -> None:
 
 
 def _groups(
-    access: TableAccess, config: TableConfig, files: Sequence[BaseFile], query: Query
+    client: TableClient, config: TableConfig, files: Sequence[BaseFile], query: Query
 ) -> list[ds.FileSystemDataset | BaseFile]:
     """Split files into one dataset of those Arrow can cast by itself, and single files that need more."""
     import pyarrow.dataset as ds
 
-    filesystem, prefix = access.store.arrow_filesystem()
+    filesystem, prefix = client.store.arrow_filesystem()
     if isinstance(filesystem, pafs.PyFileSystem):
-        lent(filesystem.handler)
+        track_arrow_use(filesystem.handler)
     layout = ds.ParquetFileFormat(default_fragment_scan_options=_scan_options())
     plain, special = [], []
     nested = _nested_fields(query)
-    promises = _promises(access, config, files, query.schema) if config.drop_partition_columns else {}
+    promises = _promises(client, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
-        if nested and not _same_types(access, file, nested):
+        if nested and not _same_types(client, file, nested):
             special.append(file)
         else:
             promise = promises.get(file.partition)
@@ -262,15 +262,15 @@ def _nested_fields(query: Query) -> list[pa.Field]:
     return [field for field in nested if field.name in query.columns]
 
 
-def _same_types(access: TableAccess, file: BaseFile, fields: Sequence[pa.Field]) -> bool:
-    stored = access.reader.footer(file).schema
+def _same_types(client: TableClient, file: BaseFile, fields: Sequence[pa.Field]) -> bool:
+    stored = client.reader.footer(file).schema
     return all(f.name not in stored.names or stored.field(f.name).type.equals(f.type) for f in fields)
 
 
-def _reconciled(access: TableAccess, config: TableConfig, file: BaseFile, query: Query) -> pa.Table:
-    table = access.reader.rows(file)
+def _reconciled(client: TableClient, config: TableConfig, file: BaseFile, query: Query) -> pa.Table:
+    table = client.reader.rows(file)
     if config.drop_partition_columns:
-        for name, value in dropped_values(access.key_spec(config), file.partition, query.schema).items():
+        for name, value in dropped_values(client.key_spec(config), file.partition, query.schema).items():
             if name not in table.column_names:
                 table = table.append_column(name, pa.repeat(value, table.num_rows))
     return keep_rows(reconcile(table, query.schema), query.condition).select(list(query.columns))
@@ -280,11 +280,11 @@ def _reconciled(access: TableAccess, config: TableConfig, file: BaseFile, query:
 
 
 def _promises(
-    access: TableAccess, config: TableConfig, files: Sequence[BaseFile], schema: pa.Schema
+    client: TableClient, config: TableConfig, files: Sequence[BaseFile], schema: pa.Schema
 ) -> dict[PartitionPath, pc.Expression]:
     """Return per partition what its path says of its columns; Arrow fills missing columns from that."""
     found = {}
-    spec = access.key_spec(config)
+    spec = client.key_spec(config)
     for partition in {file.partition for file in files}:
         values = dropped_values(spec, partition, schema)
         said = [

@@ -14,20 +14,20 @@ from lakefmt.arguments import foreign, partitions_argument, shown, text_argument
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.table_client import TableAccess, TableState
-from lakefmt.read.filter_conditions import exactly
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.read._filter_conditions import exactly
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
 from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, prune_partitions, scan_batches, scan_table
-from lakefmt.read.snapshot_files import pinned_slices, reach_back
+from lakefmt.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt.schema import cast_rows, join_tables, with_metadata
 from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action, State, format_instant_time
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperation
 
-__all__ = ["NEXT_START", "Snapshot", "planned_clusterings", "reaching", "read_increment", "resolve_bound"]
+__all__ = ["NEXT_START", "Snapshot", "planned_clusterings", "read_increment", "resolve_bound", "with_archived_instants"]
 
 #: The schema metadata key of an increment that says where the next pull begins.
 NEXT_START = b"lakefmt.next_start"
@@ -69,21 +69,21 @@ def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
 class Snapshot:
     """A table as it was when this was taken; every read of it sees the same rows, also where it was pickled to."""
 
-    access: TableAccess
+    client: TableClient
     state: TableState
 
     def __reduce__(self) -> tuple[object, ...]:
         # As of a table: without open files and without secrets; what it is pinned to goes along.
-        return (_reopen, (self.access.store.url, dict(self.access.options), self.state))
+        return (_reopen, (self.client.store.url, dict(self.client.options), self.state))
 
     @cached_property
     def _known(self) -> TableState:
-        return reach_back(self.access, self.state)
+        return covers_archived(self.client, self.state)
 
     @property
     def schema(self) -> pa.Schema:
         """The columns as they were then, without the meta columns."""
-        return self.access.schema(self._known)
+        return self.client.schema(self._known)
 
     @property
     def instant(self) -> str | None:
@@ -102,10 +102,10 @@ class Snapshot:
         """Read rows; arguments as for ``Table.read``."""
         plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
-        plain = scan_table(self.access, self.state.config, files, plan)
+        plain = scan_table(self.client, self.state.config, files, plan)
         if not logged:
             return plain
-        merged = merged_tables(self.access, self._known, logged, plan)
+        merged = merged_tables(self.client, self._known, logged, plan)
         return join_tables([plain, *merged], plan.result_schema)
 
     def scan(
@@ -122,9 +122,9 @@ class Snapshot:
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in scan_batches(self.access, self.state.config, files, plan):
+            for batch in scan_batches(self.client, self.state.config, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
-            for part in merged_tables(self.access, self._known, logged, plan):
+            for part in merged_tables(self.client, self._known, logged, plan):
                 yield from cast_rows(part, schema).to_batches(max_chunksize=BATCH_ROWS)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
@@ -135,7 +135,7 @@ class Snapshot:
         Raises:
             SnapshotExpired: files of it were cleaned away.
         """
-        return pinned_slices(self.access, self._known, partitions_argument(partitions))
+        return pinned_slices(self.client, self._known, partitions_argument(partitions))
 
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
         """Return the base files that hold rows as they are, and the slices whose logs have to be merged."""
@@ -143,20 +143,20 @@ class Snapshot:
             raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
         kept = None
         if plan.condition is not None and self.state.config.is_partitioned:
-            found = self.access.listing(self.state.config).candidates()
-            kept = prune_partitions(self.access, self.state, found, plan)
+            found = self.client.listing(self.state.config).candidates()
+            kept = prune_partitions(self.client, self.state, found, plan)
         slices = self.file_slices(kept)
-        logged = [piece for piece in slices if piece.logs and query == "snapshot"]
-        plain = [piece for piece in slices if not piece.logs or query != "snapshot"]
-        return [piece.base for piece in plain if piece.base is not None], logged
+        logged = [file_slice for file_slice in slices if file_slice.logs and query == "snapshot"]
+        plain = [file_slice for file_slice in slices if not file_slice.logs or query != "snapshot"]
+        return [file_slice.base for file_slice in plain if file_slice.base is not None], logged
 
 
 def _reopen(url: str, options: Mapping[str, object], state: TableState) -> Snapshot:
-    return Snapshot(TableAccess(open_store(url), options), state)
+    return Snapshot(TableClient(open_store(url), options), state)
 
 
 def read_increment(
-    access: TableAccess,
+    client: TableClient,
     state: TableState,
     start: str | datetime,
     end: str | datetime | None,
@@ -170,20 +170,20 @@ def read_increment(
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
     first = resolve_bound(start, state.config)
     last = None if end is None else resolve_bound(end, state.config)
-    state = reaching(access, state, first)
+    state = with_archived_instants(client, state, first)
     increment = plan_increment(
-        state.timeline, first, last, lambda i: access.commit_metadata(state, i), planned_clusterings(access, state)
+        state.timeline, first, last, lambda i: client.commit_metadata(state, i), planned_clusterings(client, state)
     )
-    plan = plan_query(access.schema(state), columns, filter, meta_columns=meta_columns)
+    plan = plan_query(client.schema(state), columns, filter, meta_columns=meta_columns)
     written = exactly(pc.field(COMMIT_TIME).isin(pa.array(increment.commits, pa.string())))
     query = replace(plan, condition=written if plan.condition is None else written & plan.condition)
     try:
         if increment.has_logs:
-            rows = _merged_increment(access, state, increment, last, query)
+            rows = _merged_increment(client, state, increment, last, query)
         else:
-            rows = scan_table(access, state.config, increment.files, query)
+            rows = scan_table(client, state.config, increment.files, query)
     except SnapshotExpired as error:
-        oldest = access.retained_from(access.load())
+        oldest = client.retained_from(client.load())
         hint = f"; ends from {oldest} on can be read" if oldest else ""
         raise SnapshotExpired(
             f"the increment after {first} needs a file that was cleaned away: {error}{hint}"
@@ -192,7 +192,7 @@ def read_increment(
 
 
 def _merged_increment(
-    access: TableAccess, state: TableState, increment: Increment, end: str | None, query: Query
+    client: TableClient, state: TableState, increment: Increment, end: str | None, query: Query
 ) -> pa.Table:
     """Return the rows of the commits as the file groups' slices, merged as of the end, show them.
 
@@ -200,14 +200,14 @@ def _merged_increment(
     """
     then = replace(state, timeline=visible_at_end(state.timeline, end))
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
-    slices = pinned_slices(access, then, partitions, end=end, groups=increment.groups)
-    plain = [piece.base for piece in slices if not piece.logs and piece.base is not None]
-    merged = merged_tables(access, then, [piece for piece in slices if piece.logs], query)
-    rows = scan_table(access, state.config, plain, query)
+    slices = pinned_slices(client, then, partitions, end=end, groups=increment.groups)
+    plain = [file_slice.base for file_slice in slices if not file_slice.logs and file_slice.base is not None]
+    merged = merged_tables(client, then, [file_slice for file_slice in slices if file_slice.logs], query)
+    rows = scan_table(client, state.config, plain, query)
     return join_tables([rows, *merged], query.result_schema)
 
 
-def reaching(access: TableAccess, state: TableState, start: str) -> TableState:
+def with_archived_instants(client: TableClient, state: TableState, start: str) -> TableState:
     """Return the state, with the archive where commits after `start` may be in it.
 
     By completion time a commit may be archived although it completed after one that is still active, so only a start
@@ -215,10 +215,10 @@ def reaching(access: TableAccess, state: TableState, start: str) -> TableState:
     """
     timeline = state.timeline
     behind = timeline.first_active if timeline.layout == 1 else timeline.highest_time
-    return state if behind is None or start >= behind else access.with_history(state)
+    return state if behind is None or start >= behind else client.with_history(state)
 
 
-def planned_clusterings(access: TableAccess, state: TableState) -> set[InstantTime]:
+def planned_clusterings(client: TableClient, state: TableState) -> set[InstantTime]:
     """Return the pending replacecommits of version 6 that only rearrange rows: nobody has to wait for them."""
     if state.timeline.layout != 1:
         return set()
@@ -227,7 +227,7 @@ def planned_clusterings(access: TableAccess, state: TableState) -> set[InstantTi
         if pending.action is not Action.REPLACE_COMMIT:
             continue
         for requested in state.timeline.files_of(pending):
-            body = access.read_body(state, requested) if requested.state is State.REQUESTED else b""
+            body = client.read_body(state, requested) if requested.state is State.REQUESTED else b""
             if body:
                 plan = decode_body(BodyKind.REQUESTED_REPLACE, body, what=requested.file_name)
                 if plan.get("operationType") == WriteOperation.CLUSTER.value:

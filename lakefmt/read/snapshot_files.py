@@ -12,14 +12,14 @@ from typing import Any
 
 from lakefmt.errors import InstantNotFound, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, parse_files
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
-__all__ = ["cleaned_files", "files_of_clean", "lost_files", "pinned_slices", "reach_back", "record_of_clean"]
+__all__ = ["cleaned_files", "covers_archived", "files_of_clean", "lost_files", "pinned_slices", "record_of_clean"]
 
 #: Above every instant time.
 _END = "9" * 17
@@ -27,16 +27,16 @@ _END = "9" * 17
 _Replaced = Mapping[tuple[str, str], InstantTime]
 
 
-def reach_back(access: TableAccess, state: TableState) -> TableState:
+def covers_archived(client: TableClient, state: TableState) -> TableState:
     """Return the state, with the archive when its bound is older than the active timeline."""
     timeline = state.timeline
     if timeline.bound is None or timeline.first_active is None or timeline.bound >= timeline.first_active:
         return state
-    return access.with_history(state)
+    return client.with_history(state)
 
 
 def pinned_slices(
-    access: TableAccess,
+    client: TableClient,
     state: TableState,
     partitions: Sequence[PartitionPath] | None = None,
     *,
@@ -55,12 +55,12 @@ def pinned_slices(
     Raises:
         SnapshotExpired: a clean, rollback or restore has removed files that the state needs.
     """
-    bases, logs = _of_groups(access.listing(state.config).files(partitions), groups)
+    bases, logs = _of_groups(client.listing(state.config).files(partitions), groups)
     if state.history is not None:
         _check_reach(state.timeline, bases)
-    replaced = access.replaced(state)
-    _check_present(access, state, partitions, end, groups, (bases, logs), replaced)
-    return build_slices(bases, logs, access.slicing(state, bases, logs), replaced)
+    replaced = client.replaced(state)
+    _check_present(client, state, partitions, end, groups, (bases, logs), replaced)
+    return build_slices(bases, logs, client.slicing(state, bases, logs), replaced)
 
 
 def _check_reach(timeline: Timeline, present: Iterable[BaseFile]) -> None:
@@ -75,7 +75,7 @@ def _check_reach(timeline: Timeline, present: Iterable[BaseFile]) -> None:
 
 
 def _check_present(
-    access: TableAccess,
+    client: TableClient,
     state: TableState,
     partitions: Sequence[PartitionPath] | None,
     end: str | None,
@@ -83,22 +83,22 @@ def _check_present(
     present: tuple[Sequence[BaseFile], Sequence[LogFile]],
     replaced: _Replaced,
 ) -> None:
-    now = TableState(state.config, access.timeline_store(state.config).load())
-    _check_not_undone(access, state.timeline, now)
+    now = TableState(state.config, client.timeline_store(state.config).load())
+    _check_not_undone(client, state.timeline, now)
     bound = state.timeline.bound or end
     wanted = None if partitions is None else frozenset(partitions)
-    for clean in _later_cleans(access, state, now, bound):
-        bases, logs = _of_groups(cleaned_files(record_of_clean(access, now, clean)), groups)
+    for clean in _later_cleans(client, state, now, bound):
+        bases, logs = _of_groups(cleaned_files(record_of_clean(client, now, clean)), groups)
         if wanted is not None:
             bases = [f for f in bases if f.partition in wanted]
             logs = [f for f in logs if f.partition in wanted]
-        timeline = access.slicing(state, [*present[0], *bases], [*present[1], *logs])
+        timeline = client.slicing(state, [*present[0], *bases], [*present[1], *logs])
         lost = lost_files(present, (bases, logs), timeline, replaced)
         if lost:
             raise SnapshotExpired(
                 f"{lost[0]} is gone: the clean {clean.time} removed it, and "
                 + (f"the table as of {bound}" if bound else "this snapshot")
-                + f" needs it; {_hint(access.retained_from(now))}"
+                + f" needs it; {_hint(client.retained_from(now))}"
             )
 
 
@@ -118,51 +118,51 @@ def _hint(oldest: str | None) -> str:
     return f"every instant from {oldest} on can be read" if oldest else "take a new snapshot"
 
 
-def _check_not_undone(access: TableAccess, before: Timeline, now: TableState) -> None:
+def _check_not_undone(client: TableClient, before: Timeline, now: TableState) -> None:
     """Refuse when a commit of the snapshot was rolled back; archived commits have left the timeline in good order."""
     still = {(i.time, i.action) for i in now.timeline.completed}
     first = now.timeline.first_active
     for commit in before.completed:
         suspect = (commit.time, commit.action) not in still and (first is None or commit.time >= first)
-        if suspect and commit in before.commits and not _is_archived(access, now, commit):
+        if suspect and commit in before.commits and not _is_archived(client, now, commit):
             raise SnapshotExpired(f"commit {commit.time} was undone after this snapshot was taken; take a new one")
 
 
-def _is_archived(access: TableAccess, state: TableState, instant: Instant) -> bool:
-    history = access.with_history(state).history
+def _is_archived(client: TableClient, state: TableState, instant: Instant) -> bool:
+    history = client.with_history(state).history
     return history is not None and history.holds(instant)
 
 
-def _later_cleans(access: TableAccess, state: TableState, now: TableState, bound: str | None) -> list[Instant]:
+def _later_cleans(client: TableClient, state: TableState, now: TableState, bound: str | None) -> list[Instant]:
     """Return the cleans that may have removed what the state needs.
 
     Those that the state has seen completed are harmless, unless it looks back behind what they retain.
     """
     seen = {i.time for i in state.timeline.completed_of(Action.CLEAN)}
     unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in seen]
-    oldest = None if bound is None else access.retained_from(now)
+    oldest = None if bound is None else client.retained_from(now)
     if bound is None or (oldest is not None and oldest <= bound):
         return unseen
     past = [i for i in state.timeline.completed_of(Action.CLEAN) if i.time > bound]
     if past or unseen:
-        archived = access.with_history(state).timeline.archived
+        archived = client.with_history(state).timeline.archived
         past = [i for i in archived if i.action is Action.CLEAN and i.time > bound] + past
     return past + unseen
 
 
-def files_of_clean(access: TableAccess, state: TableState, clean: Instant) -> tuple[list[BaseFile], list[LogFile]]:
+def files_of_clean(client: TableClient, state: TableState, clean: Instant) -> tuple[list[BaseFile], list[LogFile]]:
     """Return the base files and logs that a clean removed, or is about to remove."""
-    return cleaned_files(record_of_clean(access, state, clean))
+    return cleaned_files(record_of_clean(client, state, clean))
 
 
-def record_of_clean(access: TableAccess, state: TableState, clean: Instant) -> Mapping[str, Any]:
+def record_of_clean(client: TableClient, state: TableState, clean: Instant) -> Mapping[str, Any]:
     """Return what a clean says it removed, or is about to remove."""
     if clean.state is State.COMPLETED:
-        body = access.read_body(access.with_history(state) if _is_gone(state, clean) else state, clean)
+        body = client.read_body(client.with_history(state) if _is_gone(state, clean) else state, clean)
         return decode_body(BodyKind.CLEAN_METADATA, body, what=clean.file_name)
     files = state.timeline.files_of(clean)
     requested = next((i for i in files if i.state is State.REQUESTED), None)
-    body = b"" if requested is None else access.read_body(state, requested)
+    body = b"" if requested is None else client.read_body(state, requested)
     if requested is None or not body:
         return {}
     return decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
@@ -224,4 +224,4 @@ def lost_files(present: _Files, removed: _Files, timeline: Timeline, replaced: _
     bases = [*(f for f in present[0] if (f.partition, f.file_id) in groups), *lacking_bases]
     logs = [*(f for f in present[1] if (f.partition, f.file_id) in groups), *lacking_logs]
     latest = build_slices(bases, logs, timeline, replaced)
-    return [path for piece in latest for path in piece.paths if path in gone]
+    return [path for file_slice in latest for path in file_slice.paths if path in gone]

@@ -12,7 +12,7 @@ from lakefmt.arguments import check_flags, instance_argument
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.read.timeline_format import TimelineEntry, draw_lines
 from lakefmt.timeline.heartbeat import heartbeat_name, is_alive
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, parse_instant_time
@@ -42,10 +42,10 @@ class TimelineView:
 
     entries: tuple[TimelineEntry, ...]
     timeline: Timeline
-    _access: TableAccess | None = field(default=None, repr=False, compare=False)
+    _client: TableClient | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def load(cls, access: TableAccess, *, archived: bool = False, limit: int | None = None) -> TimelineView:
+    def load(cls, client: TableClient, *, archived: bool = False, limit: int | None = None) -> TimelineView:
         """Read the timeline as it is now, with the content of its commits.
 
         Args:
@@ -60,21 +60,21 @@ class TimelineView:
         if limit is not None:
             instance_argument(limit, int, "limit")
         try:
-            return cls._load(access, archived, limit)
+            return cls._load(client, archived, limit)
         except SnapshotExpired:
             # Something was undone between the look at the timeline and that at its files.
-            return cls._load(access, archived, limit)
+            return cls._load(client, archived, limit)
 
     @classmethod
-    def _load(cls, access: TableAccess, archived: bool, limit: int | None) -> TimelineView:
-        state = access.load()
-        state = access.with_history(state) if archived else state
+    def _load(cls, client: TableClient, archived: bool, limit: int | None) -> TimelineView:
+        state = client.load()
+        state = client.with_history(state) if archived else state
         old = state.timeline.archived
         instants = [*((i, True) for i in old), *((i, False) for i in state.timeline)]
         instants.sort(key=lambda pair: pair[0].time)
-        teller = _Teller(access, state)
+        teller = _EntryBuilder(client, state)
         chosen = instants[-limit:] if limit else instants
-        return cls(tuple(teller.entry(i, was_archived) for i, was_archived in chosen), state.timeline, access)
+        return cls(tuple(teller.entry(i, was_archived) for i, was_archived in chosen), state.timeline, client)
 
     def with_archived(self) -> TimelineView:
         """Return the timeline as it is now, with what was archived before it.
@@ -88,7 +88,7 @@ class TimelineView:
             >>> len(t.timeline), [entry.archived for entry in t.timeline.with_archived()]
             (1, [True, True, False])
         """
-        return self if self._access is None else TimelineView.load(self._access, archived=True)
+        return self if self._client is None else TimelineView.load(self._client, archived=True)
 
     def __iter__(self) -> Iterator[TimelineEntry]:
         return iter(self.entries)
@@ -100,7 +100,7 @@ class TimelineView:
         return "\n".join(draw_lines(self.entries))
 
 
-def follow_timeline(access: TableAccess, seconds: float) -> Iterator[tuple[TimelineEntry, ...]]:
+def follow_timeline(client: TableClient, seconds: float) -> Iterator[tuple[TimelineEntry, ...]]:
     """Yield what is on the timeline, then again and again what is new on it; never ends by itself.
 
     Args:
@@ -111,20 +111,20 @@ def follow_timeline(access: TableAccess, seconds: float) -> Iterator[tuple[Timel
     """
     known: set[tuple[str, str, str, bool]] = set()
     while True:
-        view = TimelineView.load(access)
+        view = TimelineView.load(client)
         new = tuple(one for one in view if (one.time, one.action, one.state, one.failed) not in known)
         known = {(one.time, one.action, one.state, one.failed) for one in view}
         yield new
-        access.pacing.sleep(seconds)
+        client.time_source.sleep(seconds)
 
 
-class _Teller:
+class _EntryBuilder:
     """Tells what the files of an instant say."""
 
-    def __init__(self, access: TableAccess, state: TableState) -> None:
-        self._access = access
+    def __init__(self, client: TableClient, state: TableState) -> None:
+        self._client = client
         self._state = state
-        self._made = _made_at(access, state) if state.timeline.layout == 1 else {}
+        self._made = _made_at(client, state) if state.timeline.layout == 1 else {}
 
     def entry(self, instant: Instant, archived: bool) -> TimelineEntry:
         plain = (instant.time, instant.completion, instant.action.value, instant.state.value)
@@ -134,7 +134,7 @@ class _Teller:
         seconds = self._seconds(instant)
         if instant.action not in COMMIT_ACTIONS:
             return TimelineEntry(*plain, operation="", seconds=seconds, note=self._done(instant), archived=archived)
-        commit = self._access.commit_metadata(self._state, instant)
+        commit = self._client.commit_metadata(self._state, instant)
         return TimelineEntry(
             *plain,
             operation=commit.operation.value.lower(),
@@ -172,24 +172,24 @@ class _Teller:
         """Return what a service says that it did; nothing when its body tells of none."""
         kind = body_kind(instant.action, State.COMPLETED)
         tell = _TOLD.get(instant.action)
-        body = b"" if kind is None or tell is None else self._access.read_body(self._state, instant)
+        body = b"" if kind is None or tell is None else self._client.read_body(self._state, instant)
         return "" if not body or kind is None or tell is None else tell(decode_body(kind, body, what=instant.file_name))
 
     def _waiting(self, instant: Instant) -> tuple[str, str | None, bool]:
         """Return what a pending instant waits for, who is at it, and whether that one is dead."""
         if instant.state is State.REQUESTED and instant.action in _PLANS:
             return "planned", None, False
-        config, access = self._state.config, self._access
-        settings = resolve_settings(access.options, None, config.properties)
+        config, client = self._state.config, self._client
+        settings = resolve_settings(client.options, None, config.properties)
         interval = settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
         expiry = interval * settings.integer("hoodie.client.heartbeat.tolerable.misses")
-        directory, now = config.timeline_directory, access.clock.now
-        life = is_alive(access.store, self._state.timeline, instant, directory, now, expiry)
+        directory, now = config.timeline_directory, client.clock.now
+        life = is_alive(client.store, self._state.timeline, instant, directory, now, expiry)
         return ("at work: " if life.alive else "") + life.reason, self._owner(instant), not life.alive
 
     def _owner(self, instant: Instant) -> str | None:
         try:
-            stamp = json.loads(self._access.store.read(heartbeat_name(instant.time), _MAX_STAMP_BYTES) or b"null")
+            stamp = json.loads(self._client.store.read(heartbeat_name(instant.time), _MAX_STAMP_BYTES) or b"null")
         except (ObjectNotFound, CorruptFile, ValueError, RecursionError):
             return None
         return (
@@ -199,9 +199,9 @@ class _Teller:
         )
 
 
-def _made_at(access: TableAccess, state: TableState) -> dict[str, float]:
+def _made_at(client: TableClient, state: TableState) -> dict[str, float]:
     """Return when the files of a timeline of layout 1 were made, in epoch seconds: nothing else tells how long it took."""
-    listed = access.store.list(state.config.timeline_directory, recursive=False)
+    listed = client.store.list(state.config.timeline_directory, recursive=False)
     return {o.name.rpartition("/")[2]: o.modified for o in listed if o.modified > 0}
 
 
@@ -289,36 +289,36 @@ class TableStats:
         return "\n".join(lines)
 
 
-def describe_slices(access: TableAccess, state: TableState) -> TableStats:
+def describe_slices(client: TableClient, state: TableState) -> TableStats:
     """Return the numbers of a table's latest snapshot."""
-    slices = access.slices(state)
+    slices = client.slices(state)
     latest = state.timeline.latest_commit
     return TableStats(
         partitions=len({s.partition for s in slices}),
         file_groups=len(slices),
-        rows=sum(access.reader.footer(s.base).num_rows for s in slices if s.base is not None),
+        rows=sum(client.reader.footer(s.base).num_rows for s in slices if s.base is not None),
         size_bytes=sum(s.size_bytes for s in slices),
         commits=len(state.timeline.commits),
         pending=len(state.timeline.pending),
         latest_instant=None if latest is None else latest.time,
-        backlog=_backlog(access, state, [piece for piece in slices if piece.logs]),
+        backlog=_backlog(client, state, [file_slice for file_slice in slices if file_slice.logs]),
         pending_compactions=sum(i.action is Action.COMPACTION for i in state.timeline.pending),
     )
 
 
-def _backlog(access: TableAccess, state: TableState, logged: Sequence[FileSlice]) -> tuple[PartitionBacklog, ...]:
+def _backlog(client: TableClient, state: TableState, logged: Sequence[FileSlice]) -> tuple[PartitionBacklog, ...]:
     """Return what waits for compaction, partition by partition."""
     if not logged:
         return ()
     written: dict[str, tuple[Instant, int]] = {}
     for instant in state.timeline.commits:
         if instant.action is Action.DELTA_COMMIT:
-            stats = access.commit_metadata(state, instant).stats
+            stats = client.commit_metadata(state, instant).stats
             written |= {s.path: (instant, s.num_writes + s.num_deletes) for s in stats if s.log_files}
     by_partition: dict[PartitionPath, list[FileSlice]] = {}
-    for piece in logged:
-        by_partition.setdefault(piece.partition, []).append(piece)
-    now = access.clock.now()
+    for file_slice in logged:
+        by_partition.setdefault(file_slice.partition, []).append(file_slice)
+    now = client.clock.now()
     return tuple(_waiting(state, path, pieces, written, now) for path, pieces in sorted(by_partition.items()))
 
 
@@ -329,7 +329,7 @@ def _waiting(
     written: Mapping[str, tuple[Instant, int]],
     now: datetime,
 ) -> PartitionBacklog:
-    logs = [log for piece in pieces for log in piece.logs]
+    logs = [log for file_slice in pieces for log in file_slice.logs]
     known = [written[log.path] for log in logs if log.path in written]
     oldest, stale = None, None
     if len(known) == len(logs):

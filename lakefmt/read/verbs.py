@@ -13,9 +13,9 @@ from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableHandle
+from lakefmt.filegroups.table_client import TableVerbs
+from lakefmt.read._retry_newest import read_newest, scan_newest
 from lakefmt.read.filters import Filter
-from lakefmt.read.retry_newest import read_newest, scan_newest
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.read.stats import TableStats, TimelineView, describe_slices
 from lakefmt.values import Partitions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadingVerbs"]
 
 
-class ReadingVerbs(TableHandle):
+class ReadingVerbs(TableVerbs):
     """Every verb that reads or looks; none of them writes."""
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -40,10 +40,10 @@ class ReadingVerbs(TableHandle):
         Args:
             as_of: an instant, an aware datetime or ISO text; None: now.
         """
-        state = self.access.load()
+        state = self.client.load()
         if as_of is not None:
             state = state.as_of(resolve_bound(as_of, state.config))
-        return Snapshot(self.access, state)
+        return Snapshot(self.client, state)
 
     def read(
         self,
@@ -114,8 +114,8 @@ class ReadingVerbs(TableHandle):
         """
 
         def pull() -> pa.Table:
-            state = self.access.load()
-            return read_increment(self.access, state, start, end, columns, filter, meta_columns=meta_columns)
+            state = self.client.load()
+            return read_increment(self.client, state, start, end, columns, filter, meta_columns=meta_columns)
 
         return read_newest(pull) if end is None else pull()
 
@@ -152,7 +152,7 @@ class ReadingVerbs(TableHandle):
         from lakefmt.read.changes import read_changes
 
         def pull() -> pa.Table:
-            return read_changes(self.access, self.access.load(), start, end, columns, filter)
+            return read_changes(self.client, self.client.load(), start, end, columns, filter)
 
         return read_newest(pull) if end is None else pull()
 
@@ -188,34 +188,34 @@ class ReadingVerbs(TableHandle):
     @property
     def schema(self) -> pa.Schema:
         """The table's columns, without the meta columns."""
-        return self.access.schema(self.access.load())
+        return self.client.schema(self.client.load())
 
     @property
     def timeline(self) -> TimelineView:
         """What happened and what is pending; prints as a drawing."""
-        return TimelineView.load(self.access)
+        return TimelineView.load(self.client)
 
     @property
     def config(self) -> Settings:
         """The settings of this handle; ``config.explain()`` says where each value comes from."""
-        return resolve_settings({}, self.access.options, self.access.load_config().properties)
+        return resolve_settings({}, self.client.options, self.client.load_config().properties)
 
     @property
     def properties(self) -> TableConfig:
         """The table's properties, typed."""
-        return self.access.load_config()
+        return self.client.load_config()
 
     def partitions(self) -> list[str]:
         """Return the partition paths."""
-        return [str(p) for p in self.access.listing().partitions()]
+        return [str(p) for p in self.client.listing().partitions()]
 
     def file_groups(self, partitions: Partitions | None = None) -> list[FileSlice]:
         """Return the latest file slice of every file group, in all partitions or those meant (docs/partitions.md)."""
-        state = self.access.load()
-        return self.access.slices(
-            state, None if partitions is None else self.access.chosen_partitions(state, partitions)
+        state = self.client.load()
+        return self.client.slices(
+            state, None if partitions is None else self.client.chosen_partitions(state, partitions)
         )
 
     def stats(self) -> TableStats:
         """Return counts and sizes of the latest snapshot, and per partition what waits in logs to be compacted."""
-        return describe_slices(self.access, self.access.load())
+        return describe_slices(self.client, self.client.load())

@@ -6,10 +6,10 @@ The names of this part; the work is done in ``schema_types`` (which types are st
 
 from __future__ import annotations
 
+from lakefmt.schema._rows import join_tables, with_metadata
 from lakefmt.schema.avro import arrow_to_avro, avro_to_arrow
 from lakefmt.schema.cast import cast_rows, check_required, conform, fill_unseen, null_element_columns, reconcile
 from lakefmt.schema.evolve import check_names, evolve
-from lakefmt.schema.rows import join_tables, with_metadata
 from lakefmt.schema.types import field_at, normalise_schema, split_meta, with_meta_columns, without_meta_columns
 
 __all__ = [

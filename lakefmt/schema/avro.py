@@ -4,7 +4,7 @@ The text comes from other engines and from damaged files: its length, its depth 
 are bounded before anything is built, and names that refer back to themselves are refused.
 
 What Avro can say and Arrow cannot (an enum's symbols, a uuid, a decimal over bytes, a default) travels in the metadata
-of the Arrow field under :data:`AVRO_TYPE`, :data:`AVRO_DEFAULT` and :data:`AVRO_DOC`, so that a commit of ours repeats
+of the Arrow field under :data:`_AVRO_TYPE`, :data:`AVRO_DEFAULT` and :data:`AVRO_DOC`, so that a commit of ours repeats
 it instead of quietly changing the table's schema for its other writers.
 """
 
@@ -24,9 +24,9 @@ from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
 from lakefmt.schema.types import MAX_DEPTH, list_type, map_type, struct_fields, with_meta_columns
 from lakefmt.values import META_COLUMNS
 
-__all__ = ["AVRO_DEFAULT", "AVRO_DOC", "AVRO_TYPE", "arrow_to_avro", "avro_name", "avro_to_arrow", "decimal_bytes"]
+__all__ = ["AVRO_DEFAULT", "AVRO_DOC", "arrow_to_avro", "avro_to_arrow", "decimal_bytes"]
 
-AVRO_TYPE: Final = b"avro.type"
+_AVRO_TYPE: Final = b"avro.type"
 AVRO_DEFAULT: Final = b"avro.default"
 AVRO_DOC: Final = b"avro.doc"
 
@@ -86,7 +86,7 @@ def arrow_to_avro(schema: pa.Schema, table_name: str, with_meta: bool = False) -
     key = (schema.serialize().to_pybytes(), table_name, with_meta)
     text = _texts.get(key)
     if text is None:
-        safe = avro_name(table_name)
+        safe = _avro_name(table_name)
         fields = list(with_meta_columns(schema) if with_meta else schema)
         text = _dumps(_Writer().record(fields, f"{safe}_record", f"hoodie.{safe}", ""))
         if len(_texts) >= _KEPT_TEXTS:
@@ -95,11 +95,11 @@ def arrow_to_avro(schema: pa.Schema, table_name: str, with_meta: bool = False) -
     return text
 
 
-def avro_name(text: str) -> str:
+def _avro_name(text: str) -> str:
     """Return `text` with every character that is illegal in an Avro name replaced by two underscores.
 
     Example:
-        >>> avro_name("1-fish"), avro_name("trips")
+        >>> _avro_name("1-fish"), _avro_name("trips")
         ('____fish', 'trips')
     """
     return re.sub(r"^[0-9]|[^A-Za-z0-9_]", "__", text)
@@ -136,7 +136,7 @@ class _Writer:
 
     def kept(self, member: pa.Field) -> Json:
         """Return the Avro type that the field was read from, if that still is the field's type."""
-        text = (member.metadata or {}).get(AVRO_TYPE)
+        text = (member.metadata or {}).get(_AVRO_TYPE)
         kind = None if text is None else _loads(text)
         if not isinstance(kind, dict) or not _describes(kind, member.type):
             return None
@@ -243,7 +243,7 @@ class _Found:
     def field(self, name: str, notes: Mapping[bytes, bytes] | None = None) -> pa.Field:
         metadata = dict(notes or {})
         if self.kept is not None:
-            metadata[AVRO_TYPE] = _dumps(self.kept).encode()
+            metadata[_AVRO_TYPE] = _dumps(self.kept).encode()
         return pa.field(name, self.type, self.nullable, metadata or None)
 
 

@@ -13,12 +13,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-__all__ = ["ABSENT", "AvroField", "AvroType", "MalformedAvro", "parse_schema"]
+__all__ = ["ABSENT", "AvroField", "AvroType", "MalformedAvro", "parse_avro_schema"]
 
-MAX_SCHEMA_BYTES = 256 * 1024
+_MAX_SCHEMA_BYTES = 256 * 1024
 MAX_DEPTH = 32
-MAX_BRANCHES = 64
-MAX_FIXED_BYTES = 1024 * 1024
+_MAX_BRANCHES = 64
+_MAX_FIXED_BYTES = 1024 * 1024
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
@@ -75,7 +75,7 @@ class AvroField:
 # --------------------------------------------------------------------------------------------------------- schemas
 
 
-def parse_schema(text: str) -> AvroType:
+def parse_avro_schema(text: str) -> AvroType:
     """Return the tree of an Avro schema in JSON.
 
     Raises:
@@ -83,11 +83,11 @@ def parse_schema(text: str) -> AvroType:
         MalformedAvro: it is not a schema, or one that could make values without bytes or without end.
 
     Example:
-        >>> parse_schema('{"type": "array", "items": ["null", "long"]}').parts[0].kind
+        >>> parse_avro_schema('{"type": "array", "items": ["null", "long"]}').parts[0].kind
         'union'
     """
-    if len(text) > MAX_SCHEMA_BYTES:
-        raise MalformedAvro(f"schema of {len(text):,} characters; at most {MAX_SCHEMA_BYTES:,} are read")
+    if len(text) > _MAX_SCHEMA_BYTES:
+        raise MalformedAvro(f"schema of {len(text):,} characters; at most {_MAX_SCHEMA_BYTES:,} are read")
     try:
         node = json.loads(text)
     except RecursionError:
@@ -125,7 +125,7 @@ class _SchemaParser:
         return found
 
     def _union(self, nodes: Sequence[object], namespace: str, depth: int) -> AvroType:
-        if not 0 < len(nodes) <= MAX_BRANCHES:
+        if not 0 < len(nodes) <= _MAX_BRANCHES:
             raise MalformedAvro(f"union of {len(nodes)} branches")
         parts = tuple(self.parse(node, namespace, depth + 1) for node in nodes)
         if any(part.kind == "union" for part in parts):
@@ -156,7 +156,7 @@ class _SchemaParser:
             return AvroType("enum", full, _accepted(node, full), symbols=_texts(node, "symbols"))
         if kind == "fixed":
             size = node.get("size")
-            if type(size) is not int or not 0 < size <= MAX_FIXED_BYTES:
+            if type(size) is not int or not 0 < size <= _MAX_FIXED_BYTES:
                 raise MalformedAvro(f"fixed of size {size!r:.60}")
             return AvroType("fixed", full, _accepted(node, full), size=size)
         fields = tuple(self._field(entry, full.rpartition(".")[0], depth) for entry in _entries(node, "fields"))

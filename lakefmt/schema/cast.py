@@ -33,7 +33,7 @@ __all__ = ["cast_rows", "check_required", "conform", "fill_unseen", "is_castable
 
 
 #: Casts what is not nested, or raises one of the refusals.
-Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
+_Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidKey)
 _MOST_ELEMENTS: Final = np.iinfo(np.int32).max
 
@@ -150,7 +150,7 @@ def check_required(table: pa.Table) -> None:
 class _Walk:
     """One way through nested columns: `leaf` casts what is not nested, `error` is what goes wrong here."""
 
-    leaf: Leaf
+    leaf: _Leaf
     error: type[LakefmtError]
     drops: bool
 
@@ -310,7 +310,7 @@ def _is_too_large(array: pa.Array, kind: pa.DataType) -> bool:
     return bool(pc.greater_equal(pc.abs(array), bound).true_count)
 
 
-def _first_failure(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> int | None:
+def _first_failure(array: pa.Array, kind: pa.DataType, leaf: _Leaf) -> int | None:
     """Return the first row that `leaf` cannot cast, found by halving; None when not even an empty array can be."""
     good, bad = 0, len(array)
     if _fails(array.slice(0, 0), kind, leaf):
@@ -324,7 +324,7 @@ def _first_failure(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> int | None
     return good
 
 
-def _fails(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> bool:
+def _fails(array: pa.Array, kind: pa.DataType, leaf: _Leaf) -> bool:
     try:
         leaf(array, kind)
     except _REFUSALS:

@@ -25,7 +25,6 @@ __all__ = [
     "map_type",
     "normalise_field",
     "normalise_schema",
-    "normalise_type",
     "split_meta",
     "storage_type",
     "struct_fields",
@@ -109,10 +108,10 @@ def check_names(names: Sequence[str], inside: str) -> None:
 
 def normalise_field(field: pa.Field, path: str, depth: int = MAX_DEPTH) -> pa.Field:
     """Return `field` as a table stores it; `path` names it in errors, `depth` levels may still follow."""
-    return pa.field(field.name, normalise_type(field.type, path, depth), field.nullable, field.metadata)
+    return pa.field(field.name, _normalise_type(field.type, path, depth), field.nullable, field.metadata)
 
 
-def normalise_type(kind: pa.DataType, path: str, depth: int = MAX_DEPTH) -> pa.DataType:
+def _normalise_type(kind: pa.DataType, path: str, depth: int = MAX_DEPTH) -> pa.DataType:
     """Return the type that a table stores for `kind`.
 
     Raises:
@@ -128,7 +127,7 @@ def normalise_type(kind: pa.DataType, path: str, depth: int = MAX_DEPTH) -> pa.D
     if is_list_like(kind):
         element = kind.value_field
         return list_type(
-            pa.field("element", normalise_type(element.type, f"{path}.element", depth - 1), element.nullable)
+            pa.field("element", _normalise_type(element.type, f"{path}.element", depth - 1), element.nullable)
         )
     return _scalar(kind, path)
 
@@ -205,7 +204,7 @@ def _map(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
             f"column {path!r} is a map with keys of type {kind.key_type}: only string keys can be stored"
         )
     value = kind.item_field
-    return map_type(pa.field("value", normalise_type(value.type, f"{path}.value", depth - 1), value.nullable))
+    return map_type(pa.field("value", _normalise_type(value.type, f"{path}.value", depth - 1), value.nullable))
 
 
 def _scalar(kind: pa.DataType, path: str) -> pa.DataType:

@@ -4,7 +4,7 @@ The only part that knows operating systems and fsspec. Start with :func:`open_st
 :mod:`lakefmt.storage.api`.
 """
 
-from lakefmt.storage.api import Capabilities, ObjectInfo, ObjectStore, PutOutcome, Sink, check_name
+from lakefmt.storage.api import Capabilities, ObjectInfo, ObjectStore, ObjectWriter, PutOutcome, check_name
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.open import open_store
@@ -16,9 +16,9 @@ __all__ = [
     "MemoryStore",
     "ObjectInfo",
     "ObjectStore",
+    "ObjectWriter",
     "PutOutcome",
     "RemoteStore",
-    "Sink",
     "check_name",
     "open_store",
 ]

@@ -23,15 +23,15 @@ from lakefmt.errors import UnsafePath
 
 __all__ = [
     "Capabilities",
+    "CasResult",
     "ObjectInfo",
     "ObjectStore",
+    "ObjectWriter",
     "PutOutcome",
-    "Sink",
     "SupportsAbandoned",
-    "SupportsLeftovers",
     "SupportsNames",
+    "SupportsTempCleanup",
     "SupportsVersions",
-    "Swap",
     "Version",
     "check_name",
     "remove_abandoned",
@@ -64,7 +64,7 @@ class Capabilities:
     put_if_absent: bool
     directories: bool
     durable: bool
-    at_hand: bool = False
+    low_latency: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class ObjectInfo:
     modified: float = 0.0
 
 
-class Sink(Protocol):
+class ObjectWriter(Protocol):
     """An object in the making. Nothing is visible before :meth:`put_if_absent`; leaving the context drops the rest."""
 
     @property
@@ -142,7 +142,7 @@ class ObjectStore(Protocol):
         """Create or replace an object whole (readers see the old or the new bytes)."""
         ...
 
-    def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[Sink]:
+    def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[ObjectWriter]:
         """Open a sink for a large object that appears by put-if-absent."""
         ...
 
@@ -187,7 +187,7 @@ class Version:
     mark: str
 
 
-class Swap(NamedTuple):
+class CasResult(NamedTuple):
     """How a compare and swap ended, and the mark of the object that was put where the store tells it at once."""
 
     outcome: PutOutcome
@@ -207,7 +207,7 @@ class SupportsVersions(Protocol):
         """Return an object of at most `max_bytes` with its mark, never from a cache; None when there is none."""
         ...
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
         """Replace an object whole if its mark is still `mark`; with None: create it unless the name is taken.
 
         A request that was repeated by a client library may be REFUSED although the first one arrived: who must know
@@ -246,14 +246,14 @@ def check_name(name: str) -> str:
 
 
 @runtime_checkable
-class SupportsLeftovers(Protocol):
+class SupportsTempCleanup(Protocol):
     """A store whose unfinished puts leave temporary objects when their process dies."""
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
         """Remove temporary objects last written before `older_than_epoch` (epoch seconds); return how many."""
         ...
 
-    def leave_temporary(self, name: str, data: Buffer) -> None:
+    def leave_temporary_object(self, name: str, data: Buffer) -> None:
         """Leave what a put of `name` leaves behind when its process dies half-way (for crash tests)."""
         ...
 

@@ -11,16 +11,16 @@ import pyarrow.fs as pafs
 
 from lakefmt.errors import UnsupportedError
 from lakefmt.storage.api import ObjectInfo, ObjectStore
-from lakefmt.storage.arrow_lifetime import lent
+from lakefmt.storage.arrow_lifetime import track_arrow_use
 from lakefmt.storage.object_names import is_addressable, is_temporary
 
 __all__ = ["ArrowHandler", "arrow_view"]
 
 #: Opens the object of that name for reading at random.
-Opener = Callable[[str], pa.NativeFile]
+_Opener = Callable[[str], pa.NativeFile]
 
 
-def arrow_view(store: ObjectStore, opener: Opener | None = None) -> pafs.FileSystem:
+def arrow_view(store: ObjectStore, opener: _Opener | None = None) -> pafs.FileSystem:
     """Return an Arrow file system whose paths are the names of `store`; see :class:`ArrowHandler`.
 
     Example:
@@ -40,7 +40,7 @@ class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is 
     failed hands in an opener that does so.
     """
 
-    def __init__(self, store: ObjectStore, opener: Opener | None = None) -> None:
+    def __init__(self, store: ObjectStore, opener: _Opener | None = None) -> None:
         self._store = store
         self._opener = opener
 
@@ -109,7 +109,7 @@ class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is 
     def _open(self, path: str) -> pa.NativeFile:
         if self._opener is not None:
             return self._opener(path)
-        return pa.BufferReader(lent(memoryview(self._store.read(path))))
+        return pa.BufferReader(track_arrow_use(memoryview(self._store.read(path))))
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise UnsupportedError("this view is for reading only: write through the store")

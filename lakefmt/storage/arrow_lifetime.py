@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import ref
 
-__all__ = ["lent", "wait_for_lent"]
+__all__ = ["track_arrow_use", "wait_for_arrow"]
 
 T = TypeVar("T")
 
@@ -29,31 +29,31 @@ _known: dict[int, ref[Any]] = {}
 _many = [_MANY]
 
 
-def lent(value: T) -> T:
+def track_arrow_use(value: T) -> T:
     """Return an object that is handed to Arrow, remembered for as long as it lives.
 
     Example:
-        >>> bytes(lent(memoryview(b"columns")))
+        >>> bytes(track_arrow_use(memoryview(b"columns")))
         b'columns'
     """
     _known[id(value)] = ref(value)
     if len(_known) > _many[0]:
-        _still_lent()
+        _still_used_by_arrow()
         _many[0] = max(_MANY, 2 * len(_known))  # what lives on is not looked at again with every new one
     return value
 
 
-def _still_lent() -> bool:
+def _still_used_by_arrow() -> bool:
     for key, known in list(_known.items()):
         if known() is None and _known.get(key) is known:  # a new object may stand where an old one was
             _known.pop(key, None)
     return bool(_known)
 
 
-def wait_for_lent(sleep: Callable[[float], None] = time.sleep, now: Callable[[], float] = time.monotonic) -> bool:
+def wait_for_arrow(sleep: Callable[[float], None] = time.sleep, now: Callable[[], float] = time.monotonic) -> bool:
     """Wait until nobody holds what was lent; False when somebody still does after half a second."""
     end, waited = now() + _LONGEST_SECONDS, False
-    while _still_lent() and now() < end:
+    while _still_used_by_arrow() and now() < end:
         sleep(_PAUSE_SECONDS)  # lets them have the interpreter
         waited = True
     if waited:
@@ -61,6 +61,6 @@ def wait_for_lent(sleep: Callable[[float], None] = time.sleep, now: Callable[[],
     return not _known
 
 
-atexit.register(wait_for_lent)
+atexit.register(wait_for_arrow)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_known.clear)  # its parent's threads are not there

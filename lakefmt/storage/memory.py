@@ -17,7 +17,7 @@ from typing import BinaryIO, Final, NamedTuple, NoReturn
 import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
+from lakefmt.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutOutcome, Version
 from lakefmt.storage.arrow_filesystem import arrow_view
 from lakefmt.storage.object_names import (
     TEMPORARY_PREFIX,
@@ -81,7 +81,9 @@ class MemoryStore:
         return f"MemoryStore({self._url!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a store is not pickled: reopen it with open_store (a memory store is another one elsewhere)")
+        raise TypeError(
+            "a store is not pickled: reopen it with open_store (a memory store is another one partition_changed)"
+        )
 
     @property
     def url(self) -> str:
@@ -91,7 +93,7 @@ class MemoryStore:
     @property
     def capabilities(self) -> Capabilities:
         """Atomic, without directories, gone when the process ends."""
-        return Capabilities(put_if_absent=True, directories=False, durable=False, at_hand=True)
+        return Capabilities(put_if_absent=True, directories=False, durable=False, low_latency=True)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -175,19 +177,19 @@ class MemoryStore:
             raise CorruptFile(f"{name!r} in {self.url} has {len(found.data):,} bytes, at most {max_bytes:,} expected")
         return Version(found.data, str(found.number))
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
         """Replace an object if its mark is still `mark`; with None: create it unless the name is taken."""
         key, value = self._base + object_name(name), self._kept(data)
         with self._space.lock:
             found = self._space.objects.get(key)
             if (None if found is None else str(found.number)) != mark:
-                return Swap(PutOutcome.REFUSED)
+                return CasResult(PutOutcome.REFUSED)
             self._space.objects[key] = value
-        return Swap(PutOutcome.DONE, str(value.number))
+        return CasResult(PutOutcome.DONE, str(value.number))
 
-    def create(self, name: str, *, durable: bool = False) -> MemorySink:
+    def create(self, name: str, *, durable: bool = False) -> MemoryObjectWriter:
         """Open a sink for a large object that appears by put-if-absent."""
-        return MemorySink(self, object_name(name))
+        return MemoryObjectWriter(self, object_name(name))
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove objects; those that are not there are ignored."""
@@ -214,7 +216,7 @@ class MemoryStore:
         with self._space.lock:
             return sum(self._space.objects.pop(self._base + name, None) is not None for name in old)
 
-    def leave_temporary(self, name: str, data: Buffer) -> None:
+    def leave_temporary_object(self, name: str, data: Buffer) -> None:
         """Leave an object that a put of `name` leaves behind when its process dies half-way (for crash tests)."""
         directory, slash, _ = object_name(name).rpartition("/")
         key = f"{self._base}{directory}{slash}{TEMPORARY_PREFIX}{next(self._space.numbers)}"
@@ -223,8 +225,8 @@ class MemoryStore:
             self._space.objects[key] = value
 
 
-class MemorySink:
-    """A large object of a :class:`MemoryStore` in the making; see :class:`lakefmt.storage.api.Sink`."""
+class MemoryObjectWriter:
+    """A large object of a :class:`MemoryStore` in the making; see :class:`lakefmt.storage.api.ObjectWriter`."""
 
     def __init__(self, store: MemoryStore, name: str) -> None:
         self._store = store
@@ -255,7 +257,7 @@ class MemorySink:
         self._finished = True
         return self._store.put_if_absent(self._name, self._file.kept())
 
-    def __enter__(self) -> MemorySink:
+    def __enter__(self) -> MemoryObjectWriter:
         self._file = _KeptBytes()
         return self
 

@@ -9,10 +9,10 @@ from urllib.parse import unquote_to_bytes
 
 from lakefmt.arguments import foreign, mapping_argument, shown
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
+from lakefmt.storage._options import check_options, misspelt, unknown_option
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.options import check_options, misspelt, unknown_option
 from lakefmt.storage.redaction import Redactor, has_password, printable_url
 from lakefmt.storage.remote.client_errors import describe, is_transient
 from lakefmt.storage.remote.store import RemoteStore

@@ -8,14 +8,14 @@ from typing import Final, TypeVar
 
 from lakefmt.storage.api import ObjectStore
 
-__all__ = ["side_by_side"]
+__all__ = ["map_concurrently"]
 
 T = TypeVar("T")
 
 _AT_ONCE: Final = 16
 
 
-def side_by_side(store: ObjectStore, looks: Sequence[Callable[[], T]]) -> list[T]:
+def map_concurrently(store: ObjectStore, looks: Sequence[Callable[[], T]]) -> list[T]:
     """Return what several looks at the store find, in their order; for what others wait for, as under the table lock.
 
     A local disk or this memory answers sooner than a thread begins: there, one after the other.
@@ -23,10 +23,10 @@ def side_by_side(store: ObjectStore, looks: Sequence[Callable[[], T]]) -> list[T
     Example:
         >>> from lakefmt.storage import MemoryStore
         >>> store = MemoryStore()
-        >>> side_by_side(store, [lambda: store.info("a"), lambda: store.info("b")])
+        >>> map_concurrently(store, [lambda: store.info("a"), lambda: store.info("b")])
         [None, None]
     """
-    if len(looks) < 2 or store.capabilities.at_hand:
+    if len(looks) < 2 or store.capabilities.low_latency:
         return [look() for look in looks]
     with ThreadPoolExecutor(min(_AT_ONCE, len(looks))) as pool:
         return list(pool.map(lambda look: look(), looks))

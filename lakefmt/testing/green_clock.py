@@ -1,6 +1,6 @@
 """Programs that take turns on one virtual clock without threads: greenlets, so that a switch costs a microsecond.
 
-:class:`GreenTime` is a :class:`~lakefmt.testing.virtual_time.VirtualTime` for thousands of histories. It needs the package
+:class:`GreenletClock` is a :class:`~lakefmt.testing.virtual_time.VirtualTime` for thousands of histories. It needs the package
 ``greenlet``. What a program does in threads of its own (reads in a pool) happens in no time, while everybody stands still.
 """
 
@@ -13,16 +13,16 @@ import greenlet
 from lakefmt.testing.store_wrapper import SimulatedCrash
 from lakefmt.testing.virtual_time import VirtualTime
 
-__all__ = ["GreenTime"]
+__all__ = ["GreenletClock"]
 
 _STEP_LIMIT = 400_000
 
 
-class GreenTime(VirtualTime):
+class GreenletClock(VirtualTime):
     """One clock, in seconds from 0; whoever waits hands the turn to who is due next.
 
     Example:
-        >>> time, seen = GreenTime(), []
+        >>> time, seen = GreenletClock(), []
         >>> def program(name, seconds):
         ...     for _ in range(2):
         ...         time.sleep(seconds)

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.model import BaseFile, build_slices
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.keys import build_partition_paths, build_record_keys
 from lakefmt.table import Table
@@ -105,7 +105,7 @@ def check_visible(table: Table | View) -> None:
     strangers = [file.path for file in view.visible() if file.path not in named]
     _law(not strangers, f"visible, and no completed commit names it: {strangers[:_SHOWN]}")
     for file in view.unchecked("visible") if view.state.config.populate_meta_fields else ():
-        written = view.access.reader.rows(file, [COMMIT_TIME]).column(COMMIT_TIME)
+        written = view.client.reader.rows(file, [COMMIT_TIME]).column(COMMIT_TIME)
         strange = pc.unique(written.filter(pc.invert(pc.is_in(written, value_set=done))))
         _law(not len(strange), f"{file.path} shows rows of instants that are not completed: {_some(strange)}")
 
@@ -113,7 +113,7 @@ def check_visible(table: Table | View) -> None:
 def check_reachable(table: Table | View) -> None:
     """Every file that a completed commit wrote is there, back to where the last clean has left files alone."""
     view = View.of(table)
-    oldest = view.access.retained_from(view.state) or ""
+    oldest = view.client.retained_from(view.state) or ""
     present = view.present
     for instant, commit in view.commits:
         gone = [] if instant.time < oldest else [s.path for s in commit.stats if s.path and s.path not in present]
@@ -144,7 +144,7 @@ def check_file_ids(table: Table | View, last: int | None = None) -> None:
         last: how many of the newest commits to compare with what was before them; None: all that can be read.
     """
     view = View.of(table)
-    oldest = view.access.retained_from(view.state) or ""
+    oldest = view.client.retained_from(view.state) or ""
     pairs = [(i, c) for i, c in view.commits if i.time >= oldest]
     for (before, _), (after, commit) in list(itertools.pairwise(pairs))[-last if last else 0 :]:
         if commit.operation in _REARRANGE:
@@ -168,7 +168,7 @@ def check_counts(table: Table | View) -> None:
             file = view.present.get(stat.path)
             if file is None:
                 continue
-            rows = view.access.reader.footer(file).num_rows
+            rows = view.client.reader.footer(file).num_rows
             bytes_said = stat.file_size_in_bytes
             _law(bytes_said == file.size, f"{stat.path}: {bytes_said} bytes said, {file.size} found")
             _law(stat.num_writes == rows, f"{stat.path}: {stat.num_writes} rows said, {rows} found")
@@ -188,11 +188,11 @@ def check_meta_columns(table: Table | View) -> None:
     config = view.state.config
     if not config.populate_meta_fields:
         for file in view.unchecked("meta columns"):
-            found = view.access.reader.rows(file, META_COLUMNS)
+            found = view.client.reader.rows(file, META_COLUMNS)
             filled = [name for name in META_COLUMNS if found.column(name).null_count < found.num_rows]
             _law(not filled, f"{file.path}: {', '.join(filled)} are filled, and the table says that they are not")
         return
-    spec = view.access.key_spec(config)
+    spec = view.client.key_spec(config)
     for file in view.unchecked("meta columns"):
         rows = view.reader.rows(file)
         if not rows.num_rows:
@@ -216,7 +216,7 @@ def check_meta_columns(table: Table | View) -> None:
 def check_partitions(table: Table | View) -> None:
     """Every row lies in the partition that its columns say; not a law where rows stay with their keys."""
     view = View.of(table)
-    spec = view.access.key_spec(view.state.config)
+    spec = view.client.key_spec(view.state.config)
     for file in view.unchecked("partitions"):
         rows = view.reader.rows(file)
         made = pc.unique(_flat(build_partition_paths(spec, rows)).cast(pa.string()))
@@ -228,12 +228,12 @@ def check_footers(table: Table | View) -> None:
     view = View.of(table)
     for file in view.unchecked("footers"):
         if not view.state.config.populate_meta_fields:
-            footer = view.access.reader.footer(file)
+            footer = view.client.reader.footer(file)
             said = footer.min_key is not None or footer.max_key is not None or footer.bloom_filter() is not None
             _law(not said, f"{file.path} tells of keys, and its rows have none")
             continue
         keys = view.keys(file)
-        footer, bloom = view.access.reader.footer(file), view.access.reader.bloom_filter(file)
+        footer, bloom = view.client.reader.footer(file), view.client.reader.bloom_filter(file)
         _law(bloom is not None, f"{file.path} has no bloom filter")
         if bloom is not None and len(keys):
             _law(bool(bloom.contains(keys).all()), f"{file.path}: a stored key misses its filter")
@@ -243,7 +243,7 @@ def check_footers(table: Table | View) -> None:
 def check_no_orphans(table: Table | View) -> None:
     """Once no write is under way, a full listing holds nothing that no completed commit names, and no traces."""
     view = View.of(table)
-    names = {found.name for found in view.access.store.list()}
+    names = {found.name for found in view.client.store.list()}
     named = view.named
     orphans = sorted(name for name in names if not _has_reason(name, named, names))
     _law(not orphans, f"orphans: {orphans[:_SHOWN]}")
@@ -279,7 +279,7 @@ class Watched:
         >>> rows = pa.table({"id": ["a", "b"]})
         >>> reader = lakefmt.create_table("memory://watched", data=rows, record_key="id")
         >>> watched = Watched(lambda: reader.read().num_rows)
-        >>> writer = Table(TableAccess(WatchStore(MemoryStore("watched"), watched.look)))
+        >>> writer = Table(TableClient(WatchStore(MemoryStore("watched"), watched.look)))
         >>> _ = writer.upsert(rows)
         >>> watched.check()
     """
@@ -331,7 +331,7 @@ class View:
         present: every base file of a full listing, by path.
     """
 
-    access: TableAccess
+    client: TableClient
     state: TableState
     present: dict[str, BaseFile]
     _keys: dict[str, pa.ChunkedArray] = field(default_factory=dict, repr=False)
@@ -347,20 +347,20 @@ class View:
         """
         if isinstance(table, View):
             return table
-        state = table.access.with_history(table.access.load())
-        bases, _ = table.access.listing(state.config).files(None)
+        state = table.client.with_history(table.client.load())
+        bases, _ = table.client.listing(state.config).files(None)
         present = {file.path: file for file in bases}
-        return cls(table.access, state, present, *((since._keys, since._lawful) if since else ()))
+        return cls(table.client, state, present, *((since._keys, since._lawful) if since else ()))
 
     @cached_property
     def reader(self) -> BaseFileReader:
         """Reads rows with what their files do not hold."""
-        return self.access.row_reader(self.state)
+        return self.client.row_reader(self.state)
 
     @cached_property
     def commits(self) -> list[tuple[Instant, CommitMetadata]]:
         """Every completed commit with what it says, by requested time."""
-        return [(i, self.access.commit_metadata(self.state, i)) for i in self.state.timeline.commits]
+        return [(i, self.client.commit_metadata(self.state, i)) for i in self.state.timeline.commits]
 
     @cached_property
     def named(self) -> dict[str, WriteStat]:
@@ -375,7 +375,7 @@ class View:
     def visible(self, at: Instant | None = None) -> list[BaseFile]:
         """Return the files that readers see, now or after a commit."""
         state = self.state if at is None else self.state.as_of(at.time)
-        slices = build_slices(self.present.values(), [], state.timeline, self.access.replaced(state))
+        slices = build_slices(self.present.values(), [], state.timeline, self.client.replaced(state))
         return [piece.base for piece in slices if piece.base is not None]
 
     def unchecked(self, law: str) -> Iterator[BaseFile]:
@@ -396,7 +396,7 @@ class View:
         if stat.prev_commit in ("", "null"):
             return 0
         file = self._by_group.get((stat.partition_path, stat.file_id, stat.prev_commit))
-        return None if file is None else self.access.reader.footer(file).num_rows
+        return None if file is None else self.client.reader.footer(file).num_rows
 
     def homes(self, at: Instant) -> pa.Table:
         """Return which key was in which file group after a commit; a key that is there twice, once."""

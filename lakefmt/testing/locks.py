@@ -21,11 +21,11 @@ from lakefmt.errors import LeaseLost, LockUnavailable, StorageError
 from lakefmt.testing.store_wrapper import SimulatedCrash
 from lakefmt.testing.stores import Fault, FaultMode
 from lakefmt.testing.virtual_time import Process, VirtualTime
-from lakefmt.timeline.locks.api import FencedLease, Lease, Patience, TableLock
+from lakefmt.timeline.locks.api import FencedLease, Lease, RetryPolicy, TableLock
 
 __all__ = ["LockKind", "LockSuite", "Writer"]
 
-_QUICK = Patience(0.2, pause=0.1)
+_QUICK = RetryPolicy(0.2, pause=0.1)
 _LONGEST_REQUESTS = 40
 
 
@@ -42,15 +42,15 @@ class LockKind:
         asks: it is asked for by requests (of :class:`Process`), so that answers can be lost.
     """
 
-    open: Callable[[Process, Patience], TableLock]
+    open: Callable[[Process, RetryPolicy], TableLock]
     lease_seconds: float = 30.0
     recovery_seconds: float | None = None
     asks: bool = True
     renewed: bool = True
 
-    def patience(self, seconds: float) -> Patience:
+    def retry_policy(self, seconds: float) -> RetryPolicy:
         """Return the patience of somebody who asks often enough for this lock, and not oftener."""
-        return Patience(seconds, pause=self.lease_seconds / 60)
+        return RetryPolicy(seconds, pause=self.lease_seconds / 60)
 
 
 class Writer:
@@ -63,9 +63,9 @@ class Writer:
         self._kind = kind
         self._context = kind.open(self.process, _QUICK).hold()
 
-    def take(self, patience: Patience = _QUICK) -> Lease:
+    def take(self, retry_policy: RetryPolicy = _QUICK) -> Lease:
         """Take the lock and keep it."""
-        self._context = self._kind.open(self.process, patience).hold()
+        self._context = self._kind.open(self.process, retry_policy).hold()
         return self._context.__enter__()
 
     def give(self) -> None:
@@ -107,7 +107,7 @@ class LockSuite:
         >>> class TestMine(LockSuite):
         ...     @pytest.fixture
         ...     def kind(self):
-        ...         return LockKind(lambda process, patience: InProcessLock("mine", patience.total, process), asks=False)
+        ...         return LockKind(lambda process, retry_policy: InProcessLock("mine", retry_policy.total, process), asks=False)
     """
 
     @pytest.fixture
@@ -182,7 +182,7 @@ class LockSuite:
             one.process.wake()
             lease.check()
             return
-        theirs = two.take(kind.patience(kind.recovery_seconds + 2))
+        theirs = two.take(kind.retry_policy(kind.recovery_seconds + 2))
         one.process.wake()
         with refused():
             lease.check()
@@ -237,7 +237,7 @@ class LockSuite:
                 assert not (is_good(lease) and two.can_take()), f"two holders after a fault at request {at}"
                 one.give()
             if kind.recovery_seconds is not None:
-                two.take(kind.patience(kind.recovery_seconds + 2)).check()
+                two.take(kind.retry_policy(kind.recovery_seconds + 2)).check()
                 two.give()
             if one.process.requests < at:
                 return
@@ -261,7 +261,7 @@ class LockSuite:
                 one.give()
             if kind.recovery_seconds is None:
                 self._tidy(two)
-            two.take(kind.patience((kind.recovery_seconds or 0.0) + 2)).check()
+            two.take(kind.retry_policy((kind.recovery_seconds or 0.0) + 2)).check()
             two.give()
             if one.process.requests < at:
                 return
@@ -287,7 +287,7 @@ class LockSuite:
     @pytest.mark.parametrize("seed", range(8))
     def test_no_commit_is_lost_whatever_happens(self, kind: LockKind, seed: int) -> None:
         dice = random.Random(seed)
-        time, table = VirtualTime(), Table()
+        time, table = VirtualTime(), LockedTable()
         writers = [
             Writer(kind, time, 100 * seed + n, skew=dice.uniform(-0.2, 0.2), latency=dice.choice([0.0, 0.02, 0.3]))
             for n in range(4)
@@ -300,30 +300,30 @@ class LockSuite:
         assert table.commits > 0
 
     def test_everybody_gets_the_lock(self, kind: LockKind) -> None:
-        time, table = VirtualTime(), Table()
+        time, table = VirtualTime(), LockedTable()
         writers = [Writer(kind, time, 900 + n, latency=0.02) for n in range(5)]
-        patience = Patience(60.0)
+        retry_policy = RetryPolicy(60.0)
 
         def work(writer: Writer) -> None:
             for _ in range(10):
-                table.commit(writer, patience, lambda: writer.process.sleep(0.05))
+                table.commit(writer, retry_policy, lambda: writer.process.sleep(0.05))
 
         time.run([functools.partial(work, writer) for writer in writers])
         assert table.commits == 50
         assert table.longest_wait < 30.0, f"somebody waited for {table.longest_wait:g} s of 50 short turns"
 
 
-class Table:
+class LockedTable:
     """What writers of one table do under its lock: see its state, work, and replace it if nobody else has."""
 
     def __init__(self) -> None:
         self.commits = 0
         self.longest_wait = 0.0
 
-    def commit(self, writer: Writer, patience: Patience, work: Callable[[], None]) -> None:
+    def commit(self, writer: Writer, retry_policy: RetryPolicy, work: Callable[[], None]) -> None:
         """Commit once; a commit that replaces another one which it has not seen fails the test."""
         begin = writer.process.monotonic()
-        lease = writer.take(patience)
+        lease = writer.take(retry_policy)
         self.longest_wait = max(self.longest_wait, writer.process.monotonic() - begin)
         seen = self.commits
         try:
@@ -346,7 +346,7 @@ class Table:
                 writer.process.sleep(dice.uniform(0.0, kind.lease_seconds / 2))
 
             try:
-                self.commit(writer, kind.patience(kind.lease_seconds * 10), work)
+                self.commit(writer, kind.retry_policy(kind.lease_seconds * 10), work)
             except (LeaseLost, LockUnavailable, StorageError):
                 writer.process.sleep(dice.random())
 

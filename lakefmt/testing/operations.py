@@ -241,7 +241,7 @@ def _soft_delete(verb: Verb, shape: TableShape, table: Table) -> CommitResult:
 def _delete_partitions(verb: Verb, shape: TableShape, table: Table) -> CommitResult:
     assert shape.partition_by is not None, "an unpartitioned table has no partitions to delete"
     rows = shape.as_table([{shape.partition_by: place} for place in verb.places])
-    paths = build_partition_paths(table.access.key_spec(table.properties), rows).cast(pa.string())
+    paths = build_partition_paths(table.client.key_spec(table.properties), rows).cast(pa.string())
     return table.delete_partitions([str(path) for path in paths.unique()], **verb.how)
 
 

@@ -35,7 +35,7 @@ from lakefmt.testing.operations import TableShape, Verb
 from lakefmt.testing.store_wrapper import SimulatedCrash
 from lakefmt.values import InstantTime
 
-__all__ = ["History", "Read", "Tried", "check_history"]
+__all__ = ["Read", "RecordedHistory", "Tried", "check_history"]
 
 #: Names of the files that complete a write, in both timeline layouts.
 _COMPLETED: Final = re.compile(r"^\.hoodie/(timeline/)?(\d{17})(_\d{17})?\.(commit|deltacommit|replacecommit)$")
@@ -78,7 +78,7 @@ class Tried:
 
 
 @dataclass
-class History:
+class RecordedHistory:
     """What happened to one table.
 
     Attributes:
@@ -143,7 +143,7 @@ class History:
         table.clean(options={"hoodie.clean.commits.retained": 1})
 
 
-def check_history(history: History) -> None:
+def check_history(history: RecordedHistory) -> None:
     """Judge a history.
 
     Raises:
@@ -164,7 +164,7 @@ def compact_trace(trace: list[str]) -> list[str]:
     return [line for line in trace if wanted.search(line) and "heartbeat" not in line]
 
 
-def _check(history: History) -> None:
+def _check(history: RecordedHistory) -> None:
     table = history.table
     assert table is not None, "the history was not tidied up"
     names = _check_calls(history, table)
@@ -183,16 +183,16 @@ def _check(history: History) -> None:
     check_no_orphans(table)
 
 
-def _forgive(history: History, table: Table) -> None:
+def _forgive(history: RecordedHistory, table: Table) -> None:
     """Remove the files of writers that were paused, undone meanwhile, wrote on and died: nobody can know of those."""
     paused, died = ({line.split()[1] for line in history.trace if f" {word} " in line} for word in ("paused", "died"))
     claimed = {time: who for who, time in _CLAIMED.findall("\n".join(history.trace)) if who in paused & died}
     undone = {time for time in claimed if time not in history.completions}
-    names = [found.name for found in table.access.store.list() if not found.name.startswith(".hoodie/")]
-    table.access.store.delete(name for name in names if any(time in name for time in undone))
+    names = [found.name for found in table.client.store.list() if not found.name.startswith(".hoodie/")]
+    table.client.store.delete(name for name in names if any(time in name for time in undone))
 
 
-def _check_calls(history: History, table: Table) -> list[str | None]:
+def _check_calls(history: RecordedHistory, table: Table) -> list[str | None]:
     """Compare what callers were told with what completed; return the calls' names in the order of completion."""
     view = View.of(table)
     said = {i.time: commit.extra_metadata.get("simulated") for i, commit in view.commits}
@@ -215,13 +215,13 @@ def _check_calls(history: History, table: Table) -> list[str | None]:
     return names
 
 
-def _check_was_silent(history: History, tried: Tried) -> None:
+def _check_was_silent(history: RecordedHistory, tried: Tried) -> None:
     """Only who showed no sign of life for long enough may be undone."""
     paused = any(f" p{tried.process} paused" in line for line in history.trace)
     assert paused or tried.process in history.unlucky, f"{tried.name} was undone while it showed signs of life"
 
 
-def _states(history: History, names: list[str | None]) -> list[dict[object, int]]:
+def _states(history: RecordedHistory, names: list[str | None]) -> list[dict[object, int]]:
     """Return the table's content after each prefix of the commits; 0: before the first one."""
     verbs = {tried.name: tried.verb for tried in history.tried}
     model: ModelTable = history.shape.model()

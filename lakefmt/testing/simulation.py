@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from lakefmt.create import run_creation
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
-from lakefmt.filegroups.table_client import TableAccess
-from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome, Swap
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.storage.api import CasResult, ObjectInfo, ObjectStore, PutOutcome
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
-from lakefmt.testing.green_clock import GreenTime
+from lakefmt.testing.green_clock import GreenletClock
 from lakefmt.testing.operations import TableShape, Verb
-from lakefmt.testing.serializability import History, Read, Tried, check_history
+from lakefmt.testing.serializability import Read, RecordedHistory, Tried, check_history
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.virtual_time import Process
 from lakefmt.values import RandomIds
@@ -141,7 +141,7 @@ class SimulatedStore(WrapperStore):
         process: Process,
         dice: random.Random,
         chances: Chances,
-        history: History,
+        history: RecordedHistory,
         shared: bool,
     ) -> None:
         super().__init__(inner)
@@ -196,7 +196,7 @@ class SimulatedStore(WrapperStore):
     def _is_turn(self) -> bool:
         time = self._process.time
         self._check_alive()
-        return isinstance(time, GreenTime) and time.is_turn
+        return isinstance(time, GreenletClock) and time.is_turn
 
     def _check_alive(self) -> None:
         if self._process.dead:
@@ -231,7 +231,7 @@ class SimulatedStore(WrapperStore):
         self._history.say(self._process.time.now, self._process.number, f"{what} lost: {step.kind} {step.name}")
         self._history.unlucky.add(self._process.number)
         self._travel(step.name)
-        if isinstance(step.unknown, PutOutcome | Swap):
+        if isinstance(step.unknown, PutOutcome | CasResult):
             return step.unknown
         raise StorageError(f"simulated: {what} lost of {step.kind} {step.name!r}", transient=True)
 
@@ -269,10 +269,10 @@ class _World:
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        self.time = GreenTime()
+        self.time = GreenletClock()
         self.dice = random.Random(f"world {scene.seed}")
         self.store = MemoryStore(now=lambda: Process(self.time).wall())
-        self.history = History(scene.seed, scene.shape, scene.lock)
+        self.history = RecordedHistory(scene.seed, scene.shape, scene.lock)
         self.processes = 0
 
     def options(self) -> dict[str, object]:
@@ -299,13 +299,13 @@ class _World:
         shared = self.scene.lock == "InProcessLockProvider"
         store = SimulatedStore(self.store, process, dice, chances, self.history, shared)
         ids = RandomIds(lambda: uuid.UUID(int=dice.getrandbits(128), version=4))
-        return Table(TableAccess(store, self.options(), _Clock(process), ids, process)), process
+        return Table(TableClient(store, self.options(), _Clock(process), ids, process)), process
 
     def create(self) -> Table:
         table, _ = self.table(CALM)
         shape = self.scene.shape
         run_creation(
-            table.access,
+            table.client,
             shape.schema,
             record_key=shape.record_key,
             partition_by=shape.partition_by,
@@ -325,14 +325,14 @@ class _World:
 class _Beside(Process):
     """A process whose waits are spread by its own dice."""
 
-    def __init__(self, time: GreenTime, number: int, dice: random.Random) -> None:
+    def __init__(self, time: GreenletClock, number: int, dice: random.Random) -> None:
         super().__init__(time, number)
         self._dice = dice
 
-    def fraction(self) -> float:
+    def jitter(self) -> float:
         return self._dice.random()
 
-    def take(self, lock: threading.Lock, seconds: float) -> bool:
+    def acquire_lock(self, lock: threading.Lock, seconds: float) -> bool:
         deadline = self.time.now + seconds
         while not lock.acquire(blocking=False):
             if self.time.now >= deadline or self.dead:
@@ -450,7 +450,7 @@ class _Writer:
         return dice.choices(choices, weights=(5, 4, 2, 2, 2, 1, deletes, 3, 1))[0]()
 
 
-def simulate(scene: Scene | int) -> History:
+def simulate(scene: Scene | int) -> RecordedHistory:
     """Make the history of a seed, and tidy up after it as the next writer would.
 
     Args:

@@ -22,13 +22,13 @@ from lakefmt.errors import StateError, UnsupportedFeature
 from lakefmt.storage.api import (
     Buffer,
     Capabilities,
+    CasResult,
     ObjectInfo,
     ObjectStore,
+    ObjectWriter,
     PutOutcome,
-    Sink,
-    SupportsLeftovers,
+    SupportsTempCleanup,
     SupportsVersions,
-    Swap,
     Version,
     remove_abandoned,
     with_versions,
@@ -132,7 +132,7 @@ class WrapperStore:
                 name,
                 len(data),
                 lambda: self.inner.put_if_absent(name, data, durable=durable),
-                lambda: self.leave_temporary(name, data[: len(data) // 2]),
+                lambda: self.leave_temporary_object(name, data[: len(data) // 2]),
                 PutOutcome.UNKNOWN,
             )
         )
@@ -145,7 +145,7 @@ class WrapperStore:
                 name,
                 len(data),
                 lambda: self.inner.put(name, data, durable=durable),
-                lambda: self.leave_temporary(name, data[: len(data) // 2]),
+                lambda: self.leave_temporary_object(name, data[: len(data) // 2]),
             )
         )
 
@@ -159,7 +159,7 @@ class WrapperStore:
         inner = self._versions()
         return self.look("read_version", name, lambda: inner.read_version(name, max_bytes))
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
         """Replace an object of the inner store if it is still the one that was seen, as one effect."""
         inner = self._versions()
         return self.perform(
@@ -168,8 +168,8 @@ class WrapperStore:
                 name,
                 len(data),
                 lambda: inner.put_if_match(name, data, mark),
-                lambda: self.leave_temporary(name, data[: len(data) // 2]),
-                Swap(PutOutcome.UNKNOWN),
+                lambda: self.leave_temporary_object(name, data[: len(data) // 2]),
+                CasResult(PutOutcome.UNKNOWN),
             )
         )
 
@@ -179,9 +179,9 @@ class WrapperStore:
             raise UnsupportedFeature(f"{self.url} does not compare and swap")
         return found
 
-    def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[Sink]:
+    def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[ObjectWriter]:
         """Open a sink whose put_if_absent is one effect."""
-        return _WrappedSink(self, name, self.inner.create(name, durable=durable))
+        return _WrappedObjectWriter(self, name, self.inner.create(name, durable=durable))
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove objects one after another, each as one effect."""
@@ -219,29 +219,29 @@ class WrapperStore:
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
         """Remove the inner store's temporary objects, if it has such things; return how many."""
-        return self.inner.remove_leftovers(older_than_epoch) if isinstance(self.inner, SupportsLeftovers) else 0
+        return self.inner.remove_leftovers(older_than_epoch) if isinstance(self.inner, SupportsTempCleanup) else 0
 
     def remove_abandoned(self, prefix: str = "", *, recursive: bool = True) -> int:
         """Remove what dead processes left in the inner store, if it can tell; return how many."""
         return remove_abandoned(self.inner, prefix, recursive=recursive)
 
-    def leave_temporary(self, name: str, data: Buffer) -> None:
+    def leave_temporary_object(self, name: str, data: Buffer) -> None:
         """Leave a temporary object in the inner store, if it has such things."""
-        if isinstance(self.inner, SupportsLeftovers):
-            self.inner.leave_temporary(name, data)
+        if isinstance(self.inner, SupportsTempCleanup):
+            self.inner.leave_temporary_object(name, data)
 
 
-class _WrappedSink:
+class _WrappedObjectWriter:
     """A sink of the inner store whose put_if_absent passes by the wrapper."""
 
-    def __init__(self, store: WrapperStore, name: str, inner: AbstractContextManager[Sink]) -> None:
+    def __init__(self, store: WrapperStore, name: str, inner: AbstractContextManager[ObjectWriter]) -> None:
         self._store = store
         self._name = name
         self._context = inner
-        self._sink: Sink | None = None
+        self._sink: ObjectWriter | None = None
 
     @property
-    def _entered(self) -> Sink:
+    def _entered(self) -> ObjectWriter:
         if self._sink is None:
             raise StateError("a sink is written to inside its with block")
         return self._sink
@@ -264,12 +264,12 @@ class _WrappedSink:
                 self._name,
                 self.size,
                 self._entered.put_if_absent,
-                lambda: self._store.leave_temporary(self._name, b"half of it"),
+                lambda: self._store.leave_temporary_object(self._name, b"half of it"),
                 PutOutcome.UNKNOWN,
             )
         )
 
-    def __enter__(self) -> _WrappedSink:
+    def __enter__(self) -> _WrappedObjectWriter:
         self._sink = self._context.__enter__()
         return self
 
@@ -279,4 +279,4 @@ class _WrappedSink:
         self._context.__exit__(kind, error, trace)
         if isinstance(error, SimulatedCrash):
             # The inner sink tidied up; a process that dies does not.
-            self._store.leave_temporary(self._name, b"half of it")
+            self._store.leave_temporary_object(self._name, b"half of it")

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefmt.errors import StorageError
-from lakefmt.storage.api import Capabilities, ObjectStore, Sink
+from lakefmt.storage.api import Capabilities, ObjectStore, ObjectWriter
 from lakefmt.storage.arrow_filesystem import arrow_view
-from lakefmt.storage.arrow_lifetime import lent
+from lakefmt.storage.arrow_lifetime import track_arrow_use
 from lakefmt.storage.object_names import object_names
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash, Step, WrapperStore
 
@@ -102,9 +102,9 @@ class CountingStore(WrapperStore):
     def statistics(self) -> Counts:
         """Return the log in numbers."""
         log = self.log
-        read = sum(access.size for access in log if access.kind in _READING)
-        written = sum(access.size for access in log if "put" in access.kind)
-        return Counts(Counter(access.kind for access in log), read, written)
+        read = sum(client.size for client in log if client.kind in _READING)
+        written = sum(client.size for client in log if "put" in client.kind)
+        return Counts(Counter(client.kind for client in log), read, written)
 
     def reset(self) -> None:
         """Forget what was written down."""
@@ -151,7 +151,7 @@ def _watched_opener(inner: ObjectStore, seen: Callable[[str, int, int], None]) -
 
     def open_watched(name: str) -> pa.NativeFile:
         file = fs.open_input_file(prefix + name)
-        return pa.PythonFile(lent(_WatchedFile(file, lambda at, size: seen(name, at, size))), mode="r")
+        return pa.PythonFile(track_arrow_use(_WatchedFile(file, lambda at, size: seen(name, at, size))), mode="r")
 
     return open_watched
 
@@ -270,7 +270,7 @@ class FaultStore(WrapperStore):
         self._check_alive()
         return run()
 
-    def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[Sink]:
+    def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[ObjectWriter]:
         """Open a sink, unless the process is dead."""
         self._check_alive()
         return super().create(name, durable=durable)
@@ -407,7 +407,7 @@ class DelayStore(WrapperStore):
     @property
     def capabilities(self) -> Capabilities:
         """The inner store's promises, but that it is far away."""
-        return replace(self.inner.capabilities, at_hand=False)
+        return replace(self.inner.capabilities, low_latency=False)
 
     def _wait(self, kind: str, name: str, size: int) -> None:
         self._sleep(self._seconds(kind, name, size))

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, StateError, UnsafePath
-from lakefmt.storage.api import Buffer, ObjectStore, PutOutcome, SupportsLeftovers
+from lakefmt.storage.api import Buffer, ObjectStore, PutOutcome, SupportsTempCleanup
 from lakefmt.testing.threads import together
 
 __all__ = ["ODD_NAMES", "UNSAFE_NAMES", "StoreSuite"]
@@ -65,7 +65,7 @@ UNSAFE_NAMES: tuple[str, ...] = (
 TEMPORARY_NAME = ".lakefmt-tmp-mine"
 
 
-def names_in(store: ObjectStore, prefix: str = "", *, recursive: bool = True) -> list[str]:
+def listed_names(store: ObjectStore, prefix: str = "", *, recursive: bool = True) -> list[str]:
     """Return the names that a listing gives, sorted; a name that comes twice stays twice."""
     return sorted(found.name for found in store.list(prefix, recursive=recursive))
 
@@ -106,7 +106,7 @@ class StoreSuite:
         assert store.put_if_absent(name, b"one") is PutOutcome.DONE
         assert store.put_if_absent(name, b"two") is PutOutcome.REFUSED
         assert store.read(name) == b"one"
-        assert names_in(store) == [name]
+        assert listed_names(store) == [name]
         found = store.info(name)
         assert found is not None
         assert (found.name, found.size) == (name, 3)
@@ -117,7 +117,7 @@ class StoreSuite:
         assert store.read(name) == b"three"
         store.delete([name])
         assert store.info(name) is None
-        assert names_in(store) == []
+        assert listed_names(store) == []
 
     @pytest.mark.parametrize("name", UNSAFE_NAMES)
     def test_an_unsafe_name_is_refused_by_every_verb(self, store: ObjectStore, name: str) -> None:
@@ -140,7 +140,7 @@ class StoreSuite:
         for verb in verbs:
             with pytest.raises(UnsafePath):
                 verb()
-        assert names_in(store) == ["fine"]
+        assert listed_names(store) == ["fine"]
 
     def test_temporary_names_are_not_for_objects(self, store: ObjectStore) -> None:
         for name in (TEMPORARY_NAME, f"a/{TEMPORARY_NAME}"):
@@ -153,7 +153,7 @@ class StoreSuite:
         store.put("a", b"")
         with pytest.raises(InvalidInputError):
             store.delete("a")
-        assert names_in(store) == ["a"]
+        assert listed_names(store) == ["a"]
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -171,7 +171,7 @@ class StoreSuite:
         with pytest.raises(ObjectNotFound):
             store.read("a")
         store.delete(["a"])
-        assert names_in(store) == ["a/b"]
+        assert listed_names(store) == ["a/b"]
 
     def test_reading_is_bounded(self, store: ObjectStore) -> None:
         store.put("a", b"12345")
@@ -251,7 +251,7 @@ class StoreSuite:
         outcomes = together([partial(write, body) for body in bodies])
         assert sorted(outcome.value for outcome in outcomes) == ["done"] + ["refused"] * 7
         assert store.read("race") == bodies[outcomes.index(PutOutcome.DONE)]
-        assert names_in(store) == ["race"]
+        assert listed_names(store) == ["race"]
 
     def test_nobody_sees_a_torn_object(self, store: ObjectStore) -> None:
         if not store.capabilities.put_if_absent:
@@ -274,10 +274,10 @@ class StoreSuite:
         with store.create("a/b") as sink:
             sink.file.write(b"x" * 100_000)
             sink.file.flush()
-            assert names_in(store) == []
+            assert listed_names(store) == []
             assert store.info("a/b") is None
             assert sink.put_if_absent() is PutOutcome.DONE
-            assert names_in(store) == ["a/b"]
+            assert listed_names(store) == ["a/b"]
         assert store.read("a/b") == b"x" * 100_000
 
     # -------------------------------------------------------------------------------------------------------- sinks
@@ -288,7 +288,7 @@ class StoreSuite:
             sink.file.write(b"second")
             assert sink.put_if_absent() is PutOutcome.REFUSED
         assert store.read("a") == b"first"
-        assert names_in(store) == ["a"]
+        assert listed_names(store) == ["a"]
 
     def test_a_sink_that_is_left_leaves_nothing(self, store: ObjectStore) -> None:
         with store.create("a") as sink:
@@ -301,7 +301,7 @@ class StoreSuite:
 
         with pytest.raises(KeyError):
             fail()
-        assert names_in(store) == []
+        assert listed_names(store) == []
 
     def test_a_sink_counts_and_finishes_once(self, store: ObjectStore) -> None:
         with store.create("a") as sink:
@@ -344,15 +344,15 @@ class StoreSuite:
     def test_a_listing_stays_inside_its_directory(self, store: ObjectStore) -> None:
         for name in ("a/1", "a/b/2", "a/b/c/3", "ab/4", "a.b/5", "b/6", "top"):
             store.put(name, name.encode())
-        assert names_in(store) == ["a.b/5", "a/1", "a/b/2", "a/b/c/3", "ab/4", "b/6", "top"]
-        assert names_in(store, recursive=False) == ["top"]
-        assert names_in(store, "a") == ["a/1", "a/b/2", "a/b/c/3"]
-        assert names_in(store, "a", recursive=False) == ["a/1"]
-        assert names_in(store, "a/b") == ["a/b/2", "a/b/c/3"]
-        assert names_in(store, "a/b", recursive=False) == ["a/b/2"]
-        assert names_in(store, "top") == []
-        assert names_in(store, "missing") == []
-        assert names_in(store, "missing", recursive=False) == []
+        assert listed_names(store) == ["a.b/5", "a/1", "a/b/2", "a/b/c/3", "ab/4", "b/6", "top"]
+        assert listed_names(store, recursive=False) == ["top"]
+        assert listed_names(store, "a") == ["a/1", "a/b/2", "a/b/c/3"]
+        assert listed_names(store, "a", recursive=False) == ["a/1"]
+        assert listed_names(store, "a/b") == ["a/b/2", "a/b/c/3"]
+        assert listed_names(store, "a/b", recursive=False) == ["a/b/2"]
+        assert listed_names(store, "top") == []
+        assert listed_names(store, "missing") == []
+        assert listed_names(store, "missing", recursive=False) == []
         assert {found.name: found.size for found in store.list("a")} == {"a/1": 3, "a/b/2": 5, "a/b/c/3": 7}
 
     def test_directories_are_those_directly_inside(self, store: ObjectStore) -> None:
@@ -366,24 +366,24 @@ class StoreSuite:
     def test_made_directories_hold_nothing(self, store: ObjectStore) -> None:
         store.make_directories(["p=1/q=2", "p=2"])
         store.make_directories(["p=1/q=2"])
-        assert names_in(store) == []
+        assert listed_names(store) == []
         expected = ["p=1", "p=2"] if store.capabilities.directories else []
         assert sorted(store.list_directories()) == expected
         store.put("p=1/q=2/x", b"1")
-        assert names_in(store) == ["p=1/q=2/x"]
+        assert listed_names(store) == ["p=1/q=2/x"]
 
     def test_a_listing_is_never_old(self, store: ObjectStore) -> None:
-        assert names_in(store, "d") == []
+        assert listed_names(store, "d") == []
         store.put("d/a", b"1")
-        assert names_in(store, "d") == ["d/a"]
+        assert listed_names(store, "d") == ["d/a"]
         store.put("d/b", b"1")
         assert store.list_directories() == ["d"]
         store.put("d/a", b"123")
         assert {found.name: found.size for found in store.list("d")} == {"d/a": 3, "d/b": 1}
         store.delete(["d/a"])
-        assert names_in(store, "d") == ["d/b"]
+        assert listed_names(store, "d") == ["d/b"]
         store.delete_tree("d")
-        assert names_in(store) == []
+        assert listed_names(store) == []
 
     def test_a_listing_bears_removals_meanwhile(self, store: ObjectStore) -> None:
         names = [f"d{number % 3}/{number}" for number in range(12)]
@@ -400,15 +400,15 @@ class StoreSuite:
                 store.put(f"w{writer}/{number}", b"x")
 
         together([partial(write, writer) for writer in range(4)])
-        assert names_in(store) == sorted(f"w{writer}/{number}" for writer in range(4) for number in range(5))
+        assert listed_names(store) == sorted(f"w{writer}/{number}" for writer in range(4) for number in range(5))
 
     def test_temporary_objects_are_hidden_until_they_are_swept(self, store: ObjectStore) -> None:
-        if not isinstance(store, SupportsLeftovers):
+        if not isinstance(store, SupportsTempCleanup):
             pytest.skip("this store leaves no temporary objects")
         store.put("d/a", b"x")
-        store.leave_temporary("d/b", b"half")
-        store.leave_temporary("top", b"half")
-        assert names_in(store) == ["d/a"]
+        store.leave_temporary_object("d/b", b"half")
+        store.leave_temporary_object("top", b"half")
+        assert listed_names(store) == ["d/a"]
         assert store.info("d/b") is None
         assert store.remove_leftovers(0.0) == 0
         store.remove_leftovers(1e12)
@@ -423,25 +423,25 @@ class StoreSuite:
         store.delete(["missing", "a", "a", "also/missing"])
         store.delete(name for name in ("missing",))
         store.delete_tree("missing")
-        assert names_in(store) == []
+        assert listed_names(store) == []
 
     def test_stars_in_names_are_letters(self, store: ObjectStore) -> None:
         for name in ("a*", "ab", "d*/x", "dd/x", "q?", "qq"):
             store.put(name, b"")
         store.delete(["a*", "q?"])
         store.delete_tree("d*")
-        assert names_in(store) == ["ab", "dd/x", "qq"]
+        assert listed_names(store) == ["ab", "dd/x", "qq"]
 
     def test_a_removed_tree_takes_nothing_else_along(self, store: ObjectStore) -> None:
         for name in ("a/1", "a/b/2", "ab/3", "a.b", "b/a/4"):
             store.put(name, b"")
         store.delete_tree("a")
-        assert names_in(store) == ["a.b", "ab/3", "b/a/4"]
+        assert listed_names(store) == ["a.b", "ab/3", "b/a/4"]
         assert sorted(store.list_directories()) == ["ab", "b"]
         store.delete_tree("a.b")  # an object, not a directory
-        assert names_in(store) == ["a.b", "ab/3", "b/a/4"]
+        assert listed_names(store) == ["a.b", "ab/3", "b/a/4"]
         store.delete_tree("")
-        assert names_in(store) == []
+        assert listed_names(store) == []
         store.put("again/1", b"x")
         assert store.read("again/1") == b"x"
 

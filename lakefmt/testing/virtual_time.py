@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from lakefmt.storage.api import ObjectStore, PutOutcome, Swap
+from lakefmt.storage.api import CasResult, ObjectStore, PutOutcome
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.stores import Fault, FaultMode
 
@@ -33,7 +33,7 @@ class VirtualTime:
     Example:
         >>> time = VirtualTime()
         >>> one = Process(time)
-        >>> stop = one.every(2.0, lambda: print("beat at", time.now), "heart")
+        >>> stop = one.schedule_periodic(2.0, lambda: print("beat at", time.now), "heart")
         >>> one.sleep(5.0); stop(); time.now
         beat at 2.0
         beat at 4.0
@@ -172,7 +172,7 @@ class Process:
         """Let `seconds` pass."""
         self.time.sleep(seconds)
 
-    def take(self, lock: threading.Lock, seconds: float) -> bool:
+    def acquire_lock(self, lock: threading.Lock, seconds: float) -> bool:
         """Acquire a lock; False when that took longer than `seconds`."""
         deadline = self.time.now + seconds
         while not lock.acquire(blocking=False):
@@ -181,11 +181,11 @@ class Process:
             self.sleep(min(_POLL_SECONDS, seconds))
         return True
 
-    def fraction(self) -> float:
+    def jitter(self) -> float:
         """Return the next number of a fixed row, from 0 (inclusive) to 1 (exclusive)."""
         return self._random.random()
 
-    def every(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
+    def schedule_periodic(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
         """Do `work` every `seconds`, unless the process is paused or dead; the call that is returned ends that."""
         running = [True]
 
@@ -280,7 +280,7 @@ class RequestStore(WrapperStore):
 
     def perform(self, step: Step[T]) -> T:
         """Carry out one effect as a request."""
-        unknown = step.unknown if isinstance(step.unknown, PutOutcome | Swap) else None
+        unknown = step.unknown if isinstance(step.unknown, PutOutcome | CasResult) else None
         return self._process.request(step.kind, step.run, unknown)
 
     def look(self, kind: str, name: str, run: Callable[[], T]) -> T:

@@ -1,8 +1,8 @@
 """Can two commits stand beside each other: clean, rebase or abort? Pure.
 
-``judge`` compares what a write is about to commit with one commit that completed since it began. As in Hudi, both may not
+``check_conflict`` compares what a write is about to commit with one commit that completed since it began. As in Hudi, both may not
 touch one file group. Beyond Hudi: no key that this write promises to keep once may have come in elsewhere meanwhile, and
-what a write covers as a whole (an overwritten partition) may not have changed. ``judge_plan`` compares it with what is
+what a write covers as a whole (an overwritten partition) may not have changed. ``check_plan_conflict`` compares it with what is
 planned and not done: a clustering takes the rows of its file groups elsewhere, a compaction those of version 6.
 """
 
@@ -17,7 +17,17 @@ from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["Changes", "Finding", "Reason", "Verdict", "adds_rows", "changes_of", "judge", "judge_plan", "settle_schema"]
+__all__ = [
+    "Changes",
+    "ConflictFinding",
+    "Reason",
+    "Verdict",
+    "adds_rows",
+    "changes_of",
+    "check_conflict",
+    "check_plan_conflict",
+    "merge_schemas",
+]
 
 Group = tuple[PartitionPath, FileId]
 
@@ -52,7 +62,7 @@ class Reason(enum.Enum):
         "overwrite and delete partitions while nobody writes to them",
     )
     CLUSTERING = (
-        "is a pending clustering that takes the rows of the same file groups elsewhere",
+        "is a pending clustering that takes the rows of the same file groups partition_changed",
         "wait until it has completed, or cancel it with the engine that planned it; plan clusterings of partitions that "
         "are not written to",
     )
@@ -106,7 +116,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ConflictFinding:
     """Why a write cannot stand as it is.
 
     Attributes:
@@ -180,7 +190,7 @@ def adds_rows(stat: WriteStat) -> bool:
     return stat.num_inserts > 0 or (_opens_group(stat) and stat.num_writes > 0)
 
 
-def judge(mine: Changes, rival: Instant, theirs: Changes, *, layout: int) -> Finding | None:
+def check_conflict(mine: Changes, rival: Instant, theirs: Changes, *, layout: int) -> ConflictFinding | None:
     """Return why `mine` cannot stand behind a commit that completed since it began; None: clean.
 
     Args:
@@ -193,7 +203,7 @@ def judge(mine: Changes, rival: Instant, theirs: Changes, *, layout: int) -> Fin
         >>> from lakefmt.timeline.instant import State
         >>> rival = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
         >>> group = frozenset([(PartitionPath("p"), FileId("f-0"))])
-        >>> print(judge(Changes(WriteOperation.UPSERT, group), rival, Changes(WriteOperation.UPSERT, group), layout=2))
+        >>> print(check_conflict(Changes(WriteOperation.UPSERT, group), rival, Changes(WriteOperation.UPSERT, group), layout=2))
         20260101000000000 commit completed completed meanwhile and changed the same file groups (p/f-0)
     """
     shared = (mine.groups | mine.read) & theirs.groups
@@ -201,17 +211,17 @@ def judge(mine: Changes, rival: Instant, theirs: Changes, *, layout: int) -> Fin
         # It adds no row, and a log on top of what it makes stands (spec 4.4).
         shared = frozenset(group for group in shared if not _stands(mine, group, rival.time, layout))
     if shared:
-        return Finding(Verdict.REBASE, Reason.GROUPS, rival, tuple(sorted(shared)))
+        return ConflictFinding(Verdict.REBASE, Reason.GROUPS, rival, tuple(sorted(shared)))
     if theirs.operation in _COMPACTIONS:
         return None
     touched = {partition for partition, _ in theirs.groups} | {stat.partition_path for stat in theirs.added}
     covered = touched if mine.covers is None else touched & mine.covers
     if covered:
-        return Finding(Verdict.REBASE, Reason.COVERED, rival, partitions=tuple(sorted(covered)))
+        return ConflictFinding(Verdict.REBASE, Reason.COVERED, rival, partitions=tuple(sorted(covered)))
     doubtful = tuple(s for s in theirs.added if mine.keys_in is None or s.partition_path in mine.keys_in)
     if doubtful:
         places = tuple(sorted({stat.partition_path for stat in doubtful}))
-        return Finding(Verdict.REBASE, Reason.KEYS, rival, partitions=places, doubtful=doubtful)
+        return ConflictFinding(Verdict.REBASE, Reason.KEYS, rival, partitions=places, doubtful=doubtful)
     return None
 
 
@@ -221,9 +231,9 @@ def _stands(mine: Changes, group: Group, compaction: InstantTime, layout: int) -
     return group in mine.logs and (layout > 1 or mine.logs[group] == compaction)
 
 
-def judge_plan(
+def check_plan_conflict(
     mine: Changes, rival: Instant, planned: Collection[Group], *, newly: bool, layout: int
-) -> Finding | None:
+) -> ConflictFinding | None:
     """Return why `mine` cannot stand beside a service that is planned and not done; None: clean.
 
     Args:
@@ -235,16 +245,16 @@ def judge_plan(
     """
     if rival.action in (Action.CLUSTERING, Action.REPLACE_COMMIT):
         shared = tuple(sorted(mine.groups & frozenset(planned)))
-        return Finding(Verdict.ABORT, Reason.CLUSTERING, rival, shared) if shared else None
+        return ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, rival, shared) if shared else None
     if rival.action is not Action.COMPACTION or not newly:
         return None  # what began after the plan was made knows of it
     left = mine.rewritten & frozenset(planned)
     if layout == 1:
         left |= {g for g in mine.logs.keys() & frozenset(planned) if mine.logs[g] != rival.time}
-    return Finding(Verdict.REBASE, Reason.COMPACTION, rival, tuple(sorted(left))) if left else None
+    return ConflictFinding(Verdict.REBASE, Reason.COMPACTION, rival, tuple(sorted(left))) if left else None
 
 
-def settle_schema(mine: str, begun: str, time: InstantTime, rivals: Mapping[InstantTime, str]) -> str | None:
+def merge_schemas(mine: str, begun: str, time: InstantTime, rivals: Mapping[InstantTime, str]) -> str | None:
     """Return which of the schemas this write leaves behind; None: it has to be made again upon another one.
 
     Schemas are compared as they are given: the caller gives equal ones one name. The schema of a table is that of the
@@ -257,9 +267,9 @@ def settle_schema(mine: str, begun: str, time: InstantTime, rivals: Mapping[Inst
         rivals: requested time → schema, of the commits that completed since.
 
     Example:
-        >>> settle_schema("a", "a", "3", {"2": "a+b"}), settle_schema("a+c", "a", "3", {"2": "a+b"})
+        >>> merge_schemas("a", "a", "3", {"2": "a+b"}), merge_schemas("a+c", "a", "3", {"2": "a+b"})
         ('a+b', None)
-        >>> settle_schema("a+c", "a", "3", {"4": "a"}) is None  # would be hidden behind the rival's
+        >>> merge_schemas("a+c", "a", "3", {"4": "a"}) is None  # would be hidden behind the rival's
         True
     """
     others = {schema for schema in rivals.values() if schema != begun}

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from lakefmt.errors import CorruptFile
 from lakefmt.storage.api import ObjectStore
 
-__all__ = ["CONSUMERS", "consumed_until"]
+__all__ = ["consumed_until"]
 
-CONSUMERS = ".hoodie/.lakefmt/consumers"
-EXPIRY = timedelta(days=7)
+_CONSUMERS = ".hoodie/.lakefmt/consumers"
+_EXPIRY = timedelta(days=7)
 _MAX_BYTES = 1 << 20
 
 
@@ -31,9 +31,9 @@ def consumed_until(store: ObjectStore, now: datetime) -> frozenset[str]:
     Raises:
         CorruptFile: a consumer's file cannot be understood, so nobody knows what it needs.
     """
-    names = [o.name for o in store.list(CONSUMERS, recursive=False) if o.name.endswith(".json")]
+    names = [o.name for o in store.list(_CONSUMERS, recursive=False) if o.name.endswith(".json")]
     found = (_progress(name, store.read(name, _MAX_BYTES)) for name in names)
-    return frozenset(start for start, updated in found if updated is None or now - updated <= EXPIRY)
+    return frozenset(start for start, updated in found if updated is None or now - updated <= _EXPIRY)
 
 
 def _progress(name: str, data: bytes) -> tuple[str, datetime | None]:

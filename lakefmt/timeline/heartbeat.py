@@ -16,10 +16,10 @@ from datetime import datetime
 
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound
 from lakefmt.storage.api import ObjectStore, PutOutcome
-from lakefmt.storage.local.process_lock import HeldLock, process_locks
-from lakefmt.storage.scheduler import Pacing
+from lakefmt.storage.local.process_lock import ProcessLock, process_locks
+from lakefmt.storage.time_source import TimeSource
 from lakefmt.timeline.instant import Instant
-from lakefmt.timeline.store import settle_put
+from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime
 
@@ -43,24 +43,26 @@ class Heartbeat:
     """The claim on one instant time, kept alive until :meth:`stop`."""
 
     def __init__(
-        self, store: ObjectStore, time: InstantTime, owner: str, interval_seconds: float, pacing: Pacing
+        self, store: ObjectStore, time: InstantTime, owner: str, interval_seconds: float, time_source: TimeSource
     ) -> None:
         self._store = store
         self._locks = process_locks(store)
-        self._pacing = pacing
+        self._time_source = time_source
         self._name = heartbeat_name(time)
         self._stamp = make_stamp(owner)
         self._interval = interval_seconds
-        self._held: HeldLock | None = None
+        self._held: ProcessLock | None = None
         self._stop_beating: Callable[[], None] | None = None
 
     def claim(self) -> bool:
         """Take the instant time; False when somebody else has it."""
-        if settle_put(self._store, self._name, self._stamp, durable=False) is PutOutcome.REFUSED:
+        if put_if_absent_confirmed(self._store, self._name, self._stamp, durable=False) is PutOutcome.REFUSED:
             return False
         if self._locks is not None:
             self._held = self._locks.hold(self._name)
-        self._stop_beating = self._pacing.every(self._interval, self._beat, f"lakefmt-heartbeat-{self._name[-17:]}")
+        self._stop_beating = self._time_source.schedule_periodic(
+            self._interval, self._beat, f"lakefmt-heartbeat-{self._name[-17:]}"
+        )
         return True
 
     def _beat(self) -> None:

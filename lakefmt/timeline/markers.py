@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.names import MarkerType, marker_name, parse_marker
 from lakefmt.storage.api import ObjectStore, PutOutcome, check_name
-from lakefmt.timeline.store import settle_put
+from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import InstantTime
 
-__all__ = ["announce", "list_marked", "marker_directory", "remove_markers"]
+__all__ = ["create_marker", "list_marked", "marker_directory", "remove_markers"]
 
 _MAX_MARKER_FILE = 64 * 1024 * 1024
 
@@ -23,7 +23,7 @@ def marker_directory(time: InstantTime) -> str:
     return f".hoodie/.temp/{time}"
 
 
-def announce(store: ObjectStore, time: InstantTime, path: str, marker: MarkerType) -> bool:
+def create_marker(store: ObjectStore, time: InstantTime, path: str, marker: MarkerType) -> bool:
     """Note that the data file `path` may exist from now on; False when an earlier attempt may have noted it.
 
     Raises:
@@ -32,7 +32,7 @@ def announce(store: ObjectStore, time: InstantTime, path: str, marker: MarkerTyp
     name = f"{marker_directory(time)}/{marker_name(path, marker)}"
     outcome = store.put_if_absent(name, b"")
     if outcome is PutOutcome.UNKNOWN:
-        settle_put(store, name, b"", durable=False)
+        put_if_absent_confirmed(store, name, b"", durable=False)
     return outcome is PutOutcome.DONE
 
 

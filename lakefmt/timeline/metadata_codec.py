@@ -2,7 +2,7 @@
 
 Plans and metadata are Avro containers with one record; completed commits of table version 6 are JSON. A record is a
 dictionary with the field names of the specification. Reading gives every record the shape of
-:mod:`lakefmt.timeline.metadata_schemas`, whatever release wrote it: unknown fields are left out, fields that an older
+:mod:`lakefmt.timeline._metadata_schemas`, whatever release wrote it: unknown fields are left out, fields that an older
 release does not have get their defaults, and every value is of the type that the schema promises.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.formats.avro.container import MAGIC, decode_container, encode_container
-from lakefmt.schema.avro_tree import AvroType, parse_schema
+from lakefmt.schema.avro_tree import AvroType, parse_avro_schema
+from lakefmt.timeline._metadata_schemas import BodyKind, body_schema, reader_schema, record_fields
 from lakefmt.timeline.instant import Action, State
-from lakefmt.timeline.metadata_schemas import BodyKind, body_schema, reader_schema, record_fields
 
 __all__ = [
     "WRITE_STAT_FIELDS",
@@ -225,7 +225,7 @@ def _check_commit(record: Mapping[str, Any]) -> None:
 
 @cache
 def _commit_schema(kind: BodyKind) -> AvroType:
-    return parse_schema(body_schema(kind))
+    return parse_avro_schema(body_schema(kind))
 
 
 _JSON_TYPES: dict[str, type] = {

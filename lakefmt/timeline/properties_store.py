@@ -21,8 +21,8 @@ from lakefmt.formats.properties import (
     table_checksum,
 )
 from lakefmt.storage.api import ObjectStore, PutOutcome
-from lakefmt.storage.parallel import side_by_side
-from lakefmt.timeline.store import settle_put
+from lakefmt.storage.parallel import map_concurrently
+from lakefmt.timeline.store import put_if_absent_confirmed
 
 __all__ = ["PROPERTIES", "create_properties", "load_properties", "update_properties"]
 
@@ -89,7 +89,7 @@ def create_properties(store: ObjectStore, properties: Mapping[str, str], now: da
         TableExists: another table is already there.
     """
     data = _render(properties, now, "Properties saved on")
-    if settle_put(store, PROPERTIES, data, durable=durable) is PutOutcome.REFUSED:
+    if put_if_absent_confirmed(store, PROPERTIES, data, durable=durable) is PutOutcome.REFUSED:
         raise TableExists(f"there is a table at {store.url} already")
 
 
@@ -115,7 +115,7 @@ def update_properties(
     return written
 
 
-def looks_at_properties(store: ObjectStore) -> list[Callable[[], object]]:
+def property_reads(store: ObjectStore) -> list[Callable[[], object]]:
     """Return the looks whose findings :func:`recover_properties` takes; to be taken beside others, under the lock."""
     return [lambda: _load_whole(store), lambda: store.info(BACKUP)]
 
@@ -125,10 +125,10 @@ def recover_properties(store: ObjectStore, found: Sequence[object] = (), *, dura
 
     Args:
         store: the table's.
-        found: what :func:`looks_at_properties` found just now; looked at here when it is empty.
+        found: what :func:`property_reads` found just now; looked at here when it is empty.
         durable: what is written reaches the disk.
     """
-    loaded, backup = found or side_by_side(store, looks_at_properties(store))
+    loaded, backup = found or map_concurrently(store, property_reads(store))
     properties, whole = cast("tuple[dict[str, str], str]", loaded)
     if backup is not None:
         if whole == BACKUP:

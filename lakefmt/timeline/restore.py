@@ -18,13 +18,13 @@ from lakefmt.values import InstantTime, check_instant_time
 
 __all__ = [
     "RestorePlan",
-    "begun_as",
-    "choose_undone",
-    "find_undone",
+    "instants_already_undone",
     "parse_restore_record",
+    "requested_as",
     "restore_metadata_record",
     "restore_record",
-    "timeline_without",
+    "select_instants_to_undo",
+    "timeline_before",
 ]
 
 #: Plans that only rewrite what is there: those older than the state that comes back stay.
@@ -65,7 +65,7 @@ class RestorePlan:
         return "\n".join(lines)
 
 
-def choose_undone(timeline: Timeline, target: Instant, *, merge_on_read: bool) -> tuple[Instant, ...]:
+def select_instants_to_undo(timeline: Timeline, target: Instant, *, merge_on_read: bool) -> tuple[Instant, ...]:
     """Return what has to go for the state of `target` to come back, in the order in which it goes.
 
     Completed commits that became visible after it, newest first; before them pending ones, whenever they began. A
@@ -81,7 +81,7 @@ def choose_undone(timeline: Timeline, target: Instant, *, merge_on_read: bool) -
         >>> from lakefmt.timeline.timeline import timeline_from_names
         >>> names = [f"2026010100000{n}000_2026010100000{n}500.commit" for n in range(4)] + ["20260101000009000.inflight"]
         >>> view = timeline_from_names(names, 2)
-        >>> [i.time for i in choose_undone(view, view.commits[1], merge_on_read=False)]
+        >>> [i.time for i in select_instants_to_undo(view, view.commits[1], merge_on_read=False)]
         ['20260101000009000', '20260101000003000', '20260101000002000']
     """
 
@@ -105,13 +105,13 @@ def _may_hold_rows(pending: Instant) -> bool:
     return pending.action in COMMIT_ACTIONS
 
 
-def timeline_without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
+def timeline_before(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
     """Return the timeline as readers see it once `undone` is invisible: pending, so that its files count nowhere.
 
     Example:
         >>> from lakefmt.timeline.timeline import timeline_from_names
         >>> view = timeline_from_names(["20260101000000000_20260101000000500.commit"], 2)
-        >>> timeline_without(view, view.commits).commits
+        >>> timeline_before(view, view.commits).commits
         ()
     """
     gone = {(i.time, i.action) for i in undone}
@@ -125,7 +125,7 @@ def timeline_without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
     return left.with_history(timeline.archived)
 
 
-def begun_as(timeline: Timeline, instant: Instant) -> Action:
+def requested_as(timeline: Timeline, instant: Instant) -> Action:
     """Return the action that an instant has while it is pending: a completed compaction began as one."""
     return next((file.action for file in timeline.files_of(instant) if not file.is_completed), instant.action)
 
@@ -167,7 +167,7 @@ def parse_restore_record(record: Mapping[str, Any], what: str) -> tuple[tuple[In
     return tuple(found)
 
 
-def find_undone(timeline: Timeline, planned: Sequence[tuple[InstantTime, Action]]) -> tuple[Instant, ...]:
+def instants_already_undone(timeline: Timeline, planned: Sequence[tuple[InstantTime, Action]]) -> tuple[Instant, ...]:
     """Return those of the planned instants that are still on the timeline, in the plan's order."""
     there = {(i.time, comparable_action(i.action)): i for i in timeline}
     found = (there.get((time, comparable_action(action))) for time, action in planned)

@@ -22,7 +22,7 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt.timeline.store import TimelineStore, settle_put
+from lakefmt.timeline.store import TimelineStore, put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath, check_instant_time
 
@@ -32,17 +32,16 @@ __all__ = [
     "LogsOfInstant",
     "RollbackPlan",
     "SharedLogs",
-    "carry_out",
     "choose_logs",
+    "execute_rollback",
     "find_logs_of_instant",
     "finish_rollback",
     "list_data_files",
     "list_files_of_instant",
-    "metadata_record",
     "plan_rollback",
     "plan_rollback_of",
     "relative_path",
-    "remove_traces",
+    "rollback_metadata_record",
     "run_rollback",
     "scan_logs",
 ]
@@ -308,17 +307,17 @@ def _finish(
     time: InstantTime,
     next_time: Callable[[], InstantTime],
 ) -> None:
-    commands = carry_out(store, plan, time)
+    commands = execute_rollback(store, plan, time)
     # The target leaves the timeline before the rollback completes: when we die in between, the pending rollback is
     # found and finished; the other way round a pending instant without files would be rolled back a second time.
-    remove_traces(store, timeline, plan)
-    body = encode_body(BodyKind.ROLLBACK_METADATA, metadata_record(store, plan, time, commands))
+    _remove_traces(store, timeline, plan)
+    body = encode_body(BodyKind.ROLLBACK_METADATA, rollback_metadata_record(store, plan, time, commands))
     # Who was taken for dead in the middle of it may have finished it all the same: then it is done.
     with suppress(StateError):
         timeline.complete(time, Action.ROLLBACK, next_time(), body)
 
 
-def carry_out(store: ObjectStore, plan: RollbackPlan, time: InstantTime) -> dict[str, int]:
+def execute_rollback(store: ObjectStore, plan: RollbackPlan, time: InstantTime) -> dict[str, int]:
     """Delete the files of a plan and take back its blocks; twice is fine.
 
     Args:
@@ -347,19 +346,19 @@ def _take_back(store: ObjectStore, target: InstantTime, logs: SharedLogs, time: 
     first = max(there, default=0) + 1
     for version in range(first, first + _VERSIONS_TRIED):
         name = f"{prefix}.{logs.file_id}_{logs.base}.log.{version}_{_COMMAND_SUFFIX}"
-        if settle_put(store, name, body, durable=True) is PutOutcome.DONE:
+        if put_if_absent_confirmed(store, name, body, durable=True) is PutOutcome.DONE:
             return name, len(body)
     raise StorageError(f"no free version was found for a log behind {max(there.values(), default=prefix)}")
 
 
-def remove_traces(store: ObjectStore, timeline: TimelineStore, plan: RollbackPlan) -> None:
+def _remove_traces(store: ObjectStore, timeline: TimelineStore, plan: RollbackPlan) -> None:
     """Take an instant whose files are gone off the timeline, with its markers and heartbeat; twice is fine.
 
     Who was only slow may have written on: files that were announced since the plan was made go, too, for with their markers
     goes all that is known of them.
     """
     if plan.action in KEEP_PLAN:
-        timeline.fall_back(plan.target, plan.action)
+        timeline.revert_to_requested(plan.target, plan.action)
     else:
         timeline.remove_pending(plan.target, plan.action)
     late = {*(list_marked(store, plan.target) or ())}.difference(*plan.files.values())
@@ -400,7 +399,7 @@ def _plan_record(store: ObjectStore, plan: RollbackPlan) -> dict[str, object]:
     }
 
 
-def metadata_record(
+def rollback_metadata_record(
     store: ObjectStore, plan: RollbackPlan, time: InstantTime, commands: Mapping[str, int]
 ) -> dict[str, object]:
     """Return what a completed rollback says (spec 10.9).
@@ -409,7 +408,7 @@ def metadata_record(
         store: the table.
         plan: what was carried out.
         time: the instant that did it.
-        commands: the logs that hold commands, from :func:`carry_out`.
+        commands: the logs that hold commands, from :func:`execute_rollback`.
     """
     partitions = {
         partition: {

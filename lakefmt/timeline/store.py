@@ -1,7 +1,7 @@
 """The timeline on a store: list it, read a body, move an instant (effects).
 
 Rules of residence: the only module that creates or removes timeline files. Moves are checked against the table in
-``machine`` first. Answers may be lost: :func:`settle_put` turns *unknown* into *done* or *refused* by reading back.
+``machine`` first. Answers may be lost: :func:`put_if_absent_confirmed` turns *unknown* into *done* or *refused* by reading back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakefmt.timeline.timeline import Timeline, build_timeline, extend_timeline,
 from lakefmt.timeline.transitions import check_transition
 from lakefmt.values import InstantTime
 
-__all__ = ["TimelineStore", "settle_put"]
+__all__ = ["TimelineStore", "put_if_absent_confirmed"]
 
 #: No body of a timeline file is larger than this; a larger one is refused before it is read.
 MAX_BODY_BYTES = 512 * 1024 * 1024
@@ -32,7 +32,7 @@ _CACHE_BYTES = 64 * 1024 * 1024
 _ATTEMPTS = 3
 
 
-def settle_put(store: ObjectStore, name: str, data: bytes, *, durable: bool) -> PutOutcome:
+def put_if_absent_confirmed(store: ObjectStore, name: str, data: bytes, *, durable: bool) -> PutOutcome:
     """Put if absent and find out what happened when the answer is lost: done or refused, never unknown.
 
     `data` must be distinguishable from what any other writer would put under that name: then equal bytes that are
@@ -168,7 +168,10 @@ class TimelineStore:
         check_transition(action, State.INFLIGHT, State.COMPLETED)
         done = completion if self._layout == 2 else None
         name = instant_file_name(time, action, State.COMPLETED, self._layout, done)
-        if settle_put(self._store, f"{self._directory}/{name}", body, durable=self._durable) is PutOutcome.REFUSED:
+        if (
+            put_if_absent_confirmed(self._store, f"{self._directory}/{name}", body, durable=self._durable)
+            is PutOutcome.REFUSED
+        ):
             raise StateError(f"instant {time} is completed already: {name} exists")
         if self._seen is not None:
             self._seen = extend_timeline(self._seen, [name])
@@ -176,7 +179,7 @@ class TimelineStore:
 
     def _put(self, time: InstantTime, action: Action, state: State, body: bytes) -> PutOutcome:
         name = instant_file_name(time, action, state, self._layout)
-        return settle_put(self._store, f"{self._directory}/{name}", body, durable=False)
+        return put_if_absent_confirmed(self._store, f"{self._directory}/{name}", body, durable=False)
 
     def check_pending(self, time: InstantTime, action: Action) -> None:
         """Raise unless the instant is inflight in the store right now.
@@ -188,15 +191,15 @@ class TimelineStore:
         if self._store.info(f"{self._directory}/{name}") is None:
             raise InstantNotPending(f"instant {time} is no longer pending: another writer rolled it back")
 
-    def reopen(self, instant: Instant, begun_as: Action | None = None) -> None:
+    def reopen(self, instant: Instant, requested_as: Action | None = None) -> None:
         """Take a completed instant back to inflight (the first step of undoing it): it is invisible from here on.
 
         Args:
             instant: the completed one.
-            begun_as: the action of its pending files where it is another (a compaction completes as a commit).
+            requested_as: the action of its pending files where it is another (a compaction completes as a commit).
         """
         check_transition(instant.action, State.COMPLETED, State.INFLIGHT)
-        self.start(instant.time, begun_as or instant.action)
+        self.start(instant.time, requested_as or instant.action)
         self._store.delete([f"{self._directory}/{instant.file_name}"])
 
     def remove_pending(self, time: InstantTime, action: Action) -> None:
@@ -205,7 +208,7 @@ class TimelineStore:
             name = instant_file_name(time, action, state, self._layout)
             self._store.delete([f"{self._directory}/{name}"])
 
-    def fall_back(self, time: InstantTime, action: Action) -> None:
+    def revert_to_requested(self, time: InstantTime, action: Action) -> None:
         """Take an inflight instant back to its plan; already there is fine."""
         check_transition(action, State.INFLIGHT, State.REQUESTED)
         self._store.delete([f"{self._directory}/{instant_file_name(time, action, State.INFLIGHT, self._layout)}"])

@@ -102,7 +102,7 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
     new = sorted(names)
     for instant in filter(None, (parse_instant_file(name, view.layout) for name in new)):
         at = bisect_left(ordered, instant.time, key=attrgetter("time"))
-        while at < len(ordered) and ordered[at].time == instant.time and not _same_deed(ordered[at], instant):
+        while at < len(ordered) and ordered[at].time == instant.time and not _same_action(ordered[at], instant):
             at += 1
         if at == len(ordered) or ordered[at].time != instant.time:
             ordered.insert(at, instant)
@@ -111,7 +111,7 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
     return Timeline(view.layout, tuple(ordered), names=(*view.names, *new))
 
 
-def _same_deed(one: Instant, other: Instant) -> bool:
+def _same_action(one: Instant, other: Instant) -> bool:
     return comparable_action(one.action) is comparable_action(other.action)
 
 

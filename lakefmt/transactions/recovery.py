@@ -16,9 +16,9 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import LakefmtError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.missing_completions import missing_completion, pending_rollback_targets, was_complete
 from lakefmt.filegroups.pending_plans import is_clustering
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import ObjectStore, remove_abandoned
-from lakefmt.storage.parallel import side_by_side
+from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.timeline.instant import Action, Instant, State
@@ -26,15 +26,15 @@ from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.rollback import finish_rollback, list_data_files, plan_rollback_of, run_rollback
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import TableServices
+from lakefmt.transactions.client import WriteClient
 from lakefmt.transactions.concurrency import Concurrency, FailedWrites
 from lakefmt.transactions.restore_executor import finish_dead_restores
 from lakefmt.values import InstantTime, TableType
 
-__all__ = ["ALONE", "Consent", "Look", "look_under_the_lock", "remove_marked_files", "undo_dead_writes"]
+__all__ = ["Consent", "Look", "read_under_lock", "remove_marked_files", "undo_dead_writes"]
 
 #: How services behave that need the table to themselves (upgrades, repairs).
-ALONE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
+_ALONE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
 
 _PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION})
 
@@ -74,9 +74,7 @@ class Look:
     properties: Sequence[object] = ()
 
 
-def look_under_the_lock(
-    services: TableServices, config: TableConfig, first: Sequence[Callable[[], object]] = ()
-) -> Look:
+def read_under_lock(write_client: WriteClient, config: TableConfig, first: Sequence[Callable[[], object]] = ()) -> Look:
     """Return what all is to be seen before a write, in the time of one look; call under the lock.
 
     Args:
@@ -84,16 +82,20 @@ def look_under_the_lock(
         config: its properties as they were; they say where its timeline is.
         first: the looks at the properties as they are.
     """
-    looks: list[Callable[[], object]] = [*first, services.timeline(config).load, *_traces(services.access.store)]
-    found = side_by_side(services.access.store, looks)
+    looks: list[Callable[[], object]] = [
+        *first,
+        write_client.timeline(config).load,
+        *_traces(write_client.client.store),
+    ]
+    found = map_concurrently(write_client.client.store, looks)
     timeline, claims, markers = cast("tuple[Timeline, list[str], list[str]]", found[len(first) :])
     return Look(config.timeline_directory, timeline, claims, markers, found[: len(first)])
 
 
 def undo_dead_writes(
-    services: TableServices,
+    write_client: WriteClient,
     config: TableConfig,
-    rules: Concurrency = ALONE,
+    rules: Concurrency = _ALONE,
     lease: Lease | None = None,
     look: Look | None = None,
     later: list[Callable[[], object]] | None = None,
@@ -117,21 +119,23 @@ def undo_dead_writes(
         WriterActive: a pending instant's writer may be alive, and the caller wants to be alone, or a restore is at work.
         UnsupportedFeature: a service is pending beside which lakefmt cannot write alone.
     """
-    store, timeline_store = services.access.store, services.timeline(config)
+    store, timeline_store = write_client.client.store, write_client.timeline(config)
     if look is None or look.directory != config.timeline_directory:
-        look = look_under_the_lock(services, config)
-    next_time = services.times_after(config, look.timeline)
-    changed = finish_dead_restores(services, config, look.timeline, lease)
-    look = look_under_the_lock(services, config) if changed else look
+        look = read_under_lock(write_client, config)
+    next_time = write_client.instant_time_generator(config, look.timeline)
+    changed = finish_dead_restores(write_client, config, look.timeline, lease)
+    look = read_under_lock(write_client, config) if changed else look
     timeline = look.timeline
     state = TableState(config, timeline)
     at_work: set[InstantTime | None] = set()  # what others are rolling back
     waiting = sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK)
-    asked = [pending for pending in waiting if not _may_wait(services, state, pending, rules)]
-    looks: list[Callable[[], object]] = [partial(services.life_of, config, timeline, pending) for pending in asked]
-    looks.append(partial(_read_ahead, services.access, state))
-    found = side_by_side(store, looks)
-    kept = _were_complete(services.access, state, asked, look, rules) - consent.instants
+    asked = [pending for pending in waiting if not _may_wait(write_client, state, pending, rules)]
+    looks: list[Callable[[], object]] = [
+        partial(write_client.writer_liveness, config, timeline, pending) for pending in asked
+    ]
+    looks.append(partial(_read_ahead, write_client.client, state))
+    found = map_concurrently(store, looks)
+    kept = _were_complete(write_client.client, state, asked, look, rules) - consent.instants
     for pending, life in zip(asked, cast("list[Liveness]", found[:-1]), strict=True):
         if pending.time in kept:
             if consent.leaves_others:
@@ -142,7 +146,7 @@ def undo_dead_writes(
         if life.alive:
             if pending.action is Action.ROLLBACK:
                 alone = Timeline(timeline.layout, (pending,), timeline.files, names=timeline.names)
-                at_work |= pending_rollback_targets(services.access, TableState(config, alone))
+                at_work |= pending_rollback_targets(write_client.client, TableState(config, alone))
             continue
         if rules.failed_writes is FailedWrites.NEVER or at_work & {pending.time, None}:
             continue
@@ -154,8 +158,8 @@ def undo_dead_writes(
             finish_rollback(store, timeline_store, timeline, pending, next_time)
         else:
             run_rollback(store, timeline_store, plan, next_time)
-    look = look_under_the_lock(services, config) if changed else look
-    if _sweep(services, TableState(config, look.timeline), rules, look.claims, look.markers) or changed:
+    look = read_under_lock(write_client, config) if changed else look
+    if _sweep(write_client, TableState(config, look.timeline), rules, look.claims, look.markers) or changed:
         remove_abandoned(store)
     behind = _behind_completed(store, look)
     if later is None:
@@ -167,24 +171,24 @@ def undo_dead_writes(
 
 
 def _were_complete(
-    access: TableAccess, state: TableState, asked: Sequence[Instant], look: Look, rules: Concurrency
+    client: TableClient, state: TableState, asked: Sequence[Instant], look: Look, rules: Concurrency
 ) -> frozenset[InstantTime]:
     """Return the instants, among those that are to be undone, that were complete and lost their completed file."""
     if rules.failed_writes is FailedWrites.NEVER:
         return frozenset()
     traces = {_time_of(name) for name in (*look.claims, *look.markers)}
     without = (pending for pending in asked if pending.time not in traces)
-    return frozenset(pending.time for pending in without if was_complete(access, state, pending))
+    return frozenset(pending.time for pending in without if was_complete(client, state, pending))
 
 
-def _read_ahead(access: TableAccess, state: TableState) -> None:
+def _read_ahead(client: TableClient, state: TableState) -> None:
     """Read the newest commit beside other looks: the schema is asked of it next, and others wait meanwhile."""
-    if state.timeline.commits and not access.store.capabilities.at_hand:
+    if state.timeline.commits and not client.store.capabilities.low_latency:
         with suppress(LakefmtError):  # who needs it will be told
-            access.commit_metadata(state, state.timeline.commits[-1])
+            client.commit_metadata(state, state.timeline.commits[-1])
 
 
-def _may_wait(services: TableServices, state: TableState, pending: Instant, rules: Concurrency) -> bool:
+def _may_wait(write_client: WriteClient, state: TableState, pending: Instant, rules: Concurrency) -> bool:
     """Return whether a pending instant is nothing that a write has to end.
 
     Raises:
@@ -193,7 +197,7 @@ def _may_wait(services: TableServices, state: TableState, pending: Instant, rule
     on_top = pending.action in (Action.COMPACTION, Action.LOG_COMPACTION)
     if on_top and state.config.table_type is TableType.MERGE_ON_READ:
         return True  # logs go on top of it (spec 4.4); a folded log stands where the logs stood that it replaces
-    if rules.beside and (pending.action in _PLANS or is_clustering(services.access, state, pending)):
+    if rules.beside and (pending.action in _PLANS or is_clustering(write_client.client, state, pending)):
         return True  # whose file groups it takes in is asked before files are written, and before the commit
     if pending.action in _PLANS:
         raise UnsupportedFeature(
@@ -212,22 +216,22 @@ def _traces(store: ObjectStore) -> list[Callable[[], list[str]]]:
 
 
 def _sweep(
-    services: TableServices, state: TableState, rules: Concurrency, claims: Sequence[str], markers: Sequence[str]
+    write_client: WriteClient, state: TableState, rules: Concurrency, claims: Sequence[str], markers: Sequence[str]
 ) -> bool:
     """Remove claims and markers whose instant died before it was requested, or was undone; tell whether any was."""
-    store = services.access.store
+    store = write_client.client.store
     known = {i.time for i in state.timeline}
     found = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
     for name in claims:
         time = _time_of(name)
-        if time not in known and (not rules.beside or _is_over(services, state, time)):
+        if time not in known and (not rules.beside or _is_over(write_client, state, time)):
             found = True
             store.delete([name])
     for directory in markers:
         time = _time_of(directory)
         if time.isdigit() and time not in known:
             found = True
-            remove_marked_files(services.access, state, time)
+            remove_marked_files(write_client.client, state, time)
             remove_markers(store, time)
     return found
 
@@ -246,14 +250,14 @@ def _time_of(path: str) -> InstantTime:
     return InstantTime(path.rpartition("/")[2])
 
 
-def _is_over(services: TableServices, state: TableState, time: InstantTime) -> bool:
+def _is_over(write_client: WriteClient, state: TableState, time: InstantTime) -> bool:
     """Return whether nobody needs the claim on an instant that is not on the timeline: its author died."""
     # Other engines make the claim first and the requested file after it, not always under the lock.
     claimed = Instant(time, Action.COMMIT, State.REQUESTED)
-    return not services.life_of(state.config, state.timeline, claimed).alive
+    return not write_client.writer_liveness(state.config, state.timeline, claimed).alive
 
 
-def remove_marked_files(access: TableAccess, state: TableState, time: InstantTime, *, unmarked: bool = False) -> None:
+def remove_marked_files(client: TableClient, state: TableState, time: InstantTime, *, unmarked: bool = False) -> None:
     """Delete what a write left after it had been rolled back: it took itself for alive and wrote on.
 
     Such files would count as committed once every commit of their age is archived (spec 3.9). With `unmarked` the whole
@@ -261,10 +265,10 @@ def remove_marked_files(access: TableAccess, state: TableState, time: InstantTim
     """
     if any(i.time == time for i in state.timeline):
         return
-    marked = list_marked(access.store, time) or []
-    files = sorted({*marked, *list_data_files(access.store)}) if unmarked else marked
-    if not files or any(i.time == time for i in access.with_history(state).timeline.archived):
+    marked = list_marked(client.store, time) or []
+    files = sorted({*marked, *list_data_files(client.store)}) if unmarked else marked
+    if not files or any(i.time == time for i in client.with_history(state).timeline.archived):
         return
     action = Action.COMMIT if state.config.table_type is TableType.COPY_ON_WRITE else Action.DELTA_COMMIT
-    plan = plan_rollback_of(access.store, Instant(time, action, State.INFLIGHT), state.timeline.layout, files)
-    access.store.delete(name for names in plan.files.values() for name in names)
+    plan = plan_rollback_of(client.store, Instant(time, action, State.INFLIGHT), state.timeline.layout, files)
+    client.store.delete(name for names in plan.files.values() for name in names)

@@ -16,27 +16,27 @@ from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.restore import (
-    begun_as,
-    find_undone,
+    instants_already_undone,
     parse_restore_record,
+    requested_as,
     restore_metadata_record,
 )
 from lakefmt.timeline.rollback import (
     RollbackPlan,
-    carry_out,
     choose_logs,
-    metadata_record,
+    execute_rollback,
     plan_rollback,
+    rollback_metadata_record,
     scan_logs,
 )
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import TableServices
+from lakefmt.transactions.client import WriteClient
 from lakefmt.values import InstantTime, TableType
 
-__all__ = ["carry_out_restore", "finish_dead_restores", "finish_restore", "plan_rollbacks"]
+__all__ = ["execute_restore", "finish_dead_restores", "finish_restore", "plan_rollbacks"]
 
-Planned = tuple[tuple[InstantTime, Action], ...]
+_Planned = tuple[tuple[InstantTime, Action], ...]
 
 
 def plan_rollbacks(
@@ -55,12 +55,12 @@ def plan_rollbacks(
         logs = choose_logs({name: said for name, said in content.items() if name not in taken}, instant.time)
         plan = plan_rollback(Instant(instant.time, plain, State.INFLIGHT), rest, logs)
         taken.update(name for files in plan.files.values() for name in files)
-        plans.append(RollbackPlan(instant.time, begun_as(timeline, instant), plan.files, plan.shared))
+        plans.append(RollbackPlan(instant.time, requested_as(timeline, instant), plan.files, plan.shared))
     return tuple(plans)
 
 
-def carry_out_restore(
-    services: TableServices, config: TableConfig, time: InstantTime, planned: Planned, lease: Lease | None = None
+def execute_restore(
+    write_client: WriteClient, config: TableConfig, time: InstantTime, planned: _Planned, lease: Lease | None = None
 ) -> Instant:
     """Do what is left to do of a restore, and complete it; call under the lock.
 
@@ -71,21 +71,21 @@ def carry_out_restore(
         planned: what it undoes, in this order.
         lease: the lock's; nothing is hidden or completed once it is lost.
     """
-    store, timeline_store = services.access.store, services.timeline(config)
+    store, timeline_store = write_client.client.store, write_client.timeline(config)
     timeline = timeline_store.load()
-    undone = find_undone(timeline, planned)
+    undone = instants_already_undone(timeline, planned)
     for instant in undone:
         if instant.is_completed:
             _check(lease)
-            timeline_store.reopen(instant, begun_as(timeline, instant))
+            timeline_store.reopen(instant, requested_as(timeline, instant))
     plans = plan_rollbacks(store, config, timeline, undone)
     said: dict[InstantTime, object] = {}
     for plan in plans:
-        said[plan.target] = metadata_record(store, plan, time, carry_out(store, plan, time))
+        said[plan.target] = rollback_metadata_record(store, plan, time, execute_rollback(store, plan, time))
     after = timeline_store.load()
-    for instant in find_undone(after, planned):
+    for instant in instants_already_undone(after, planned):
         _leave(store, timeline_store, after, instant)
-    completion = services.times_after(config, after)()
+    completion = write_client.instant_time_generator(config, after)()
     body = encode_body(BodyKind.RESTORE_METADATA, restore_metadata_record(time, planned, said))
     _check(lease)
     return timeline_store.complete(time, Action.RESTORE, completion, body)
@@ -106,7 +106,7 @@ def _leave(store: ObjectStore, timeline_store: TimelineStore, timeline: Timeline
 
 
 def finish_dead_restores(
-    services: TableServices, config: TableConfig, timeline: Timeline, lease: Lease | None = None
+    write_client: WriteClient, config: TableConfig, timeline: Timeline, lease: Lease | None = None
 ) -> bool:
     """Finish what restores and savepoints began and did not end; tell whether anything was; call under the lock.
 
@@ -119,24 +119,24 @@ def finish_dead_restores(
     for pending in timeline.pending:
         if pending.action not in (Action.RESTORE, Action.SAVEPOINT):
             continue
-        life = services.life_of(config, timeline, pending)
+        life = write_client.writer_liveness(config, timeline, pending)
         if life.alive and pending.action is Action.RESTORE:
             raise WriterActive(f"{pending} may be at work ({life.reason}); try again later")
         if life.alive:
             continue
         found = True
         if pending.action is Action.SAVEPOINT:
-            services.timeline(config).remove_pending(pending.time, Action.SAVEPOINT)
+            write_client.timeline(config).remove_pending(pending.time, Action.SAVEPOINT)
         else:
-            finish_restore(services, config, timeline, pending, lease)
+            finish_restore(write_client, config, timeline, pending, lease)
     return found
 
 
 def finish_restore(
-    services: TableServices, config: TableConfig, timeline: Timeline, pending: Instant, lease: Lease | None = None
+    write_client: WriteClient, config: TableConfig, timeline: Timeline, pending: Instant, lease: Lease | None = None
 ) -> None:
     """Carry out the stored plan of a restore that died, whichever engine began it; call under the lock."""
-    timeline_store = services.timeline(config)
+    timeline_store = write_client.timeline(config)
     requested = next((f for f in timeline.files_of(pending) if f.state is State.REQUESTED), pending)
     body = timeline_store.read_body(requested)
     if not body:
@@ -145,5 +145,5 @@ def finish_restore(
         return
     record = decode_body(BodyKind.RESTORE_PLAN, body, what=requested.file_name)
     timeline_store.start(pending.time, Action.RESTORE)
-    carry_out_restore(services, config, pending.time, parse_restore_record(record, requested.file_name), lease)
-    services.access.store.delete([heartbeat_name(pending.time)])
+    execute_restore(write_client, config, pending.time, parse_restore_record(record, requested.file_name), lease)
+    write_client.client.store.delete([heartbeat_name(pending.time)])

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from lakefmt.errors import StateError, WriterActive
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.timeline.restore import RestorePlan, choose_undone, restore_record
+from lakefmt.timeline.restore import RestorePlan, restore_record, select_instants_to_undo
 from lakefmt.timeline.rollback import finish_rollback
 from lakefmt.timeline.savepoint import savepoints_of
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import TableServices, open_services, request_service
-from lakefmt.transactions.restore_executor import carry_out_restore, finish_dead_restores, plan_rollbacks
-from lakefmt.undo.historical_state import check_whole, state_without
+from lakefmt.transactions.client import WriteClient, open_write_client, request_service
+from lakefmt.transactions.restore_executor import execute_restore, finish_dead_restores, plan_rollbacks
+from lakefmt.undo._historical_state import check_whole, state_without
 from lakefmt.values import InstantTime, TableType
 from lakefmt.write.commit.transaction import open_for_writing
 
@@ -43,19 +43,19 @@ class RestoreResult:
         )
 
 
-def plan_restore_of(access: TableAccess, instant: str, options: Mapping[str, object] | None = None) -> RestorePlan:
+def plan_restore_of(client: TableClient, instant: str, options: Mapping[str, object] | None = None) -> RestorePlan:
     """Return what :func:`restore_table` would do; nothing is changed.
 
     Raises:
         InstantNotFound: the timeline has no such instant.
         StateError: that state cannot come back; the message says why.
     """
-    open_services(access, options)  # settings that are wrong are refused here, too
-    return _plan(access, access.load(), instant)
+    open_write_client(client, options)  # settings that are wrong are refused here, too
+    return _plan(client, client.load(), instant)
 
 
 def restore_table(
-    access: TableAccess, instant: str, options: Mapping[str, object] | None = None, *, force: bool = False
+    client: TableClient, instant: str, options: Mapping[str, object] | None = None, *, force: bool = False
 ) -> RestoreResult:
     """Bring the state of a commit back.
 
@@ -74,56 +74,56 @@ def restore_table(
         LockUnavailable: the table lock could not be had in time.
     """
     begun = perf_counter()
-    services = open_services(access, options)
-    with services.lock.hold() as lease:
-        config = open_for_writing(services)
-        timeline_store = services.timeline(config)
+    write_client = open_write_client(client, options)
+    with write_client.lock.hold() as lease:
+        config = open_for_writing(write_client)
+        timeline_store = write_client.timeline(config)
         timeline = timeline_store.load()
-        if finish_dead_restores(services, config, timeline, lease):
+        if finish_dead_restores(write_client, config, timeline, lease):
             timeline = timeline_store.load()
         state = TableState(config, timeline)
-        plan = _plan(access, state, instant)
+        plan = _plan(client, state, instant)
         if not force:
-            _check_nobody_writes(services, state, plan)
+            _check_nobody_writes(write_client, state, plan)
         if not plan.instants:
             return RestoreResult(None, plan, seconds=perf_counter() - begun)
-        _finish_rollbacks(services, state)
+        _finish_rollbacks(write_client, state)
         body = encode_body(BodyKind.RESTORE_PLAN, restore_record(plan))
-        heartbeat, time = request_service(services, state, Action.RESTORE, body, lease, start=True)
+        heartbeat, time = request_service(write_client, state, Action.RESTORE, body, lease, start=True)
         try:
             planned = tuple((i.time, i.action) for i in plan.instants)
-            done = carry_out_restore(services, config, time, planned, lease)
+            done = execute_restore(write_client, config, time, planned, lease)
         except BaseException:
             heartbeat.abandon()  # dead from here on: the next writer carries the plan out
             raise
         heartbeat.stop()
-        remove_abandoned(access.store)
+        remove_abandoned(client.store)
     return RestoreResult(time, plan, done.completion, perf_counter() - begun)
 
 
-def _plan(access: TableAccess, state: TableState, instant: str) -> RestorePlan:
-    target = _find_target(access, state, instant)
+def _plan(client: TableClient, state: TableState, instant: str) -> RestorePlan:
+    target = _find_target(client, state, instant)
     timeline = state.timeline
     kept = {i.time for i in savepoints_of(timeline)}
     on_read = state.config.table_type is TableType.MERGE_ON_READ
-    undone = choose_undone(timeline, target, merge_on_read=on_read)
+    undone = select_instants_to_undo(timeline, target, merge_on_read=on_read)
     saved = sorted(i.time for i in undone if i.is_completed and i.time in kept)
     if saved:
         raise StateError(
             f"a restore to {target.time} would undo {', '.join(saved)}, which a savepoint keeps: delete it first"
         )
-    then = state_without(access, state, undone)
+    then = state_without(client, state, undone)
     if any(i.time > target.time for i in then.timeline.archived if i.action in COMMIT_ACTIONS):
         raise StateError(f"commits after {target.time} were archived: what they wrote cannot be taken back any more")
     if undone:
-        check_whole(access, state, then, f"the state of {target.time} cannot come back")
-    plans = plan_rollbacks(access.store, state.config, timeline, undone)
+        check_whole(client, state, then, f"the state of {target.time} cannot come back")
+    plans = plan_rollbacks(client.store, state.config, timeline, undone)
     return RestorePlan(target.time, target.time in kept, undone, plans)
 
 
-def _find_target(access: TableAccess, state: TableState, instant: str) -> Instant:
+def _find_target(client: TableClient, state: TableState, instant: str) -> Instant:
     if not any(instant in (i.time, i.completion) for i in state.timeline):
-        access.with_history(state).timeline.find(instant)  # InstantNotFound when nobody knows it
+        client.with_history(state).timeline.find(instant)  # InstantNotFound when nobody knows it
         raise StateError(
             f"{instant} is archived: only commits of the active timeline can be restored; use as_of to read"
         )
@@ -133,23 +133,23 @@ def _find_target(access: TableAccess, state: TableState, instant: str) -> Instan
     return target
 
 
-def _check_nobody_writes(services: TableServices, state: TableState, plan: RestorePlan) -> None:
+def _check_nobody_writes(write_client: WriteClient, state: TableState, plan: RestorePlan) -> None:
     """Refuse while the writer of something that goes may be alive; a plan that nobody carries out has none."""
     for pending in (i for i in plan.instants if not i.is_completed):
         waits = pending.state is State.REQUESTED and pending.action not in COMMIT_ACTIONS
-        if waits and services.access.store.info(heartbeat_name(pending.time)) is None:
+        if waits and write_client.client.store.info(heartbeat_name(pending.time)) is None:
             continue
-        life = services.life_of(state.config, state.timeline, pending)
+        life = write_client.writer_liveness(state.config, state.timeline, pending)
         if life.alive:
             raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); force=True undoes it")
 
 
-def _finish_rollbacks(services: TableServices, state: TableState) -> None:
+def _finish_rollbacks(write_client: WriteClient, state: TableState) -> None:
     """Carry out rollbacks that died, so that no plan is left that speaks of what the restore takes away."""
     for pending in _pending_rollbacks(state.timeline):
-        timeline_store = services.timeline(state.config)
-        next_time = services.times_after(state.config, timeline_store.load())
-        finish_rollback(services.access.store, timeline_store, state.timeline, pending, next_time)
+        timeline_store = write_client.timeline(state.config)
+        next_time = write_client.instant_time_generator(state.config, timeline_store.load())
+        finish_rollback(write_client.client.store, timeline_store, state.timeline, pending, next_time)
 
 
 def _pending_rollbacks(timeline: Timeline) -> list[Instant]:

@@ -7,43 +7,43 @@ from dataclasses import replace
 
 from lakefmt.config.table_config import check_writable
 from lakefmt.errors import AlreadyExistsError, InstantNotFound, StateError
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt.timeline.restore import choose_undone
+from lakefmt.timeline.restore import select_instants_to_undo
 from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoint_record, savepoints_of
-from lakefmt.transactions.client import TableServices, open_services
+from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.restore_executor import finish_dead_restores
-from lakefmt.undo.historical_state import check_whole, state_without
+from lakefmt.undo._historical_state import check_whole, state_without
 from lakefmt.values import PartitionPath, TableType
 
 __all__ = ["create_savepoint", "delete_savepoint", "list_savepoints", "plan_savepoint_of"]
 
 
-def list_savepoints(access: TableAccess) -> tuple[Savepoint, ...]:
+def list_savepoints(client: TableClient) -> tuple[Savepoint, ...]:
     """Return the savepoints of a table, by the time of their commits.
 
     Raises:
         CorruptFile: the body of one is damaged.
     """
-    state = access.load()
-    return tuple(_read(access, state, instant) for instant in savepoints_of(state.timeline))
+    state = client.load()
+    return tuple(_read(client, state, instant) for instant in savepoints_of(state.timeline))
 
 
-def _read(access: TableAccess, state: TableState, instant: Instant) -> Savepoint:
-    body = access.read_body(state, instant)
+def _read(client: TableClient, state: TableState, instant: Instant) -> Savepoint:
+    body = client.read_body(state, instant)
     record = decode_body(BodyKind.SAVEPOINT_METADATA, body, what=instant.file_name)
     return parse_savepoint(instant.time, record, instant.file_name)
 
 
-def plan_savepoint_of(access: TableAccess, instant: str | None, comment: str, user: str) -> Savepoint:
+def plan_savepoint_of(client: TableClient, instant: str | None, comment: str, user: str) -> Savepoint:
     """Return the savepoint that :func:`create_savepoint` would make; nothing is changed."""
-    return _plan(access, access.load(), instant, comment, user)[1]
+    return _plan(client, client.load(), instant, comment, user)[1]
 
 
 def create_savepoint(
-    access: TableAccess,
+    client: TableClient,
     instant: str | None = None,
     comment: str = "",
     user: str = "",
@@ -64,45 +64,45 @@ def create_savepoint(
         StateError: it is no completed commit, or a clean has removed files of its state.
         LockUnavailable: the table lock could not be had in time.
     """
-    services = open_services(access, options)
-    with services.lock.hold() as lease:
-        state = _settled(services, lease)
-        timeline_store = services.timeline(state.config)
-        target, made, record = _plan(access, state, instant, comment, user)
+    write_client = open_write_client(client, options)
+    with write_client.lock.hold() as lease:
+        state = _settled(write_client, lease)
+        timeline_store = write_client.timeline(state.config)
+        target, made, record = _plan(client, state, instant, comment, user)
         lease.check()
         timeline_store.start(target.time, Action.SAVEPOINT)
-        completion = services.times_after(state.config, state.timeline)()
+        completion = write_client.instant_time_generator(state.config, state.timeline)()
         body = encode_body(BodyKind.SAVEPOINT_METADATA, record)
         timeline_store.complete(target.time, Action.SAVEPOINT, completion, body)
     return made
 
 
-def _settled(services: TableServices, lease: Lease) -> TableState:
+def _settled(write_client: WriteClient, lease: Lease) -> TableState:
     """Return the table once what the dead began is finished; call under the lock."""
-    config = services.access.load_config()
+    config = write_client.client.load_config()
     check_writable(replace(config, metadata_partitions=()))  # a savepoint changes no file that a metadata table lists
-    timeline_store = services.timeline(config)
+    timeline_store = write_client.timeline(config)
     timeline = timeline_store.load()
-    if finish_dead_restores(services, config, timeline, lease):
+    if finish_dead_restores(write_client, config, timeline, lease):
         timeline = timeline_store.load()
     return TableState(config, timeline)
 
 
 def _plan(
-    access: TableAccess, state: TableState, instant: str | None, comment: str, user: str
+    client: TableClient, state: TableState, instant: str | None, comment: str, user: str
 ) -> tuple[Instant, Savepoint, dict[str, object]]:
     target = _find_commit(state, instant)
     if any(i.time == target.time for i in savepoints_of(state.timeline)):
         raise AlreadyExistsError(f"a savepoint keeps {target.time} already")
     on_read = state.config.table_type is TableType.MERGE_ON_READ
-    later = choose_undone(state.timeline, target, merge_on_read=on_read)
-    then = state_without(access, state, later)
-    slices = check_whole(access, state, then, f"the state of {target.time} cannot be kept")
+    later = select_instants_to_undo(state.timeline, target, merge_on_read=on_read)
+    then = state_without(client, state, later)
+    slices = check_whole(client, state, then, f"the state of {target.time} cannot be kept")
     files: dict[PartitionPath, tuple[str, ...]] = {}
-    for piece in slices:
-        names = tuple(path.rpartition("/")[2] for path in piece.paths)
-        files[piece.partition] = (*files.get(piece.partition, ()), *names)
-    record = savepoint_record(user, comment, access.clock.now(), files)
+    for file_slice in slices:
+        names = tuple(path.rpartition("/")[2] for path in file_slice.paths)
+        files[file_slice.partition] = (*files.get(file_slice.partition, ()), *names)
+    record = savepoint_record(user, comment, client.clock.now(), files)
     return target, parse_savepoint(target.time, record, "the savepoint"), record
 
 
@@ -118,7 +118,7 @@ def _find_commit(state: TableState, instant: str | None) -> Instant:
     return target
 
 
-def delete_savepoint(access: TableAccess, instant: str, options: Mapping[str, object] | None = None) -> None:
+def delete_savepoint(client: TableClient, instant: str, options: Mapping[str, object] | None = None) -> None:
     """Keep a state no longer: the next clean may take its files, the next archive step its commit.
 
     Args:
@@ -130,10 +130,10 @@ def delete_savepoint(access: TableAccess, instant: str, options: Mapping[str, ob
         InstantNotFound: there is no such savepoint.
         LockUnavailable: the table lock could not be had in time.
     """
-    services = open_services(access, options)
-    with services.lock.hold() as lease:
-        state = _settled(services, lease)
-        timeline_store = services.timeline(state.config)
+    write_client = open_write_client(client, options)
+    with write_client.lock.hold() as lease:
+        state = _settled(write_client, lease)
+        timeline_store = write_client.timeline(state.config)
         commits = {i.time for i in state.timeline.commits if instant in (i.time, i.completion)}
         found = [i for i in savepoints_of(state.timeline) if i.time in commits or instant in (i.time, i.completion)]
         if not found:

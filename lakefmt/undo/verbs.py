@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefmt.arguments import check_flags, check_texts
-from lakefmt.filegroups.table_client import TableHandle
+from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.timeline.savepoint import Savepoint
 from lakefmt.undo.restore import RestoreResult, plan_restore_of, restore_table
 from lakefmt.undo.rollback import RollbackResult, plan_undo, rollback_instant
 from lakefmt.undo.savepoint import create_savepoint, delete_savepoint, list_savepoints, plan_savepoint_of
 
-__all__ = ["UndoingVerbs"]
+__all__ = ["UndoVerbs"]
 
 
-class UndoingVerbs(TableHandle):
+class UndoVerbs(TableVerbs):
     """What a table can be asked about its past."""
 
     def rollback(
@@ -46,9 +46,9 @@ class UndoingVerbs(TableHandle):
         check_texts(instant=instant)
         check_flags(force=force, withdraw=withdraw, dry_run=dry_run)
         if dry_run:
-            return RollbackResult(None, plan=plan_undo(self.access, instant))
+            return RollbackResult(None, plan=plan_undo(self.client, instant))
         with self._writing:
-            return rollback_instant(self.access, instant, force=force, withdraw=withdraw)
+            return rollback_instant(self.client, instant, force=force, withdraw=withdraw)
 
     def savepoint(
         self,
@@ -84,13 +84,13 @@ class UndoingVerbs(TableHandle):
         check_texts(instant=instant, comment=comment, user=user)
         check_flags(dry_run=dry_run)
         if dry_run:
-            return plan_savepoint_of(self.access, instant, comment or "", user or "")
+            return plan_savepoint_of(self.client, instant, comment or "", user or "")
         with self._writing:
-            return create_savepoint(self.access, instant, comment or "", user or "", options)
+            return create_savepoint(self.client, instant, comment or "", user or "", options)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
         """Return the savepoints of this table, oldest commit first."""
-        return list_savepoints(self.access)
+        return list_savepoints(self.client)
 
     def delete_savepoint(self, instant: str, *, options: Mapping[str, object] | None = None) -> None:
         """Keep a state no longer; its files go with the next clean.
@@ -104,7 +104,7 @@ class UndoingVerbs(TableHandle):
         """
         check_texts(instant=instant)
         with self._writing:
-            delete_savepoint(self.access, instant, options)
+            delete_savepoint(self.client, instant, options)
 
     def restore(
         self,
@@ -137,6 +137,6 @@ class UndoingVerbs(TableHandle):
         check_texts(instant=instant)
         check_flags(force=force, dry_run=dry_run)
         if dry_run:
-            return RestoreResult(None, plan_restore_of(self.access, instant, options))
+            return RestoreResult(None, plan_restore_of(self.client, instant, options))
         with self._writing:
-            return restore_table(self.access, instant, options, force=force)
+            return restore_table(self.client, instant, options, force=force)

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, InvalidInputError, StateError, StorageError
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, HistoryPart, plan_of
 from lakefmt.timeline.archive.lsm_writer import HistoryWriter
@@ -44,7 +44,7 @@ from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.properties_store import recover_properties, update_properties
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
-from lakefmt.transactions.client import TableServices, drop_metadata_table, open_services
+from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
 from lakefmt.upgrade.plan import (
     NEW_HISTORY,
     NEW_TIMELINE,
@@ -64,7 +64,7 @@ _EVERYTHING = {"hoodie.compaction.strategy": "UnBoundedCompactionStrategy"}
 
 
 def upgrade_table(
-    access: TableAccess,
+    client: TableClient,
     to: int | str | TableVersion,
     *,
     dry_run: bool = False,
@@ -92,77 +92,77 @@ def upgrade_table(
         LockUnavailable: the table lock could not be had in time.
     """
     target = TableVersion.parse(to)
-    services = open_services(access)
-    archive = LogArchive(access.store, access.load_config().history_directory)
+    write_client = open_write_client(client)
+    archive = LogArchive(client.store, client.load_config().history_directory)
     if dry_run:
-        return _look(services, target, archive)
-    first = _compacted(services, target, archive, compact=compact)
-    with services.lock.hold() as lease:
-        recover_properties(access.store, durable=services.durable)
-        plan = _look(services, target, archive)
+        return _look(write_client, target, archive)
+    first = _compacted(write_client, target, archive, compact=compact)
+    with write_client.lock.hold() as lease:
+        recover_properties(client.store, durable=write_client.durable)
+        plan = _look(write_client, target, archive)
         if plan.source is not target:
-            plan = _prepare(services, plan, archive, lease)
-        _carry_out(services, plan, archive, lease)
+            plan = _prepare(write_client, plan, archive, lease)
+        _execute(write_client, plan, archive, lease)
     return plan if first is None else replace(plan, pending=first.pending, logs=first.logs)
 
 
 def _compacted(
-    services: TableServices, target: TableVersion, archive: LogArchive, *, compact: bool
+    write_client: WriteClient, target: TableVersion, archive: LogArchive, *, compact: bool
 ) -> UpgradePlan | None:
     """Have the logs of a merge-on-read table compacted; return what was to be done before, None: nothing of that kind."""
-    plan = _look(services, target, archive)
+    plan = _look(write_client, target, archive)
     waiting = any(instant.action is Action.COMPACTION for instant in plan.pending)
     if plan.source is target or not compact or not (plan.logs or waiting):
         return None
-    with services.lock.hold() as lease:
+    with write_client.lock.hold() as lease:
         # What is rolled back may leave a log, and beside a pending write of version 6 nothing is compacted.
-        undo_dead_writes(services, open_for_writing(services), lease=lease)
-    run_compaction(services.access, _EVERYTHING)
+        undo_dead_writes(write_client, open_for_writing(write_client), lease=lease)
+    run_compaction(write_client.client, _EVERYTHING)
     return plan
 
 
-def _look(services: TableServices, target: TableVersion, archive: LogArchive) -> UpgradePlan:
-    config = services.access.load_config()
-    timeline = _full_timeline(services, config)
-    drop = services.settings.values["hoodie.metadata.enable"] is False
-    return plan_upgrade(config, target, timeline, _scene(services, config, timeline, archive), drop_metadata=drop)
+def _look(write_client: WriteClient, target: TableVersion, archive: LogArchive) -> UpgradePlan:
+    config = write_client.client.load_config()
+    timeline = _full_timeline(write_client, config)
+    drop = write_client.settings.values["hoodie.metadata.enable"] is False
+    return plan_upgrade(config, target, timeline, _scene(write_client, config, timeline, archive), drop_metadata=drop)
 
 
-def _full_timeline(services: TableServices, config: TableConfig) -> Timeline:
+def _full_timeline(write_client: WriteClient, config: TableConfig) -> Timeline:
     """Return the timeline with sizes and modification times, which readers have no use for."""
     layout = config.version.layout
-    listed = services.access.store.list(config.timeline_directory, recursive=False)
+    listed = write_client.client.store.list(config.timeline_directory, recursive=False)
     found = (parse_instant_file(o.name.rpartition("/")[2], layout, o.size, o.modified) for o in listed)
     return build_timeline((i for i in found if i is not None), layout)
 
 
-def _scene(services: TableServices, config: TableConfig, timeline: Timeline, archive: LogArchive) -> UpgradeScene:
-    store, is_old = services.access.store, config.version.layout == 1
+def _scene(write_client: WriteClient, config: TableConfig, timeline: Timeline, archive: LogArchive) -> UpgradeScene:
+    store, is_old = write_client.client.store, config.version.layout == 1
     hidden = [o.name for o in store.list(OLD_TIMELINE, recursive=False)]
     files = [file for group in timeline.files.values() for file in group]
     archived = [one.completed for one in archive.load()] if is_old else []
     return UpgradeScene(
-        now=_instant_time(config, services.access.clock.now()),
+        now=_instant_time(config, write_client.client.clock.now()),
         modified={entry.instant.file_name: _since(entry) for entry in archived if entry.transition}
         | {
             f.file_name: _instant_time(config, datetime.fromtimestamp(f.modified, UTC))
             for f in files
             if f.is_completed and f.modified > 0
         },
-        clustering=_clustering_times(services, config, files) if is_old else frozenset(),
+        clustering=_clustering_times(write_client, config, files) if is_old else frozenset(),
         new_timeline=tuple(o.name for o in store.list(NEW_TIMELINE)) if is_old else (),
         old_timeline=tuple(name for name in hidden if parse_instant_file(name.rpartition("/")[2], 1) is not None),
         archived=tuple(entry.instant for entry in archived),
         has_metadata_table=_METADATA_TABLE in store.list_directories(OLD_TIMELINE),
         has_schema_history=any(".schemacommit" in o.name for o in store.list(".hoodie/.schema")),
-        logs=_count_logs(services, TableState(config, timeline)),
+        logs=_count_logs(write_client, TableState(config, timeline)),
     )
 
 
-def _count_logs(services: TableServices, state: TableState) -> int:
+def _count_logs(write_client: WriteClient, state: TableState) -> int:
     if state.config.table_type is not TableType.MERGE_ON_READ:
         return 0
-    return sum(len(piece.logs) for piece in services.access.slices(state))
+    return sum(len(file_slice.logs) for file_slice in write_client.client.slices(state))
 
 
 def _instant_time(config: TableConfig, moment: datetime) -> InstantTime:
@@ -180,23 +180,25 @@ def _since(entry: LogEntry) -> InstantTime:
     return InstantTime(entry.transition)
 
 
-def _clustering_times(services: TableServices, config: TableConfig, files: Sequence[Instant]) -> frozenset[InstantTime]:
+def _clustering_times(
+    write_client: WriteClient, config: TableConfig, files: Sequence[Instant]
+) -> frozenset[InstantTime]:
     times = set()
     for file in files:
         if file.action is Action.REPLACE_COMMIT and file.state is State.REQUESTED and file.size:
-            body = services.timeline(config).read_body(file)
+            body = write_client.timeline(config).read_body(file)
             record = decode_body(BodyKind.REQUESTED_REPLACE, body, what=file.file_name)
             if record.get("clusteringPlan") is not None:
                 times.add(file.time)
     return frozenset(times)
 
 
-def _prepare(services: TableServices, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> UpgradePlan:
+def _prepare(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> UpgradePlan:
     """Drop the metadata table, roll back what died; return the plan for what is there then."""
     if plan.drops_metadata_table:
-        drop_metadata_table(services)
-    undo_dead_writes(services, services.access.load_config(), lease=lease)
-    final = _look(services, plan.target, archive)
+        drop_metadata_table(write_client)
+    undo_dead_writes(write_client, write_client.client.load_config(), lease=lease)
+    final = _look(write_client, plan.target, archive)
     if final.pending:
         raise StateError(
             f"{final.pending[0]} is pending and is not rolled back: finish it with the engine that made it"
@@ -206,44 +208,44 @@ def _prepare(services: TableServices, plan: UpgradePlan, archive: LogArchive, le
     return replace(final, pending=plan.pending, drops_metadata_table=plan.drops_metadata_table)
 
 
-def _carry_out(services: TableServices, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> None:
-    access = services.access
+def _execute(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> None:
+    client = write_client.client
     lease.check()
     if plan.source.layout != plan.target.layout:
-        _write_timeline(services, plan, archive)
+        _write_timeline(write_client, plan, archive)
     if plan.properties:
         lease.check()
-        update_properties(access.store, plan.properties, access.clock.now(), durable=services.durable)
-    access.store.delete(plan.leftovers)
+        update_properties(client.store, plan.properties, client.clock.now(), durable=write_client.durable)
+    client.store.delete(plan.leftovers)
     # Whatever an upgrade that was killed had begun to write: timeline files, properties, claims, markers.
-    remove_abandoned(access.store, OLD_TIMELINE)
+    remove_abandoned(client.store, OLD_TIMELINE)
 
 
-def _write_timeline(services: TableServices, plan: UpgradePlan, archive: LogArchive) -> None:
+def _write_timeline(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive) -> None:
     """Write the new timeline. The table is still of the old version: whatever is there, nobody has read it."""
-    store = services.access.store
+    store = write_client.client.store
     store.delete(plan.stale)
     store.make_directories([NEW_HISTORY, NEW_TIMELINE])
     for move in plan.moves:
         body = upgraded_body(move.instant, store.read(move.source, MAX_BODY_BYTES))
-        store.put(move.target, body, durable=services.durable)
+        store.put(move.target, body, durable=write_client.durable)
     wanted = {move.target for move in plan.moves}
     if plan.history:
-        wanted |= _write_history(services, plan.history, archive)
+        wanted |= _write_history(write_client, plan.history, archive)
     if {o.name for o in store.list(NEW_TIMELINE)} != wanted:
         raise StorageError(f"{NEW_TIMELINE} does not list as it was written; the table is still of the old version")
 
 
-def _write_history(services: TableServices, parts: Sequence[HistoryPart], archive: LogArchive) -> set[str]:
+def _write_history(write_client: WriteClient, parts: Sequence[HistoryPart], archive: LogArchive) -> set[str]:
     """Write the new archive from the old one, a file at a time; return the names of its files."""
-    known = {_deed(one.completed.instant): one for one in archive.load()}
-    writer = HistoryWriter(services.access.store, NEW_HISTORY, durable=services.durable)
+    known = {_action_times(one.completed.instant): one for one in archive.load()}
+    writer = HistoryWriter(write_client.client.store, NEW_HISTORY, durable=write_client.durable)
     files = [writer.write(part.name, _history_entries(part.instants, known, archive)) for part in parts]
     writer.publish(1, files)
     return {f"{NEW_HISTORY}/{name}" for name in (*(file.name for file in files), "manifest_1", "_version_")}
 
 
-def _deed(instant: Instant) -> tuple[InstantTime, Action]:
+def _action_times(instant: Instant) -> tuple[InstantTime, Action]:
     return instant.time, comparable_action(instant.action)
 
 
@@ -251,7 +253,7 @@ def _history_entries(
     instants: Sequence[Instant], known: Mapping[tuple[InstantTime, Action], ArchivedInstant], archive: LogArchive
 ) -> Iterator[HistoryEntry]:
     for instant in instants:
-        found = known.get(_deed(instant))
+        found = known.get(_action_times(instant))
         if found is None:
             raise StateError(
                 f"{instant} left the archive while it was carried over: another program works on the table"

@@ -27,11 +27,11 @@ __all__ = [
     "bundle_logs",
     "change_file",
     "group_positions",
-    "group_rows",
     "joined",
     "log_file",
     "new_file",
     "rewrite_file",
+    "rows_by_file_group",
     "stable_order",
 ]
 
@@ -112,40 +112,44 @@ def new_file(
 
 
 def rewrite_file(
-    piece: FileSlice, instant: InstantTime, sequence: int, rows: int, *, match_keys: bool
+    file_slice: FileSlice, instant: InstantTime, sequence: int, rows: int, *, match_keys: bool
 ) -> FileAssignment:
     """Return the assignment that rewrites a slice's base file under the same file id."""
-    name = base_file_name(piece.file_id, f"{sequence}-0-0", instant)
-    return FileAssignment(piece.partition, piece.file_id, name, piece.base, match_keys, rows, sequence)
+    name = base_file_name(file_slice.file_id, f"{sequence}-0-0", instant)
+    return FileAssignment(file_slice.partition, file_slice.file_id, name, file_slice.base, match_keys, rows, sequence)
 
 
-def log_file(piece: FileSlice, instant: InstantTime, sequence: int, rows: int, logs: Logs) -> FileAssignment:
+def log_file(file_slice: FileSlice, instant: InstantTime, sequence: int, rows: int, logs: Logs) -> FileAssignment:
     """Return the assignment of a new log file on top of a slice (spec 7.11).
 
     Example:
-        >>> piece = FileSlice("", "f-0", "20260101000000000", None)
-        >>> log_file(piece, "20260102000000000", 3, 1, Logs(layout=2)).file_name
+        >>> file_slice = FileSlice("", "f-0", "20260101000000000", None)
+        >>> log_file(file_slice, "20260102000000000", 3, 1, Logs(layout=2)).file_name
         '.f-0_20260102000000000.log.1_3-0-0'
-        >>> log_file(piece, "20260102000000000", 3, 1, Logs(layout=1)).file_name
+        >>> log_file(file_slice, "20260102000000000", 3, 1, Logs(layout=1)).file_name
         '.f-0_20260101000000000.log.1_3-0-0'
     """
-    base_instant, version = piece.instant, 1
+    base_instant, version = file_slice.instant, 1
     if logs.layout == 1:
-        base_instant = logs.compacting.get((piece.partition, piece.file_id), piece.instant)
-        version = max((log.version for log in piece.logs if log.instant == base_instant), default=0) + 1
+        base_instant = logs.compacting.get((file_slice.partition, file_slice.file_id), file_slice.instant)
+        version = max((log.version for log in file_slice.logs if log.instant == base_instant), default=0) + 1
     time = base_instant if logs.layout == 1 else instant
     # Logs of layout 1 are named by their slice: the last part of the token keeps two writers' logs apart.
     attempt = int(instant[-9:]) if logs.layout == 1 else 0
-    name = f".{piece.file_id}_{time}.log.{version}_{sequence}-0-{attempt}"
-    target = LogTarget(base_instant, version, tuple(log.name for log in piece.logs))
-    return FileAssignment(piece.partition, piece.file_id, name, piece.base, True, rows, sequence, log=target)
+    name = f".{file_slice.file_id}_{time}.log.{version}_{sequence}-0-{attempt}"
+    target = LogTarget(base_instant, version, tuple(log.name for log in file_slice.logs))
+    return FileAssignment(
+        file_slice.partition, file_slice.file_id, name, file_slice.base, True, rows, sequence, log=target
+    )
 
 
-def change_file(piece: FileSlice, instant: InstantTime, sequence: int, rows: int, logs: Logs | None) -> FileAssignment:
+def change_file(
+    file_slice: FileSlice, instant: InstantTime, sequence: int, rows: int, logs: Logs | None
+) -> FileAssignment:
     """Return the assignment that changes stored rows of a slice: a log where the table has them, else a rewrite."""
     if logs is None:
-        return rewrite_file(piece, instant, sequence, rows, match_keys=True)
-    return log_file(piece, instant, sequence, rows, logs)
+        return rewrite_file(file_slice, instant, sequence, rows, match_keys=True)
+    return log_file(file_slice, instant, sequence, rows, logs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,7 @@ def assign_rows(
     opened: list[tuple[PartitionPath, Rows]] = []
     for partition, rows in _by_partition(partitions, _fresh(len(partitions), routes)):
         rest = _fill_small_files(rows, partition, slices, sizing, inserts)
-        opened += [(partition, piece) for piece in _split(rest, sizing.rows_per_file)]
+        opened += [(partition, file_slice) for file_slice in _split(rest, sizing.rows_per_file)]
     assigned: list[Assigned] = []
     for number in sorted(homes.keys() | inserts.keys() | left.keys()):
         gone = left.get(number, np.empty(0, np.int64))
@@ -219,14 +223,14 @@ def assign_rows(
 
 
 def _grouped(located: Located | None) -> dict[int, Rows]:
-    return {} if located is None else dict(group_rows(located.slices, located.rows))
+    return {} if located is None else dict(rows_by_file_group(located.slices, located.rows))
 
 
 def group_positions(located: Located | None, logs: Logs | None) -> dict[int, Rows]:
     """Return for each slice the base file's rows of the pairs found in it, in the pairs' order; nothing if not wanted."""
     if located is None or located.positions is None or logs is None or not logs.positions:
         return {}
-    return dict(group_rows(located.slices, located.positions))
+    return dict(rows_by_file_group(located.slices, located.positions))
 
 
 def _fresh(num_rows: int, routes: Routes) -> Rows:
@@ -238,11 +242,11 @@ def _fresh(num_rows: int, routes: Routes) -> Rows:
     return np.flatnonzero(fresh)
 
 
-def group_rows(numbers: npt.NDArray[np.int64], rows: Rows) -> Iterator[tuple[int, Rows]]:
+def rows_by_file_group(numbers: npt.NDArray[np.int64], rows: Rows) -> Iterator[tuple[int, Rows]]:
     """Yield each distinct number with its rows, numbers ascending, rows in the order given.
 
     Example:
-        >>> [(n, r.tolist()) for n, r in group_rows(np.array([2, 1, 2]), np.array([10, 11, 12]))]
+        >>> [(n, r.tolist()) for n, r in rows_by_file_group(np.array([2, 1, 2]), np.array([10, 11, 12]))]
         [(1, [11]), (2, [10, 12])]
     """
     if not len(numbers):
@@ -270,8 +274,8 @@ def _by_partition(partitions: pa.DictionaryArray, rows: Rows) -> Iterator[tuple[
     """Yield each partition with those of `rows` that are meant for it."""
     codes = partitions.indices.to_numpy(zero_copy_only=False)[rows]
     names = partitions.dictionary.to_pylist()  # partitions, not rows
-    for code, piece in group_rows(codes, rows):
-        yield PartitionPath(names[code]), piece
+    for code, file_slice in rows_by_file_group(codes, rows):
+        yield PartitionPath(names[code]), file_slice
 
 
 def _fill_small_files(
@@ -282,12 +286,12 @@ def _fill_small_files(
     inserts: dict[int, list[Rows]],
 ) -> Rows:
     small = [
-        (piece.base.size, number)
-        for number, piece in enumerate(slices)
-        if piece.partition == partition
-        and piece.base is not None
-        and not piece.logs
-        and piece.base.size < sizing.small_bytes
+        (file_slice.base.size, number)
+        for number, file_slice in enumerate(slices)
+        if file_slice.partition == partition
+        and file_slice.base is not None
+        and not file_slice.logs
+        and file_slice.base.size < sizing.small_bytes
     ]
     for size, number in sorted(small)[: sizing.candidates]:
         if not len(rows):

@@ -24,7 +24,6 @@ from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, Wri
 
 __all__ = [
     "ARGUMENTS",
-    "EMPTY_PAYLOAD",
     "MOVED_AWAY",
     "FileAssignment",
     "LogTarget",
@@ -33,7 +32,6 @@ __all__ = [
     "WritePlan",
     "WriteRequest",
     "WriteStatus",
-    "honour_spark_options",
     "parse_call",
 ]
 
@@ -193,7 +191,7 @@ OnCommit = Callable[[CommitResult], object]
 ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema_change", "dry_run"})
 
 #: The payload class by which an upsert becomes a delete of its keys.
-EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
+_EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
 
 _REPLACING = frozenset(
     {WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE, WriteOperation.DELETE_PARTITION}
@@ -251,7 +249,7 @@ class WriteRequest:
         return self.operation is WriteOperation.BULK_INSERT and not self.drop_duplicates
 
 
-def honour_spark_options(request: WriteRequest) -> WriteRequest:
+def _honour_spark_options(request: WriteRequest) -> WriteRequest:
     """Return the request with what Hudi's own option names ask for in place of arguments.
 
     Raises:
@@ -259,7 +257,7 @@ def honour_spark_options(request: WriteRequest) -> WriteRequest:
 
     Example:
         >>> asked = WriteRequest(WriteOperation.INSERT, {"hoodie.datasource.write.insert.drop.duplicates": "true"})
-        >>> honour_spark_options(asked).drop_duplicates
+        >>> _honour_spark_options(asked).drop_duplicates
         True
     """
     options = request.options
@@ -270,7 +268,7 @@ def honour_spark_options(request: WriteRequest) -> WriteRequest:
     if drop and request.operation in (WriteOperation.INSERT, WriteOperation.BULK_INSERT):
         request = replace(request, drop_duplicates=True)
     payload = str(options.get("hoodie.datasource.write.payload.class", "")).rsplit(".", 1)[-1]
-    if payload == EMPTY_PAYLOAD and request.operation is WriteOperation.UPSERT:
+    if payload == _EMPTY_PAYLOAD and request.operation is WriteOperation.UPSERT:
         request = replace(request, operation=WriteOperation.DELETE, partial=True)
     return request
 
@@ -303,4 +301,4 @@ def parse_call(
     if observer is not None and not callable(observer):
         raise InvalidInputError(f"on_commit takes a function of the result, not {shown(observer)}")
     flag_argument(call.get("dry_run"), "dry_run")
-    return honour_spark_options(request), observer
+    return _honour_spark_options(request), observer

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from lakefmt.arguments import arrow_array, arrow_scalar, field_names, foreign, foreign_items
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import choose_index
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
@@ -22,10 +22,9 @@ from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write.ingest import check_frame, is_stream, open_stream, read_all
 
 __all__ = [
-    "DoomedKeys",
+    "DeleteKeys",
     "GivenKeys",
-    "doomed_keys",
-    "doomed_rows",
+    "delete_rows",
     "given_to_delete",
     "key_columns",
     "keys_to_delete",
@@ -37,7 +36,7 @@ _STORED_KEY: Final = pa.schema([pa.field(RECORD_KEY, pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
-class DoomedKeys:
+class DeleteKeys:
     """Keys to remove, each once.
 
     Attributes:
@@ -60,22 +59,22 @@ class DoomedKeys:
         return [PartitionPath(p) for p in present if self.partitions is None or p in self.partitions]
 
 
-def doomed_keys(keys: pa.StringArray, partitions: Sequence[str] | None) -> DoomedKeys:
+def _resolve_delete_keys(keys: pa.StringArray, partitions: Sequence[str] | None) -> DeleteKeys:
     """Return keys that go wherever they are, or in the partitions named."""
     places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
-    return DoomedKeys(pc.unique(keys), None, places)
+    return DeleteKeys(pc.unique(keys), None, places)
 
 
-def key_columns(access: TableAccess, state: TableState) -> list[str]:
+def key_columns(client: TableClient, state: TableState) -> list[str]:
     """Return the columns that tell a row's key and partition path: the meta columns, or what they are made from."""
     if state.config.populate_meta_fields:
         return [RECORD_KEY, PARTITION_PATH]
-    spec = access.key_spec(state.config)
+    spec = client.key_spec(state.config)
     names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
     return list(dict.fromkeys(name.split(".", 1)[0] for name in names))
 
 
-def doomed_rows(access: TableAccess, state: TableState, rows: pa.Table, partitions: Sequence[str] | None) -> DoomedKeys:
+def delete_rows(client: TableClient, state: TableState, rows: pa.Table, partitions: Sequence[str] | None) -> DeleteKeys:
     """Return the keys of rows that a filter selected, each in its own partition only.
 
     Args:
@@ -85,18 +84,18 @@ def doomed_rows(access: TableAccess, state: TableState, rows: pa.Table, partitio
         partitions: look only there; None: anywhere.
     """
     if not state.config.populate_meta_fields:
-        spec = access.key_spec(state.config)
+        spec = client.key_spec(state.config)
         places = build_partition_paths(spec, rows).cast(pa.string())
         rows = pa.table({RECORD_KEY: build_record_keys(spec, rows), PARTITION_PATH: places})
     return replace(_in_their_partitions(rows, partitions), selected=True)
 
 
-def _in_their_partitions(rows: pa.Table, partitions: Sequence[str] | None) -> DoomedKeys:
+def _in_their_partitions(rows: pa.Table, partitions: Sequence[str] | None) -> DeleteKeys:
     """Return the keys of rows, each in its own partition, once."""
     pairs = rows.group_by([RECORD_KEY, PARTITION_PATH]).aggregate([])
     places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
     homes = pairs.column(PARTITION_PATH).combine_chunks().dictionary_encode()
-    return DoomedKeys(pairs.column(RECORD_KEY).combine_chunks(), homes, places)
+    return DeleteKeys(pairs.column(RECORD_KEY).combine_chunks(), homes, places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ def _lacking(rows: Sequence[object]) -> frozenset[str]:
     return frozenset(name for name in field_names(dicts) if any(name not in row for row in dicts))
 
 
-def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.StringArray:
+def keys_to_delete(client: TableClient, state: TableState, what: object) -> pa.StringArray:
     """Return the record keys of `what`: values of the key column, or rows that have the key columns.
 
     Raises:
@@ -160,16 +159,16 @@ def keys_to_delete(access: TableAccess, state: TableState, what: object) -> pa.S
         InvalidKey: a key is null or empty.
     """
     given = what if isinstance(what, GivenKeys) else take_keys([what] if isinstance(what, str) else what)
-    return _keys_and_homes(access, state, given)[0]
+    return _keys_and_homes(client, state, given)[0]
 
 
 def given_to_delete(
-    access: TableAccess,
+    client: TableClient,
     state: TableState,
     what: GivenKeys,
     partitions: Sequence[str] | None,
     options: Mapping[str, object],
-) -> DoomedKeys:
+) -> DeleteKeys:
     """Return the keys that a caller gave, each in its own partition where the rows have the partition columns.
 
     Args:
@@ -183,21 +182,21 @@ def given_to_delete(
         SchemaMismatch: a key column is missing, or a value has another type than its column.
         InvalidKey: a key is null or empty, or a partition value cannot be one.
     """
-    keys, homes = _keys_and_homes(access, state, what)
-    settings = resolve_settings(options, access.options, state.config.properties)
-    if homes is None or choose_index(access, settings, state.config).is_global:
-        return doomed_keys(keys, partitions)
+    keys, homes = _keys_and_homes(client, state, what)
+    settings = resolve_settings(options, client.options, state.config.properties)
+    if homes is None or choose_index(client, settings, state.config).is_global:
+        return _resolve_delete_keys(keys, partitions)
     rows = pa.table({RECORD_KEY: keys, PARTITION_PATH: homes.cast(pa.string())})
     return _in_their_partitions(rows, partitions)
 
 
 def _keys_and_homes(
-    access: TableAccess, state: TableState, what: GivenKeys
+    client: TableClient, state: TableState, what: GivenKeys
 ) -> tuple[pa.StringArray, pa.DictionaryArray | None]:
-    spec = access.key_spec(state.config)
+    spec = client.key_spec(state.config)
     if spec.auto_keys:
         return _stored_keys(what), None
-    rows = _as_rows(what, spec, access.schema(state))
+    rows = _as_rows(what, spec, client.schema(state))
     keys = build_record_keys(spec, rows)
     homes = None
     if what.rows is not None and spec.partition_fields and _has(rows, [f.name for f in spec.partition_fields]):
@@ -254,7 +253,7 @@ def _values(what: Any, kind: pa.DataType | None, name: str) -> pa.Array | pa.Chu
     return what if isinstance(what, pa.ChunkedArray) else arrow_array(what, kind, name)
 
 
-def updated_rows(access: TableAccess, state: TableState, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
+def updated_rows(client: TableClient, state: TableState, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
     """Return rows with columns set to new values.
 
     Args:
@@ -267,7 +266,7 @@ def updated_rows(access: TableAccess, state: TableState, rows: pa.Table, values:
         InvalidInputError: a column is not there, or makes the key or the partition path.
         SchemaMismatch: a value does not fit its column.
     """
-    spec = access.key_spec(state.config)
+    spec = client.key_spec(state.config)
     fixed = {name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))}
     for name in values:
         if name not in rows.column_names:

@@ -18,12 +18,22 @@ from lakefmt.config.table_config import merge_rule
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import KnownFooter
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.log.delete_block import stores_every_ordering
 from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.schema import avro_to_arrow, field_at
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import IdSource, PartitionPath, TableType, WriteOperation
+from lakefmt.write._partition_path_updates import partition_changed, split_moves
+from lakefmt.write._slice_state import (
+    SliceReader,
+    apply_log_deletes,
+    fetch_missing_columns,
+    find_stored,
+    log_placing,
+    reject_bucket_layout,
+    without_dead,
+)
 from lakefmt.write.assign import (
     Assigned,
     FileSizing,
@@ -32,35 +42,25 @@ from lakefmt.write.assign import (
     bundle_logs,
     change_file,
     group_positions,
-    group_rows,
     joined,
+    rows_by_file_group,
 )
 from lakefmt.write.context import MOVED_AWAY, WriteContext, WriteStatus
-from lakefmt.write.files.base_file import filters_of_small, write_assigned, write_assigned_log
-from lakefmt.write.files.log_payloads import holds_whole_rows, log_works
+from lakefmt.write.files.base_file import bloom_filters_of_small_files, write_assigned, write_assigned_log
+from lakefmt.write.files.log_payloads import build_log_payloads, holds_whole_rows
 from lakefmt.write.files.meta_columns import POSITION
-from lakefmt.write.files.workers import Hands, results, threads_of
+from lakefmt.write.files.workers import WorkerPool, results, thread_count
 from lakefmt.write.ingest import KeyedBatch, record_keys, with_keys
-from lakefmt.write.mutations import DoomedKeys
-from lakefmt.write.partition_path_updates import elsewhere, split_moves
-from lakefmt.write.slice_state import (
-    SliceReader,
-    bring_stored,
-    find_stored,
-    log_placing,
-    refuse_buckets,
-    settle_in_logs,
-    without_dead,
-)
+from lakefmt.write.mutations import DeleteKeys
 
 __all__ = [
     "append_files",
-    "assign",
+    "assign_batch",
     "assign_deletes",
     "file_sizing",
+    "ignores_deleted_keys",
     "route",
-    "takes_deleted_for_absent",
-    "write_all",
+    "write_assigned_files",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -72,11 +72,11 @@ _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
 
 
-def file_sizing(access: TableAccess, state: TableState, settings: Settings, sample: pa.Table | None) -> FileSizing:
+def file_sizing(client: TableClient, state: TableState, settings: Settings, sample: pa.Table | None) -> FileSizing:
     """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough."""
     estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
     if not estimate:
-        estimate = _learnt_record_bytes(access, state) or _guessed_record_bytes(sample)
+        estimate = _learnt_record_bytes(client, state) or _guessed_record_bytes(sample)
     merge_on_read = state.config.table_type is TableType.MERGE_ON_READ
     candidates = settings.values.get("hoodie.merge.small.file.group.candidates.limit", 1)
     return FileSizing(
@@ -87,9 +87,9 @@ def file_sizing(access: TableAccess, state: TableState, settings: Settings, samp
     )
 
 
-def _learnt_record_bytes(access: TableAccess, state: TableState) -> float:
+def _learnt_record_bytes(client: TableClient, state: TableState) -> float:
     for instant in reversed(state.timeline.commits[-_LEARN_FROM_COMMITS:]):
-        stats = [s for s in access.commit_metadata(state, instant).stats if not s.log_files]  # rows of logs are larger
+        stats = [s for s in client.commit_metadata(state, instant).stats if not s.log_files]  # rows of logs are larger
         total, rows = sum(s.total_write_bytes for s in stats), sum(s.num_writes for s in stats)
         if rows and total >= _LEARN_FROM_BYTES:
             return total / rows
@@ -104,8 +104,8 @@ def _guessed_record_bytes(sample: pa.Table | None) -> float:
     return max(8.0, (row_bytes + 100) * _FIRST_GUESS_OF_COMPRESSION)
 
 
-def assign(
-    access: TableAccess,
+def assign_batch(
+    client: TableClient,
     context: WriteContext,
     state: TableState,
     batch: KeyedBatch,
@@ -113,38 +113,38 @@ def assign(
     sizing: FileSizing,
 ) -> list[Assigned]:
     """Look the keys up and give every row its file; `index` None appends without looking."""
-    partitions = _partitions_to_list(access, batch, index)
+    partitions = _partitions_to_list(client, batch, index)
     # Plain inserts look for small files only.
-    slices = [] if index is None and not sizing.small_bytes else access.slices(state, partitions)
-    logs = log_placing(access, state, positions=context.settings.flag("hoodie.write.record.positions"))
+    slices = [] if index is None and not sizing.small_bytes else client.slices(state, partitions)
+    logs = log_placing(client, state, positions=context.settings.flag("hoodie.write.record.positions"))
     routes = Routes(None)
     if index is not None:
         wanted = IndexKeys(record_keys(batch), batch.partitions)
-        alive = takes_deleted_for_absent(context, state, batch)
-        located = find_stored(access, state, index, wanted, slices, alive=alive)
+        alive = ignores_deleted_keys(context, state, batch)
+        located = find_stored(client, state, index, wanted, slices, alive=alive)
         routes = Routes(located)
         if context.operation is WriteOperation.DELETE:
             # Keys that are nowhere need no file.
             routes = Routes(located, late=np.setdiff1d(np.arange(batch.num_rows), located.rows))
         elif index.is_global:
             moves = moves_between_partitions(index)
-            reader = access.row_reader(state)
+            reader = client.row_reader(state)
             if logs is not None:
-                reader = SliceReader(access, state, slices)
-                away = elsewhere(batch, located, slices) & moves
-                located = without_dead(access, state, record_keys(batch), located, slices, away)
+                reader = SliceReader(client, state, slices)
+                away = partition_changed(batch, located, slices) & moves
+                located = without_dead(client, state, record_keys(batch), located, slices, away)
             routes = split_moves(batch, located, slices, state.config, reader, update_partition=moves)
-    assigned = assign_rows(batch.partitions, routes, slices, sizing, context.instant, access.ids.new_uuid, logs)
+    assigned = assign_rows(batch.partitions, routes, slices, sizing, context.instant, client.ids.new_uuid, logs)
     routed, expected = sum(len(a.rows) for a in assigned), routes.num_routed(batch.num_rows)
     if routed != expected:
         raise InternalError(f"{batch.num_rows} rows came in and {routed} of {expected} were routed; nothing is written")
     if logs is None:
         return assigned
-    refuse_buckets(slices, assigned)
-    return _bring(access, context, state, assigned, slices, batch.keys, batch.table.column_names)
+    reject_bucket_layout(slices, assigned)
+    return _fetch_missing_columns(client, context, state, assigned, slices, batch.keys, batch.table.column_names)
 
 
-def takes_deleted_for_absent(context: WriteContext, state: TableState, batch: KeyedBatch) -> bool:
+def ignores_deleted_keys(context: WriteContext, state: TableState, batch: KeyedBatch) -> bool:
     """Return whether rows whose key a log has deleted are new rows, and not changes of that file slice."""
     # On top of a delete in a log a partial row would find what was there before it.
     schema = avro_to_arrow(context.schema_text)
@@ -170,8 +170,8 @@ def _forgets_deletes(state: TableState) -> bool:
     return rule.blocks_win or (rule.partial is not None and not rule.stored.fields)
 
 
-def _bring(
-    access: TableAccess,
+def _fetch_missing_columns(
+    client: TableClient,
     context: WriteContext,
     state: TableState,
     assigned: list[Assigned],
@@ -194,36 +194,40 @@ def _bring(
         lacking = [field for field in schema if field.name in order and field.name not in names]
     if not lacking or keys is None or all(one.assignment.log is None for one in assigned):
         return assigned
-    return bring_stored(SliceReader(access, state, slices), assigned, slices, keys, lacking)
+    return fetch_missing_columns(SliceReader(client, state, slices), assigned, slices, keys, lacking)
 
 
 def assign_deletes(
-    access: TableAccess,
+    client: TableClient,
     context: WriteContext,
     state: TableState,
-    doomed: DoomedKeys,
+    delete_keys: DeleteKeys,
     index: Index,
 ) -> list[Assigned]:
     """Return the rewrites that remove keys; rows of the assignments are numbers into them, keys that are nowhere are in none."""
-    slices = access.slices(state, doomed.listed())
-    if doomed.homes is None:
-        located = locate_everywhere(index, doomed.keys, slices, key_files(access, state))
+    slices = client.slices(state, delete_keys.listed())
+    if delete_keys.homes is None:
+        located = locate_everywhere(index, delete_keys.keys, slices, key_files(client, state))
     else:
-        located = index.locate(IndexKeys(doomed.keys, doomed.homes), slices, key_files(access, state))
-    logs = log_placing(access, state, positions=context.settings.flag("hoodie.write.record.positions"))
+        located = index.locate(IndexKeys(delete_keys.keys, delete_keys.homes), slices, key_files(client, state))
+    logs = log_placing(client, state, positions=context.settings.flag("hoodie.write.record.positions"))
     if logs is not None:
-        located = settle_in_logs(access, state, doomed.keys, doomed.homes, located, slices, alive=True)
+        located = apply_log_deletes(client, state, delete_keys.keys, delete_keys.homes, located, slices, alive=True)
     places = group_positions(located, logs)
     assigned = [
         Assigned(change_file(slices[number], context.instant, at, len(rows), logs), rows, positions=places.get(number))
-        for at, (number, rows) in enumerate(group_rows(located.slices, located.rows))
+        for at, (number, rows) in enumerate(rows_by_file_group(located.slices, located.rows))
     ]
-    return assigned if logs is None else _bring(access, context, state, assigned, slices, doomed.keys, ())
+    return (
+        assigned
+        if logs is None
+        else _fetch_missing_columns(client, context, state, assigned, slices, delete_keys.keys, ())
+    )
 
 
-def _partitions_to_list(access: TableAccess, batch: KeyedBatch, index: Index | None) -> list[PartitionPath]:
+def _partitions_to_list(client: TableClient, batch: KeyedBatch, index: Index | None) -> list[PartitionPath]:
     if index is not None and index.is_global:
-        return access.listing().partitions()
+        return client.listing().partitions()
     return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
 
 
@@ -263,7 +267,7 @@ def _pick(batch: KeyedBatch, rows: Rows) -> pa.Table:
     return with_keys(table, keys)
 
 
-def write_all(
+def write_assigned_files(
     store: ObjectStore,
     context: WriteContext,
     batch: KeyedBatch,
@@ -279,7 +283,7 @@ def write_all(
         assigned: the files, and their rows by number.
         known: tells the footer of a base file, where the look-up has read it.
     """
-    blooms = filters_of_small(context, batch.keys, assigned)
+    blooms = bloom_filters_of_small_files(context, batch.keys, assigned)
 
     def write(number: int) -> WriteStatus:
         one, bloom = assigned[number], blooms.get(number)
@@ -292,17 +296,17 @@ def write_all(
         return [write(number) for number in range(len(assigned))]
     pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
-    with Hands(min(threads_of(context), len(assigned))) as hands:
+    with WorkerPool(min(thread_count(context), len(assigned))) as workers:
         bundles = bundle_logs(assigned, batch.table)
         bundled = {number for bundle in bundles for number in bundle}
         for number in range(len(assigned)):
             if number not in bundled:
-                works[number] = hands.give(write, number)
+                works[number] = workers.submit(write, number)
         for bundle in bundles:
             some = [assigned[number] for number in bundle]
             counts = [len(one.rows) for one in some]
-            made = log_works(context, [one.assignment for one in some], counts, route(batch, joined(some)))
+            made = build_log_payloads(context, [one.assignment for one in some], counts, route(batch, joined(some)))
             for number, work in zip(bundle, made, strict=True):
-                works[number] = hands.give(write_assigned_log, store, context, work)
+                works[number] = workers.submit(write_assigned_log, store, context, work)
             wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
         return results(works[number] for number in range(len(assigned)))

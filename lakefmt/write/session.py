@@ -19,13 +19,15 @@ import pyarrow as pa
 
 from lakefmt.config.table_config import merge_rule
 from lakefmt.errors import CommitConflict, LakefmtError, LeaseLost, StorageError
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import Index, IndexKeys, choose_index, key_files, locate_everywhere, moves_between_partitions
 from lakefmt.keys import KeySpec, check_colliding_keys
 from lakefmt.schema import avro_to_arrow, evolve, null_element_columns
-from lakefmt.timeline.locks.reentrant import turn_of
-from lakefmt.transactions.client import services_of
+from lakefmt.timeline.locks.reentrant import held_lock_of
+from lakefmt.transactions.client import write_client_of
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
+from lakefmt.write._partition_path_updates import fill_from_stored, partition_changed
+from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
 from lakefmt.write.assign import Assigned, FileSizing
 from lakefmt.write.bulk.bulk_insert import stream_files
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early, clustered_groups
@@ -33,18 +35,16 @@ from lakefmt.write.commit.retry import FirstSchema
 from lakefmt.write.commit.transaction import LiveWrite, abort_write, begin_write, commit_write, rehearse_write
 from lakefmt.write.context import FileAssignment, WriteContext, WritePlan, WriteRequest, WriteStatus
 from lakefmt.write.ingest import KeyedBatch, combine, key_batch, open_stream, read_all, record_keys
-from lakefmt.write.mutations import DoomedKeys
-from lakefmt.write.partition_path_updates import elsewhere, fill_from_stored
+from lakefmt.write.mutations import DeleteKeys
 from lakefmt.write.pipeline import (
     append_files,
-    assign,
+    assign_batch,
     assign_deletes,
     file_sizing,
+    ignores_deleted_keys,
     route,
-    takes_deleted_for_absent,
-    write_all,
+    write_assigned_files,
 )
-from lakefmt.write.slice_state import SliceReader, find_stored, settle_in_logs
 
 __all__ = ["WriteSession", "find_session"]
 
@@ -67,12 +67,12 @@ def find_session(context: WriteContext) -> WriteSession | None:
 class WriteSession:
     """A write that this process began."""
 
-    def __init__(self, access: TableAccess, request: WriteRequest, live: LiveWrite) -> None:
-        self.access = access
+    def __init__(self, client: TableClient, request: WriteRequest, live: LiveWrite) -> None:
+        self.client = client
         self._request = request
         self._live = live
         self._settings = live.context.settings
-        self._services = services_of(access, self._settings, live.context.owner)
+        self._write_client = write_client_of(client, self._settings, live.context.owner)
         self._started = perf_counter()
         self._keys: list[tuple[pa.StringArray, pa.DictionaryArray | None]] = []
         self._keys_in: set[PartitionPath] | None = set()
@@ -93,7 +93,7 @@ class WriteSession:
     @classmethod
     def begin(
         cls,
-        access: TableAccess,
+        client: TableClient,
         request: WriteRequest,
         incoming: pa.Schema | None = None,
         based_on: TableState | None = None,
@@ -112,9 +112,9 @@ class WriteSession:
             CommitConflict: somebody committed since the rows were read; the write would undo that. Beside other writers
                 only those commits matter that changed what this write changes, and the commit asks for them.
         """
-        live = begin_write(access, request, _evolution(request, incoming, first))
+        live = begin_write(client, request, _evolution(request, incoming, first))
         alone = not live.rules.beside
-        session = cls(access, request, live if alone else replace(live, based_on=based_on))
+        session = cls(client, request, live if alone else replace(live, based_on=based_on))
         with _guard:
             _sessions[session.context.owner] = session
         if alone and based_on is not None and based_on.timeline.commits != session.state.timeline.commits:
@@ -123,9 +123,9 @@ class WriteSession:
         return session
 
     @classmethod
-    def rehearse(cls, access: TableAccess, request: WriteRequest, incoming: pa.Schema | None = None) -> WriteSession:
+    def rehearse(cls, client: TableClient, request: WriteRequest, incoming: pa.Schema | None = None) -> WriteSession:
         """Return a write that can be planned, not run; nothing in the store is touched."""
-        return cls(access, request, rehearse_write(access, request, _evolution(request, incoming)))
+        return cls(client, request, rehearse_write(client, request, _evolution(request, incoming)))
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -148,7 +148,7 @@ class WriteSession:
             except LakefmtError as error:
                 # A rollback may have taken the markers away: then nobody but this write knows its files.
                 if pause is not None and isinstance(error, StorageError) and error.transient:
-                    self.access.pacing.sleep(pause)
+                    self.client.time_source.sleep(pause)
                     continue
                 # The first error is the one to report; the next writer undoes what is left.
                 self._live.heartbeat.abandon()
@@ -160,10 +160,10 @@ class WriteSession:
             self.abort()
         except LeaseLost:
             # Its turn was lost: who took the lock may have undone this write before its last file came, and knows of none.
-            turn = turn_of(self.access.store.url)
-            if turn is None:
+            held_lock = held_lock_of(self.client.store.url)
+            if held_lock is None:
                 raise
-            turn.end()
+            held_lock.end()
             self.abort()
 
     # --- whole verbs ---------------------------------------------------------------------------------------------
@@ -187,21 +187,21 @@ class WriteSession:
                 return None
             return self.commit(statuses)
 
-    def run_delete(self, doomed: DoomedKeys) -> CommitResult | None:
+    def run_delete(self, delete_keys: DeleteKeys) -> CommitResult | None:
         """Remove keys and commit; None when none of them was there."""
         with self.undone_on_error():
-            if not doomed.selected:
+            if not delete_keys.selected:
                 # Given by key they are gone afterwards: nobody may bring one in meanwhile.
-                listed = doomed.listed()
-                self._keys.append((doomed.keys, doomed.homes))
+                listed = delete_keys.listed()
+                self._keys.append((delete_keys.keys, delete_keys.homes))
                 self._keys_in = None if listed is None else set(listed)
-            assigned = assign_deletes(self.access, self.context, self.state, doomed, self.index())
-            self._rely_on_deletes(doomed.keys, doomed.homes)
+            assigned = assign_deletes(self.client, self.context, self.state, delete_keys, self.index())
+            self._rely_on_deletes(delete_keys.keys, delete_keys.homes)
             if not assigned and not self._request.commit_metadata:
                 self.abort()
                 return None
-            self._look_early(assigned)
-            batch = KeyedBatch(pa.table({}), doomed.keys, _nowhere(len(doomed.keys)))
+            self._early_conflict_check(assigned)
+            batch = KeyedBatch(pa.table({}), delete_keys.keys, _nowhere(len(delete_keys.keys)))
             return self.commit(self._write_all(batch, assigned))
 
     def run_delete_partitions(self, partitions: Sequence[PartitionPath]) -> CommitResult | None:
@@ -225,10 +225,10 @@ class WriteSession:
         touched = sorted({a.assignment.partition for a in assigned})
         return self._plan(assigned, self._overwritten(touched), batch.num_rows)
 
-    def plan_delete(self, doomed: DoomedKeys) -> WritePlan:
+    def plan_delete(self, delete_keys: DeleteKeys) -> WritePlan:
         """Return what :meth:`run_delete` would write."""
-        assigned = assign_deletes(self.access, self.context, self.state, doomed, self.index())
-        return self._plan(assigned, {}, len(doomed.keys))
+        assigned = assign_deletes(self.client, self.context, self.state, delete_keys, self.index())
+        return self._plan(assigned, {}, len(delete_keys.keys))
 
     def plan_delete_partitions(self, partitions: Sequence[PartitionPath]) -> WritePlan:
         """Return what :meth:`run_delete_partitions` would hide."""
@@ -246,14 +246,14 @@ class WriteSession:
         """Give every row of `data` its file."""
         schema, tables = open_stream(data)
         batch = self.key(read_all(schema, tables))
-        self._mind(batch)
+        self._record_footprint(batch)
         assigned = self._assign_batch(batch)
-        self._look_early(assigned)
+        self._early_conflict_check(assigned)
         return [(a.assignment, [route(batch, a)]) for a in assigned]
 
     def key(self, table: pa.Table) -> KeyedBatch:
         """Return rows in the table's schema, keyed, and combined where the operation asks for it."""
-        spec = self.access.key_spec(self.state.config)
+        spec = self.client.key_spec(self.state.config)
         schema = avro_to_arrow(self.context.schema_text)
         if self._request.partial:
             schema = pa.schema([field for field in schema if field.name in table.column_names])
@@ -289,12 +289,12 @@ class WriteSession:
 
     def _completed(self, batch: KeyedBatch) -> KeyedBatch:
         """Give partial rows the stored values they lack, when some of them move to another partition."""
-        slices = self.access.slices(self.state)
+        slices = self.client.slices(self.state)
         wanted = IndexKeys(record_keys(batch), batch.partitions)
-        located = find_stored(self.access, self.state, self.index(), wanted, slices, alive=True)
-        if not elsewhere(batch, located, slices).any():
+        located = find_stored(self.client, self.state, self.index(), wanted, slices, alive=True)
+        if not partition_changed(batch, located, slices).any():
             return batch
-        reader = SliceReader(self.access, self.state, slices)
+        reader = SliceReader(self.client, self.state, slices)
         return fill_from_stored(batch, located, slices, avro_to_arrow(self.context.schema_text), reader)
 
     def _combines(self) -> bool:
@@ -305,21 +305,21 @@ class WriteSession:
 
     def index(self) -> Index:
         """Return the index of this write: the call's, else the table's, else bloom."""
-        return choose_index(self.access, self._settings, self.state.config)
+        return choose_index(self.client, self._settings, self.state.config)
 
     def _write_batch(self, batch: KeyedBatch) -> list[WriteStatus]:
-        self._mind(batch)
+        self._record_footprint(batch)
         if self._request.drop_duplicates:
             batch = self._without_stored(batch)
         assigned = self._assign_batch(batch)
-        self._look_early(assigned)
+        self._early_conflict_check(assigned)
         return self._write_all(batch, assigned)
 
     def _write_all(self, batch: KeyedBatch, assigned: Sequence[Assigned]) -> list[WriteStatus]:
-        known = key_files(self.access, self.state).known
-        return write_all(self.access.store, self.context, batch, assigned, known)
+        known = key_files(self.client, self.state).known
+        return write_assigned_files(self.client.store, self.context, batch, assigned, known)
 
-    def _mind(self, batch: KeyedBatch) -> None:
+    def _record_footprint(self, batch: KeyedBatch) -> None:
         """Remember the keys that must not come in beside this write: what it promises is one row for each."""
         if self._request.operation in _APPENDS and not self._request.drop_duplicates:
             return
@@ -329,23 +329,23 @@ class WriteSession:
         else:
             self._keys_in.update(map(PartitionPath, batch.partitions.dictionary.to_pylist()))  # partitions, not rows
 
-    def _look_early(self, assigned: Sequence[Assigned]) -> None:
+    def _early_conflict_check(self, assigned: Sequence[Assigned]) -> None:
         """Raise when a rival is at the file groups that are to be changed, or a clustering takes them in."""
         opened = {(a.assignment.partition, a.assignment.file_id) for a in assigned if _opens(a.assignment)}
         groups = {(a.assignment.partition, a.assignment.file_id) for a in assigned} - opened
         begun = self._live.based_on or self.state
-        turn = turn_of(self.access.store.url)
+        held_lock = held_lock_of(self.client.store.url)
         # In its turn nobody completes before it: whoever is at the same file groups will have to give way.
-        look = self._live.rules.early and (turn is None or turn.lease is None)
-        check_early(self._services, self.context, begun, groups, look=look)
+        look = self._live.rules.early and (held_lock is None or held_lock.lease is None)
+        check_early(self._write_client, self.context, begun, groups, look=look)
 
     def _without_stored(self, batch: KeyedBatch) -> KeyedBatch:
         """Leave out rows whose key is stored already."""
         index = self.index()
         listed = batch.partitions.dictionary.to_pylist()  # partitions, not rows
-        slices = self.access.slices(self.state, None if index.is_global else [PartitionPath(p) for p in listed])
+        slices = self.client.slices(self.state, None if index.is_global else [PartitionPath(p) for p in listed])
         wanted = IndexKeys(record_keys(batch), batch.partitions)
-        located = find_stored(self.access, self.state, index, wanted, slices, alive=True)
+        located = find_stored(self.client, self.state, index, wanted, slices, alive=True)
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
         fresh = np.ones(batch.num_rows, dtype=bool)
         fresh[located.rows] = False
@@ -359,35 +359,35 @@ class WriteSession:
         """
         if not self._live.rules.beside or self.state.config.table_type is not TableType.MERGE_ON_READ:
             return
-        index, reader = self.index(), key_files(self.access, self.state)
-        slices = [piece for piece in self.access.slices(self.state) if piece.logs]
+        index, reader = self.index(), key_files(self.client, self.state)
+        slices = [file_slice for file_slice in self.client.slices(self.state) if file_slice.logs]
         if homes is None or index.is_global:
             located, places = locate_everywhere(index, keys, slices, reader), None
         else:
             located, places = index.locate(IndexKeys(keys, homes), slices, reader), homes
-        located = settle_in_logs(self.access, self.state, keys, places, located, slices, alive=False)
+        located = apply_log_deletes(self.client, self.state, keys, places, located, slices, alive=False)
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
 
     def _assign_batch(self, batch: KeyedBatch) -> list[Assigned]:
         """Look the keys up (unless rows are only appended) and give every row its file."""
         sizing = self._sizing(batch.table)
         if self._request.operation in _OVERWRITES or self._request.operation is WriteOperation.BULK_INSERT:
-            return append_files(self.context, batch, sizing, self.access.ids)
+            return append_files(self.context, batch, sizing, self.client.ids)
         index = None if self._request.operation in _APPENDS else self.index()
-        if index is not None and (index.is_global or takes_deleted_for_absent(self.context, self.state, batch)):
+        if index is not None and (index.is_global or ignores_deleted_keys(self.context, self.state, batch)):
             self._rely_on_deletes(record_keys(batch), batch.partitions)
-        return assign(self.access, self.context, self.state, batch, index, sizing)
+        return assign_batch(self.client, self.context, self.state, batch, index, sizing)
 
     def _sizing(self, sample: pa.Table) -> FileSizing:
-        sizing = file_sizing(self.access, self.state, self._settings, sample)
+        sizing = file_sizing(self.client, self.state, self._settings, sample)
         # New rows keep out of files that a pending clustering is about to replace.
-        return replace(sizing, small_bytes=0) if clustered_groups(self.access, self.state) else sizing
+        return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
 
     def _stream(self, tables: Iterable[pa.Table]) -> tuple[list[WriteStatus], int]:
-        spec = self.access.key_spec(self.state.config)
+        spec = self.client.key_spec(self.state.config)
         schema = avro_to_arrow(self.context.schema_text)
         keyed = partial(self._keyed, spec, schema)
-        return stream_files(self.access, self.context, spec, schema, tables, keyed, self._sizing, self._request.sort)
+        return stream_files(self.client, self.context, spec, schema, tables, keyed, self._sizing, self._request.sort)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -405,7 +405,7 @@ class WriteSession:
             frozenset(self._read),
             None if self._covers is None else frozenset(self._covers),
         )
-        result = commit_write(self._services, self._live, statuses, hidden, footprint)
+        result = commit_write(self._write_client, self._live, statuses, hidden, footprint)
         self._end()
         return replace(result, seconds=perf_counter() - self._started, warnings=self._warnings())
 
@@ -429,13 +429,13 @@ class WriteSession:
 
     def _groups_in(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
         found: dict[PartitionPath, list[FileId]] = {}
-        for piece in self.access.slices(self.state, partitions):
-            found.setdefault(piece.partition, []).append(piece.file_id)
+        for file_slice in self.client.slices(self.state, partitions):
+            found.setdefault(file_slice.partition, []).append(file_slice.file_id)
         return {partition: tuple(ids) for partition, ids in found.items()}
 
     def abort(self) -> None:
         """Undo the write."""
-        abort_write(self._services, self.context, self._live.heartbeat)
+        abort_write(self._write_client, self.context, self._live.heartbeat)
         self._end()
 
     def _end(self) -> None:

@@ -214,7 +214,7 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "TimelineView.with_archived": _on(_timeline, "with_archived"),
     "TimelineView.load": EntryPoint(
         lambda place, **given: TimelineView.load(
-            place.table.access, **{k: v for k, v in given.items() if k != "access"}
+            place.table.client, **{k: v for k, v in given.items() if k != "access"}
         )
     ),
     **{f"TimelineView.{name}": _shown(_timeline, name) for name in ("entries", "timeline")},

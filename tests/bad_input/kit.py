@@ -128,5 +128,5 @@ def check_next_write(table: Table, expected: pa.Table) -> None:
     assert same_rows(table.read(), expected)
     assert table.upsert(rows(100, 103)).num_inserts == 3
     assert same_rows(table.read(), pa.concat_tables([expected, rows(100, 103)]))
-    assert not table.access.load().timeline.pending
+    assert not table.client.load().timeline.pending
     check_invariants(table)

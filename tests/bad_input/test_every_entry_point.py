@@ -53,7 +53,7 @@ def complaint(place: Place, entry: EntryPoint, argument: str, value: object) -> 
         place.restore()
         return None
     if said == "refused" and entry.leaves:
-        left = place.rows().num_rows != 4 or bool(place.table.access.load().timeline.pending)
+        left = place.rows().num_rows != 4 or bool(place.table.client.load().timeline.pending)
         place.restore()
         return "refused, and it left rows or a pending instant" if left else None
     now = place.look()

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.errors import LakefmtError, StorageError
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.open import open_store
 from lakefmt.table import Table
@@ -47,14 +47,14 @@ class FullStore(WrapperStore):
 
 
 def over(lake: Lake, wrap: Callable[[ObjectStore], ObjectStore], **options: object) -> Table:
-    return Table(TableAccess(wrap(open_store(str(lake.base))), {**OPTIONS, **options}))
+    return Table(TableClient(wrap(open_store(str(lake.base))), {**OPTIONS, **options}))
 
 
 def no_orphans(lake: Lake) -> bool:
     """Whether every data file belongs to a commit, and nothing is pending or noted any more."""
-    access = lake.open().access
-    state = access.load()
-    known = {stat.path for i in state.timeline.commits for stat in access.commit_metadata(state, i).stats}
+    client = lake.open().client
+    state = client.load()
+    known = {stat.path for i in state.timeline.commits for stat in client.commit_metadata(state, i).stats}
     found = {str(path.relative_to(lake.base)) for path in lake.base.glob("*/*.parquet")}
     notes = [p for place in (".temp", ".heartbeat") for p in lake.base.glob(f".hoodie/{place}/2*")]
     return found <= known and not notes and not state.timeline.pending
@@ -164,12 +164,12 @@ class BackwardClock:
 def test_a_clock_that_goes_backwards_makes_no_time_go_backwards(lake_of: Callable[[int], Lake], version: int) -> None:
     lake = lake_of(version)
     stored = lake.open().read()
-    old = lake.open().access.load().timeline.commits[-1]
+    old = lake.open().client.load().timeline.commits[-1]
     results = []
     for number in range(3):
         # Each write from a process of its own, whose clock is behind everything on the timeline.
-        access = TableAccess(open_store(str(lake.base)), OPTIONS, BackwardClock())
-        results.append(Table(access).upsert(rows(20 + number, 21 + number)))
+        client = TableClient(open_store(str(lake.base)), OPTIONS, BackwardClock())
+        results.append(Table(client).upsert(rows(20 + number, 21 + number)))
     times = [str(old.time), *(str(r.instant) for r in results)]
     assert times == sorted(set(times))
     assert all(r.completion_time is None or str(r.completion_time) > str(r.instant) for r in results)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import lakefmt
 from lakefmt.check.findings import Kind
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileWriter, key_range
 from lakefmt.storage.memory import MemoryStore
@@ -93,11 +93,11 @@ class Scene:
 
     def open(self, plan: Callable[[Effect], Fault | None] | None = None) -> Table:
         store = self.store if plan is None else FaultStore(self.store, plan)
-        return Table(TableAccess(store, OPTIONS))
+        return Table(TableClient(store, OPTIONS))
 
-    def over(self, plan: Callable[[Effect], Fault | None]) -> tuple[TableAccess, FaultStore]:
+    def over(self, plan: Callable[[Effect], Fault | None]) -> tuple[TableClient, FaultStore]:
         store = FaultStore(self.store, plan)
-        return TableAccess(store, OPTIONS), store
+        return TableClient(store, OPTIONS), store
 
     def files(self) -> list[BaseFile]:
         """The newest file of every group."""
@@ -202,7 +202,7 @@ def refoot(footers: dict[str, str], keys: pa.ChunkedArray) -> None:
 
 def edit_commit(scene: Scene, path: str, change: Callable[[dict[str, Any]], object]) -> str:
     """Change what the commit of a file says about it; returns the commit's file."""
-    state = scene.open().access.load()
+    state = scene.open().client.load()
     for instant in state.timeline.commits:
         name = f"{state.config.timeline_directory}/{instant.file_name}"
         data = scene.store.read(name)
@@ -233,7 +233,7 @@ def another(table: pa.Table, name: str, value: str) -> pa.Table:
 @sabotage
 def orphan_file(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
     file = choose(scene.files())
-    newest = scene.open().access.load().timeline.highest_time
+    newest = scene.open().client.load().timeline.highest_time
     name = f"{file.partition}/{file.file_id}_9-9-9_{int(str(newest)) + 5}.parquet"
     scene.store.put(name, scene.store.read(file.path))
     return Damage({(Kind.ORPHAN_FILE, name)}, level="full")
@@ -241,14 +241,14 @@ def orphan_file(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
 
 @sabotage
 def orphan_markers(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
-    time = choose([i.time for i in scene.open().access.load().timeline.commits])
+    time = choose([i.time for i in scene.open().client.load().timeline.commits])
     scene.store.put(f".hoodie/.temp/{time}/city=sf/x.parquet.marker.CREATE", b"")
     return Damage({(Kind.ORPHAN_MARKERS, f".hoodie/.temp/{time}")})
 
 
 @sabotage
 def orphan_heartbeat(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
-    time = choose([i.time for i in scene.open().access.load().timeline.commits])
+    time = choose([i.time for i in scene.open().client.load().timeline.commits])
     scene.store.put(f".hoodie/.heartbeat/{time}", b"")
     return Damage({(Kind.ORPHAN_HEARTBEAT, f".hoodie/.heartbeat/{time}")})
 
@@ -370,7 +370,7 @@ def key_pages(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
 
 @sabotage
 def commit_body(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
-    state = scene.open().access.load()
+    state = scene.open().client.load()
     instant = choose(list(state.timeline.commits))
     name = f"{state.config.timeline_directory}/{instant.file_name}"
     _cut(scene, name)
@@ -387,7 +387,7 @@ def _die(scene: Scene, act: Callable[[Table], object], at: Callable[[Effect], bo
 
 
 def _pending(scene: Scene) -> set[tuple[Kind, str]]:
-    state = scene.open().access.load()
+    state = scene.open().client.load()
     return {(Kind.STUCK_INSTANT, f"{state.config.timeline_directory}/{i.file_name}") for i in state.timeline.pending}
 
 
@@ -406,7 +406,7 @@ def stuck_inflight(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
 @sabotage
 def stuck_requested(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
     _die(scene, lambda t: t.delete(["k001"]), lambda e: e.name.endswith(".inflight"), FaultMode.BEFORE)
-    time = next(iter(scene.open().access.load().timeline.pending)).time
+    time = next(iter(scene.open().client.load().timeline.pending)).time
     if choose([True, False]):
         scene.store.delete([f".hoodie/.heartbeat/{time}"])
     return Damage(_pending(scene))

@@ -68,7 +68,7 @@ def long_logs(scene: Scene) -> list[LogFile]:
 
 def unknown(scene: Scene) -> str:
     """An instant that nobody has, newer than all others."""
-    return str(int(str(scene.open().access.load().timeline.highest_time)) + 5)
+    return str(int(str(scene.open().client.load().timeline.highest_time)) + 5)
 
 
 def writers(scene: Scene, path: str) -> set[str]:
@@ -162,12 +162,12 @@ def missing_log_below_a_compaction(scene: Scene, choose: Choose) -> Damage:
 
 def compacted(scene: Scene) -> list[str]:
     """The base files that a compaction wrote and that readers take."""
-    access = scene.open().access
-    state = access.load()
+    client = scene.open().client
+    state = client.load()
     merging = {
         instant.time
         for instant in state.timeline.commits
-        if access.commit_metadata(state, instant).operation is WriteOperation.COMPACT
+        if client.commit_metadata(state, instant).operation is WriteOperation.COMPACT
     }
     return [file.path for file in scene.files() if file.instant in merging]
 

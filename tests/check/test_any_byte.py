@@ -31,12 +31,12 @@ def test_any_file_any_byte(how: str, version: int, pick: int, at: float, bit: in
     else:
         data[place] ^= 1 << bit
     table.store.put(name, bytes(data))
-    access = table.open().access
+    client = table.open().client
     try:
-        report = check_table(access, "full")
+        report = check_table(client, "full")
         before = {(f.kind, f.where) for f in report.findings}
         assert str(report)
-        done = repair_table(access, report.plan, check_table, accept_loss=True)
+        done = repair_table(client, report.plan, check_table, accept_loss=True)
         assert str(done)
     except LakefmtError:
         return

@@ -30,7 +30,7 @@ from lakefmt.check.repair import repair_table
 from lakefmt.check.run import check_table
 from lakefmt.errors import InvalidInputError, TableNotFound, UnsafePath
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.multiset import multiset_difference
@@ -72,7 +72,7 @@ def made(version: int = 8, **how: Any) -> lakefmt.Table:
 
 
 def full(table: lakefmt.Table) -> CheckReport:
-    return check_table(table.access, "full")
+    return check_table(table.client, "full")
 
 
 # -------------------------------------------------------------------------------------------------- what is no damage
@@ -136,7 +136,7 @@ def test_every_form_of_table_is_sound(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("real", real_tables(), ids=lambda real: real.name)
 def test_tables_by_other_engines_are_sound(real: RealTable, tmp_path: Path) -> None:
-    report = check_table(lakefmt.open_table(str(real.unpack(tmp_path))).access, "full")
+    report = check_table(lakefmt.open_table(str(real.unpack(tmp_path))).client, "full")
     assert report.findings == (), str(report)
 
 
@@ -149,8 +149,8 @@ def test_cleaned_files_are_not_missed() -> None:
     table.clean(options={"hoodie.clean.commits.retained": 1})
     report = full(table)
     assert report.findings == (), str(report)
-    older = table.access.load().timeline.commits[0].time
-    assert all(older not in item.name for item in table.access.store.list() if item.name.endswith(".parquet"))
+    older = table.client.load().timeline.commits[0].time
+    assert all(older not in item.name for item in table.client.store.list() if item.name.endswith(".parquet"))
 
 
 def test_what_was_archived_is_still_known(tmp_path: Path) -> None:
@@ -191,11 +191,11 @@ def test_a_writer_at_work_is_left_alone(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path / "t"))
     gone = ".hoodie/.heartbeat/20200101000000000"
     store.put(gone, b"")
-    done = repair_table(table.access, full(table).plan, check_table)
+    done = repair_table(table.client, full(table).plan, check_table)
     assert [outcome.state for outcome in done.outcomes] == ["failed"]
     assert "may be alive" in done.outcomes[0].why
     assert lowlevel.commit(context, statuses).num_updates == 4
-    assert repair_table(table.access, full(table).plan, check_table).is_clean
+    assert repair_table(table.client, full(table).plan, check_table).is_clean
     assert table.read().num_rows == 20
 
 
@@ -223,7 +223,7 @@ def test_checks_beside_writes_and_cleans_see_nothing_wrong(tmp_path: Path) -> No
     writer.start()
     checks = 0
     while writer.is_alive() or not checks:
-        report = check_table(lakefmt.open_table(str(tmp_path / "t")).access, "full" if checks % 2 else "fast")
+        report = check_table(lakefmt.open_table(str(tmp_path / "t")).client, "full" if checks % 2 else "fast")
         assert report.findings == (), str(report)
         checks += 1
     writer.join()
@@ -237,7 +237,7 @@ def test_temporary_files_of_ended_processes_are_found_and_swept(tmp_path: Path) 
     )
     table.upsert(rows(0, 3, ts=1))
     store = LocalStore(str(tmp_path / "t"))
-    store.leave_temporary("city=sf/x.parquet", b"half")
+    store.leave_temporary_object("city=sf/x.parquet", b"half")
     (mine,) = (path for path in (tmp_path / "t/city=sf").iterdir() if "tmp" in path.name)
     assert full(table).is_clean  # this process lives
     ended = subprocess.Popen([sys.executable, "-c", ""])
@@ -246,14 +246,14 @@ def test_temporary_files_of_ended_processes_are_found_and_swept(tmp_path: Path) 
     mine.rename(mine.with_name(f"{machine}-{token}-{ended.pid}-{number}"))
     report = full(table)
     assert [finding.kind for finding in report.findings] == [Kind.ORPHAN_TEMPORARY]
-    assert repair_table(table.access, report.plan, check_table).is_clean
+    assert repair_table(table.client, report.plan, check_table).is_clean
     assert not [path for path in (tmp_path / "t/city=sf").iterdir() if "tmp" in path.name]
 
 
 def leave_dead(root: Path, place: str) -> Path:
     """Leave in a directory of a table what a process leaves that died while it wrote a file there."""
     store = LocalStore(str(root))
-    store.leave_temporary(f"{place}/x", b"half")
+    store.leave_temporary_object(f"{place}/x", b"half")
     mine = next(path for path in (root / place).iterdir() if "lakefmt-tmp" in path.name)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -282,7 +282,7 @@ def test_what_a_killed_upgrade_leaves_is_found_and_the_next_upgrade_sweeps_it(tm
     assert [path for path in left if path.exists()] == []
     assert full(table).is_clean
     left = [leave_dead(tmp_path / "t", place) for place in INSIDE]
-    assert repair_table(table.access, full(table).plan, check_table).is_clean
+    assert repair_table(table.client, full(table).plan, check_table).is_clean
     assert [path for path in left if path.exists()] == []
 
 
@@ -304,28 +304,28 @@ def test_keys_that_inserts_store_twice_are_a_note() -> None:
 def test_a_row_written_twice_by_an_insert_is_damage() -> None:
     table = scene()
     table.open().bulk_insert(rows(60, 66, ts=1))
-    newest = table.open().access.load().timeline.commits[-1].time
+    newest = table.open().client.load().timeline.commits[-1].time
     path = next(f.path for f in table.files() if f.instant == newest)
     tamper(table, path, lambda content, _: pa.concat_tables([content, content.slice(1, 1)]))
-    report = check_table(table.open().access, "full")
+    report = check_table(table.open().client, "full")
     assert [finding.kind for finding in report.findings] == [Kind.DUPLICATE_KEYS]
     assert not report.plan.losing
-    assert repair_table(table.open().access, report.plan, check_table).is_clean
+    assert repair_table(table.open().client, report.plan, check_table).is_clean
 
 
 @pytest.mark.parametrize(("index", "expected"), [("global_bloom", [Kind.DUPLICATE_KEYS]), ("bloom", [])])
 def test_a_key_in_two_partitions_is_damage_when_the_index_is_global(index: str, expected: list[Kind]) -> None:
     table = scene(index=index)
     # Written past the index, as an engine with another index would.
-    simple = lakefmt.Table(TableAccess(table.store, {**OPTIONS, "hoodie.index.type": "SIMPLE"}))
+    simple = lakefmt.Table(TableClient(table.store, {**OPTIONS, "hoodie.index.type": "SIMPLE"}))
     moved = rows(0, 1, ts=9)
     simple.upsert(moved.set_column(1, "city", pa.array(["oslo"])))
     assert simple.read(filter="id = 'k000'").num_rows == 2
-    report = check_table(table.open().access, "full")
+    report = check_table(table.open().client, "full")
     assert [finding.kind for finding in report.findings] == expected
     if expected:
         assert report.findings[0].where == "the table"
-        done = repair_table(table.open().access, report.plan, check_table, accept_loss=True)
+        done = repair_table(table.open().client, report.plan, check_table, accept_loss=True)
         assert done.is_clean, str(done)
         assert simple.read(["city", "ts"], filter="id = 'k000'").to_pylist() == [{"city": "oslo", "ts": 9}]
 
@@ -341,12 +341,12 @@ def test_a_key_made_anew_may_come_twice_and_the_next_plan_says_so() -> None:
         return another(content, "id", keys[0])
 
     tamper(table, other.path, steal)
-    report = check_table(table.open().access, "full")
+    report = check_table(table.open().client, "full")
     assert [finding.kind for finding in report.findings] == [Kind.RECORD_KEYS]
-    done = repair_table(table.open().access, report.plan, check_table)
+    done = repair_table(table.open().client, report.plan, check_table)
     assert [finding.kind for finding in done.after.findings] == [Kind.DUPLICATE_KEYS]
     assert done.after.plan.losing
-    assert repair_table(table.open().access, done.after.plan, check_table, accept_loss=True).is_clean
+    assert repair_table(table.open().client, done.after.plan, check_table, accept_loss=True).is_clean
 
 
 def test_a_wrong_key_that_looks_like_another_row_costs_no_row() -> None:
@@ -363,10 +363,10 @@ def test_a_wrong_key_that_looks_like_another_row_costs_no_row() -> None:
         return changed
 
     tamper(table, other.path, steal)
-    access = table.open().access
-    report = check_table(access, "full")
+    client = table.open().client
+    report = check_table(client, "full")
     assert {finding.kind for finding in report.findings} == {Kind.RECORD_KEYS, Kind.DUPLICATE_KEYS}
-    assert repair_table(access, report.plan, check_table, accept_loss=True).is_clean
+    assert repair_table(client, report.plan, check_table, accept_loss=True).is_clean
     assert not multiset_difference(table.open().read(), before)
 
 
@@ -380,7 +380,7 @@ def test_a_wrong_key_that_looks_like_another_row_costs_no_row() -> None:
 def test_settings_that_fit_no_row_are_not_believed(key: str, value: str, kind: Kind) -> None:
     table = scene()
     update_properties(table.store, {key: value}, datetime(2026, 1, 1, tzinfo=UTC), durable=False)
-    report = check_table(table.open().access, "full")
+    report = check_table(table.open().client, "full")
     assert {finding.kind for finding in report.findings} == {kind}
     assert report.plan.is_empty
     assert "correct the key and partition settings" in report.findings[0].remedy
@@ -393,11 +393,11 @@ def test_settings_that_fit_no_row_are_not_believed(key: str, value: str, kind: K
 def test_a_repair_shows_in_no_increment_and_changes_no_past(name: str) -> None:
     table = scene()
     SABOTAGE[name](table, first)
-    commits = table.open().access.load().timeline.commits
+    commits = table.open().client.load().timeline.commits
     then = {c.time: table.open().read(as_of=c.time) for c in commits}
-    end = str(table.open().access.load().timeline.highest_time)
-    access = table.open().access
-    assert repair_table(access, check_table(access, "full").plan, check_table).is_clean
+    end = str(table.open().client.load().timeline.highest_time)
+    client = table.open().client
+    assert repair_table(client, check_table(client, "full").plan, check_table).is_clean
     assert table.open().incremental(end).num_rows == 0
     for time, rows_then in then.items():
         assert not multiset_difference(table.open().read(as_of=time), rows_then)
@@ -414,12 +414,12 @@ def test_rows_cut_from_a_foreign_file_are_not_made_right_without_a_yes() -> None
 
     tamper(table, path, cut)
     edit_commit(table, path, lambda stat: stat.update(old[path]))
-    report = check_table(table.open().access, "full")
+    report = check_table(table.open().client, "full")
     assert [(f.kind, f.where) for f in report.findings] == [(Kind.COUNTS, path)]
     assert "1 rows were cut" in report.findings[0].loses
-    done = repair_table(table.open().access, report.plan, check_table)
+    done = repair_table(table.open().client, report.plan, check_table)
     assert [outcome.state for outcome in done.outcomes] == ["refused"]
-    assert repair_table(table.open().access, report.plan, check_table, accept_loss=True).is_clean
+    assert repair_table(table.open().client, report.plan, check_table, accept_loss=True).is_clean
 
 
 def _stats(table: Scene, path: str) -> list[dict[str, Any]]:
@@ -433,20 +433,20 @@ def test_the_old_bytes_of_what_was_replaced_are_kept() -> None:
     (kind_and_path,) = SABOTAGE["counted_rows"](table, first).found
     name = edit_commit(table, kind_and_path[1], lambda stat: None)
     wrong = table.store.read(name)
-    access = table.open().access
-    assert repair_table(access, check_table(access).plan, check_table).is_clean
+    client = table.open().client
+    assert repair_table(client, check_table(client).plan, check_table).is_clean
     assert table.store.read(f".hoodie/.lakefmt/repaired/{name.rpartition('/')[2]}.0") == wrong
     assert table.store.read(name) != wrong
 
 
 def test_a_clustering_that_waits_is_not_stuck_and_one_that_died_is_not_ours() -> None:
     table = scene(6)
-    time = str(int(str(table.open().access.load().timeline.highest_time)) + 1)
+    time = str(int(str(table.open().client.load().timeline.highest_time)) + 1)
     plan = {"operationType": "CLUSTER", "clusteringPlan": {"inputGroups": []}}
     table.store.put(f".hoodie/{time}.replacecommit.requested", encode_body(BodyKind.REQUESTED_REPLACE, plan))
-    assert check_table(table.open().access).is_clean
+    assert check_table(table.open().client).is_clean
     table.store.put(f".hoodie/{time}.replacecommit.inflight", b"")
-    report = check_table(table.open().access)
+    report = check_table(table.open().client)
     assert [finding.kind for finding in report.findings] == [Kind.STUCK_INSTANT]
     assert report.plan.is_empty
 
@@ -469,9 +469,9 @@ def test_many_kinds_at_once_are_named_and_mended_together() -> None:
     wanted = set()
     for number, name in enumerate(names):
         wanted |= SABOTAGE[name](table, lambda options, at=number: options[at % len(options)]).found
-    report = check_table(table.open().access, "full")
+    report = check_table(table.open().client, "full")
     assert {(f.kind, f.where) for f in report.findings} == wanted
-    done = repair_table(table.open().access, report.plan, check_table)
+    done = repair_table(table.open().client, report.plan, check_table)
     assert done.is_clean, str(done)
     assert not multiset_difference(table.open().read(), before)
 
@@ -482,11 +482,11 @@ def test_only_the_partitions_named_are_looked_at() -> None:
     ((_, path),) = found
     place = path.rpartition("/")[0]
     others = sorted({f.partition for f in table.files()} - {place})
-    access = table.open().access
-    assert check_table(access, "full", others).is_clean
-    report = check_table(access, "full", [place])
+    client = table.open().client
+    assert check_table(client, "full", others).is_clean
+    report = check_table(client, "full", [place])
     assert {(f.kind, f.where) for f in report.findings} == found
-    assert repair_table(access, report.plan, check_table).is_clean
+    assert repair_table(client, report.plan, check_table).is_clean
 
 
 # ------------------------------------------------------------------------------------------------------- plans that age
@@ -495,49 +495,49 @@ def test_only_the_partitions_named_are_looked_at() -> None:
 def test_a_commit_between_look_and_act_stops_the_rewriting() -> None:
     table = scene()
     SABOTAGE["twice_in_a_partition"](table, first)
-    access = table.open().access
-    plan = check_table(access, "full").plan
+    client = table.open().client
+    plan = check_table(client, "full").plan
     calls: list[int] = []
 
-    def slow_check(access: TableAccess, level: str = "fast", partitions: Any = None) -> CheckReport:
-        report = check_table(access, level, partitions)
+    def slow_check(client: TableClient, level: str = "fast", partitions: Any = None) -> CheckReport:
+        report = check_table(client, level, partitions)
         if not calls:
             table.open().upsert(rows(70, 71, ts=1))
         calls.append(1)
         return report
 
-    done = repair_table(access, plan, slow_check, accept_loss=True)
+    done = repair_table(client, plan, slow_check, accept_loss=True)
     assert [outcome.state for outcome in done.outcomes] == ["passed"]
     assert "another commit" in done.outcomes[0].why
     assert not done.is_clean
-    assert repair_table(access, done.after.plan, check_table, accept_loss=True).is_clean
+    assert repair_table(client, done.after.plan, check_table, accept_loss=True).is_clean
 
 
 def test_one_file_that_cannot_be_rewritten_does_not_keep_the_others() -> None:
     table = scene()
     broken, mended = (next(iter(SABOTAGE["footers_gone"](table, pick).found))[1] for pick in (first, last))
     spoil_pages(table, broken, "v")  # no check reads this column
-    access = table.open().access
-    report = check_table(access, "full")
+    client = table.open().client
+    report = check_table(client, "full")
     assert {finding.where for finding in report.findings} == {broken, mended}
-    done = repair_table(access, report.plan, check_table)
+    done = repair_table(client, report.plan, check_table)
     assert {o.step.source.path: o.state for o in done.outcomes} == {broken: "failed", mended: "done"}  # type: ignore[union-attr]
     assert [finding.where for finding in done.after.findings] == [broken]
-    assert table.open().access.load().timeline.pending == ()
+    assert table.open().client.load().timeline.pending == ()
 
 
 def test_a_plan_that_was_tampered_with_is_refused() -> None:
     table = scene()
     SABOTAGE["twice_in_a_file"](table, first)
-    report = check_table(table.open().access, "full")
+    report = check_table(table.open().client, "full")
     (step,) = report.plan.steps
     assert isinstance(step, RewriteFile)
     foreign = replace(report.findings[0], steps=(replace(step, drop=np.array([10**6])),))
 
-    def lying(access: TableAccess, level: str = "fast", partitions: Any = None) -> CheckReport:
-        return replace(check_table(access, level, partitions), findings=(foreign,))
+    def lying(client: TableClient, level: str = "fast", partitions: Any = None) -> CheckReport:
+        return replace(check_table(client, level, partitions), findings=(foreign,))
 
-    done = repair_table(table.open().access, report.plan, lying)
+    done = repair_table(table.open().client, report.plan, lying)
     assert [outcome.state for outcome in done.outcomes] == ["failed"]
     assert "check the table again" in done.outcomes[0].why
 
@@ -547,7 +547,7 @@ def test_what_somebody_has_is_not_deleted_whatever_a_plan_says() -> None:
     table = scene()
     named = table.files()[0].path
     stem = named.rpartition("_")[0]
-    newest = int(str(table.open().access.load().timeline.highest_time))
+    newest = int(str(table.open().client.load().timeline.highest_time))
     pending, claimed, free = (f"{newest + n}" for n in (11, 12, 13))
     names = {time: f"{stem}_{time}.parquet" for time in (pending, claimed, free, "20200101000000000")}
     for name in names.values():
@@ -556,12 +556,12 @@ def test_what_somebody_has_is_not_deleted_whatever_a_plan_says() -> None:
     patient = {**OPTIONS, "hoodie.client.heartbeat.tolerable.misses": 10}
     MemoryStore(table.name).put(f".hoodie/.heartbeat/{claimed}", b"")
     doomed = DeleteFiles((named, *names.values(), "city=sf/.hoodie_partition_metadata"))
-    access = TableAccess(table.store, patient)
+    client = TableClient(table.store, patient)
 
-    def lying(access: TableAccess, level: str = "fast", partitions: Any = None) -> CheckReport:
+    def lying(client: TableClient, level: str = "fast", partitions: Any = None) -> CheckReport:
         return CheckReport("x", level, (finding(doomed),))
 
-    done = repair_table(access, lying(access).plan, lying)
+    done = repair_table(client, lying(client).plan, lying)
     assert [outcome.state for outcome in done.outcomes] == ["done"]
     left = set(table.listed())
     assert names[free] not in left
@@ -574,17 +574,17 @@ def test_what_somebody_has_is_not_deleted_whatever_a_plan_says() -> None:
 def test_what_cannot_be_asked() -> None:
     table = made()
     with pytest.raises(InvalidInputError, match="unknown level"):
-        check_table(table.access, "deep")
+        check_table(table.client, "deep")
     with pytest.raises(UnsafePath):
-        check_table(table.access, "fast", ["../x"])
+        check_table(table.client, "fast", ["../x"])
     with pytest.raises(TableNotFound):
-        check_table(TableAccess(MemoryStore(f"nothing-{next(NUMBERS)}")))
+        check_table(TableClient(MemoryStore(f"nothing-{next(NUMBERS)}")))
 
 
 def test_a_table_without_properties_is_damaged_not_absent() -> None:
     table = scene()
     table.store.delete([".hoodie/hoodie.properties"])
-    report = check_table(TableAccess(table.store))
+    report = check_table(TableClient(table.store))
     assert [finding.kind for finding in report.findings] == [Kind.PROPERTIES]
     assert report.plan.is_empty
     assert report.skipped
@@ -596,12 +596,12 @@ def test_an_advertised_metadata_table_is_dropped_on_request_only() -> None:
     SABOTAGE["orphan_file"](table, first)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     update_properties(table.store, {"hoodie.table.metadata.partitions": "files"}, now, durable=False)
-    access = table.open().access
-    plan = check_table(access, "full").plan
-    done = repair_table(access, plan, check_table)
+    client = table.open().client
+    plan = check_table(client, "full").plan
+    done = repair_table(client, plan, check_table)
     assert {outcome.state for outcome in done.outcomes} == {"failed"}
     assert all("metadata table" in outcome.why for outcome in done.outcomes)
-    dropping = TableAccess(table.store, {**OPTIONS, "hoodie.metadata.enable": "false"})
+    dropping = TableClient(table.store, {**OPTIONS, "hoodie.metadata.enable": "false"})
     assert repair_table(dropping, plan, check_table).is_clean
 
 

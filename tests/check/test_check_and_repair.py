@@ -33,7 +33,7 @@ def same(left: pa.Table, right: pa.Table) -> bool:
 
 
 def full(table: Scene) -> CheckReport:
-    return check_table(table.open().access, "full")
+    return check_table(table.open().client, "full")
 
 
 def found(report: CheckReport) -> set[tuple[Any, str]]:
@@ -60,7 +60,7 @@ def lawful(table: Scene, damage: Damage) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_a_sound_table_has_nothing_wrong(version: int, level: str) -> None:
-    report = check_table(scene(version).open().access, level)
+    report = check_table(scene(version).open().client, level)
     assert report.findings == ()
     assert report.notes == ()
     assert report.skipped == ()
@@ -75,8 +75,8 @@ def test_a_sound_table_has_nothing_wrong(version: int, level: str) -> None:
 def test_damage_is_named_and_mended(name: str, hudi_rs_judge: HudiRsJudge, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(VERSIONS))
     table, damage, before = damaged(name, version, lambda options: data.draw(st.sampled_from(options)))
-    access = table.open().access
-    report = check_table(access, damage.level)
+    client = table.open().client
+    report = check_table(client, damage.level)
     assert found(report) == damage.found, str(report)
     plan = report.plan
     assert plan.is_empty is not damage.mendable, str(plan)
@@ -84,13 +84,13 @@ def test_damage_is_named_and_mended(name: str, hudi_rs_judge: HudiRsJudge, data:
     if not damage.mendable:
         return
     if damage.loses:
-        refused = repair_table(access, plan, check_table)
+        refused = repair_table(client, plan, check_table)
         assert {o.state for o in refused.outcomes if o.step.loses} == {"refused"}
         assert found(refused.after) >= damage.found
-    done = repair_table(access, plan, check_table, accept_loss=True)
+    done = repair_table(client, plan, check_table, accept_loss=True)
     assert {outcome.state for outcome in done.outcomes} <= {"done", "passed"}, str(done)
     assert found(full(table)) == set(), str(done)
-    again = repair_table(access, plan, check_table, accept_loss=True)
+    again = repair_table(client, plan, check_table, accept_loss=True)
     assert {outcome.state for outcome in again.outcomes} == {"passed"}, str(again)
     after = table.open().read()
     assert same(after, before if damage.rows is None else damage.rows)
@@ -107,6 +107,6 @@ def test_the_judge_refuses_what_was_not_repaired(name: str, hudi_rs_judge: HudiR
     table, _, _ = damaged(name, 8, lambda options: options[0])
     with pytest.raises(JudgeError):
         hudi_rs_judge.snapshot(table.dump(tmp_path / "before"))
-    access = table.open().access
-    repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
+    client = table.open().client
+    repair_table(client, check_table(client, "full").plan, check_table, accept_loss=True)
     assert same(hudi_rs_judge.snapshot(table.dump(tmp_path / "after")), table.open().read())

@@ -71,8 +71,8 @@ def _made(kind: str, version: int, last: str) -> tuple[str, dict[str, bytes], st
     table.upsert(rows(6, 12, ts=3))
     before, known = table.read(), set(objects_of(name))
     {**LAST, **SERVICES}[last](table)
-    directory = table.access.load().config.timeline_directory
-    timeline = table.access.load().timeline
+    directory = table.client.load().config.timeline_directory
+    timeline = table.client.load().timeline
     new = [i for i in timeline.completed if f"{directory}/{i.file_name}" not in known]
     assert len(new) == 1, new
     return name, objects_of(name), f"{directory}/{new[0].file_name}", str(new[0].time), before, table.read()
@@ -89,7 +89,7 @@ def same(left: pa.Table, right: pa.Table) -> bool:
 
 
 def check(scene: Scene, level: str = "fast"):  # type: ignore[no-untyped-def]
-    return check_table(scene.open().access, level)
+    return check_table(scene.open().client, level)
 
 
 CASES = [
@@ -152,7 +152,7 @@ def test_consent_to_one_instant_is_none_to_another(version: int) -> None:
     first = damaged("cow", version, "upsert")
     scene = first.scene
     second = scene.open().upsert(rows(0, 3, ts=9))
-    state = scene.open().access.load()
+    state = scene.open().client.load()
     name = next(i.file_name for i in state.timeline.completed if i.time == second.instant)
     scene.store.delete([f"{state.config.timeline_directory}/{name}"])
     plan = check(scene).plan
@@ -210,7 +210,7 @@ def test_a_compaction_of_which_nothing_else_is_left_is_not_taken_away() -> None:
 
 def dead(scene: Scene, action: Action, state: State, **files: bytes) -> str:
     """Put what another engine's writer leaves that died: timeline files, and whatever is named besides."""
-    loaded = scene.open().access.load()
+    loaded = scene.open().client.load()
     time = str(int(str(loaded.timeline.highest_time)) + 10)
     where = loaded.config.timeline_directory
     body = b""
@@ -258,7 +258,7 @@ def test_a_rollback_of_a_commit_that_died(kind: str, version: int, is_hidden: bo
     """Engines write the plan first, then hide the commit, then delete: what is still complete has lost nothing."""
     case = damaged(kind, version, "upsert")
     scene = case.scene
-    state = scene.open().access.load()
+    state = scene.open().client.load()
     where, time = state.config.timeline_directory, str(int(str(state.timeline.highest_time)) + 10)
     plan = scene.open().rollback(case.time, dry_run=True).plan
     requests = [

@@ -13,9 +13,9 @@ from lakefmt.check.findings import Kind
 from lakefmt.check.repair import repair_table
 from lakefmt.check.run import check_table
 from lakefmt.compaction.log_compact.run import run_log_compaction
-from lakefmt.filegroups.logs.log_inspection import LogLook, Standing, judge_log
+from lakefmt.filegroups.logs.log_inspection import LogInspection, Standing, inspect_log
 from lakefmt.filegroups.model import LogFile
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
@@ -39,7 +39,7 @@ CHOICES: dict[str, Callable[[list[Any]], Any]] = {"first": lambda all_: all_[0],
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_a_sound_table_has_nothing_wrong(version: int, level: str) -> None:
     scene = mor_scene(version)
-    report = check_table(scene.open().access, level)
+    report = check_table(scene.open().client, level)
     assert (report.findings, report.notes, report.skipped) == ((), (), ()), str(report)
     files = len(logs(scene)) + (len(older_logs(scene)) if level == "full" else 0)
     assert files >= 6
@@ -57,21 +57,21 @@ def test_damage_to_logs_is_named_and_mended(
     damage = LOG_SABOTAGE[name](scene, CHOICES[choice])
     seen = damage.rows if name == "spoiled_block" else scene.open().read()
     assert seen is not None
-    access = scene.open().access
-    report = check_table(access, damage.level)
+    client = scene.open().client
+    report = check_table(client, damage.level)
     assert found(report) == damage.found, str(report)
     assert found(full(scene)) == damage.found
     assert report.notes == ()
     plan = report.plan
     assert bool(plan.losing) is damage.loses, str(plan)
     if damage.loses:
-        refused = repair_table(access, plan, check_table)
+        refused = repair_table(client, plan, check_table)
         assert {outcome.state for outcome in refused.outcomes} == {"refused"}, str(refused)
         assert found(refused.after) == damage.found
-    done = repair_table(access, plan, check_table, accept_loss=True)
+    done = repair_table(client, plan, check_table, accept_loss=True)
     assert {outcome.state for outcome in done.outcomes} == {"done"}, str(done)
     assert found(full(scene)) == set(), str(done)
-    again = repair_table(access, plan, check_table, accept_loss=True)
+    again = repair_table(client, plan, check_table, accept_loss=True)
     assert {outcome.state for outcome in again.outcomes} == {"passed"}, str(again)
     after = scene.open().read()
     assert same(after, seen), "no row that readers saw is lost by the repair"
@@ -103,8 +103,8 @@ def test_dying_anywhere_and_again(name: str, version: int) -> None:
     for died in dying(scene):
         if name != "spoiled_block":
             assert same(scene.open().read(), wanted), died.story
-        access = scene.open().access
-        done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
+        client = scene.open().client
+        done = repair_table(client, check_table(client, "full").plan, check_table, accept_loss=True)
         assert done.is_clean, f"{died.story}\n{done}"
         assert not multiset_difference(scene.open().read(), wanted), died.story
 
@@ -116,13 +116,13 @@ def test_a_compacted_base_file_that_is_gone_hides_no_row(version: int) -> None:
     before = scene.open().read()
     LOG_SABOTAGE["missing_compacted_base"](scene, CHOICES["first"])
     assert same(scene.open().read(), before)
-    (finding,) = check_table(scene.open().access).findings
+    (finding,) = check_table(scene.open().client).findings
     assert "none is missing" in finding.consequence
     assert not finding.loses
     scene.open().compact()
-    (finding,) = check_table(scene.open().access).findings
+    (finding,) = check_table(scene.open().client).findings
     assert finding.consequence.startswith("none")
-    done = scene.open().repair(check_table(scene.open().access).plan)
+    done = scene.open().repair(check_table(scene.open().client).plan)
     assert done.is_clean, str(done)
     assert same(scene.open().read(), before)
 
@@ -135,7 +135,7 @@ def test_a_compacted_base_file_without_its_logs_is_a_loss(version: int) -> None:
     group = path.rpartition("/")[2].partition("_")[0]
     scene.store.delete([path, *(name for name in older_logs(scene) if group in name)])
     assert not same(scene.open().read(), before)
-    assert all(finding.loses for finding in check_table(scene.open().access).findings)
+    assert all(finding.loses for finding in check_table(scene.open().client).findings)
 
 
 # --------------------------------------------------------------------------------------------------- what is no damage
@@ -150,7 +150,7 @@ def test_every_verb_leaves_sound_logs(version: int) -> None:
         lambda: table.upsert(rows(0, 12, ts=30)),
         lambda: table.rollback(str(table.upsert(rows(0, 12, ts=31)).instant)),
         lambda: table.delete(["k001"]),
-        lambda: run_log_compaction(table.access, FOLD),
+        lambda: run_log_compaction(table.client, FOLD),
         lambda: table.upsert(rows(0, 20, ts=32)),
         lambda: table.compact(),
         lambda: table.savepoint(),
@@ -164,9 +164,9 @@ def test_every_verb_leaves_sound_logs(version: int) -> None:
         lambda: table.upsert(rows(0, 8, ts=35)),
     ):
         write()
-        report = check_table(table.access, "full")
+        report = check_table(table.client, "full")
         assert (report.findings, report.notes) == ((), ()), str(report)
-    state = table.access.with_history(table.access.load())
+    state = table.client.with_history(table.client.load())
     assert Action.CLEAN in {instant.action for instant in state.timeline}
     assert len(state.timeline.archived) > 2
 
@@ -175,17 +175,17 @@ def test_every_verb_leaves_sound_logs(version: int) -> None:
 def test_the_log_of_a_writer_at_work_is_no_damage(version: int) -> None:
     scene = mor_scene(version)
     now = MemoryStore(scene.name)  # whose heartbeats are of this moment
-    table = Table(TableAccess(now, {**OPTIONS, "hoodie.client.heartbeat.tolerable.misses": 2}))
+    table = Table(TableClient(now, {**OPTIONS, "hoodie.client.heartbeat.tolerable.misses": 2}))
     context = lowlevel.begin_write(table, "upsert")
     written = [
         lowlevel.write_files(context, one, batches) for one, batches in lowlevel.assign(context, rows(0, 18, ts=40))
     ]
     torn = f"city=sf/.00000000-torn-0_{context.instant}.log.1_9-9-9"
     now.put(torn, b"#HUDI#")
-    assert check_table(table.access, "full").is_clean
+    assert check_table(table.client, "full").is_clean
     scene.store.delete([torn])
     lowlevel.commit(context, written)
-    assert check_table(table.access, "full").is_clean
+    assert check_table(table.client, "full").is_clean
 
 
 @pytest.mark.parametrize("version", [6, 8])
@@ -194,15 +194,15 @@ def test_an_old_plan_takes_no_log_that_is_named_by_now(version: int) -> None:
     scene = mor_scene(version)
     damage = LOG_SABOTAGE["orphan_log"](scene, CHOICES["first"])
     ((_, name),) = damage.found
-    stale = check_table(scene.open().access)
+    stale = check_table(scene.open().client)
     (time,) = writers(scene, name)
-    directory = scene.open().access.load().config.timeline_directory
+    directory = scene.open().client.load().config.timeline_directory
     suffix = f"_{int(time) + 1}" if version > 6 else ""
-    newest = scene.open().access.load().timeline.latest_commit
+    newest = scene.open().client.load().timeline.latest_commit
     assert newest is not None
     body = scene.store.read(f"{directory}/{newest.file_name}")
     scene.store.put(f"{directory}/{time}{suffix}.deltacommit", body)
-    done = repair_table(scene.open().access, stale.plan, lambda *_: stale)
+    done = repair_table(scene.open().client, stale.plan, lambda *_: stale)
     assert scene.store.info(name) is not None, str(done)
 
 
@@ -212,7 +212,7 @@ def test_bytes_behind_what_a_commit_wrote_are_a_note(version: int, hudi_rs_judge
     path = logs(scene)[0].path
     data = scene.store.read(path)
     scene.store.put(path, data + data[:50])
-    report = check_table(scene.open().access, "full")
+    report = check_table(scene.open().client, "full")
     assert report.is_clean
     assert [(note.kind, note.where) for note in report.notes] == [(Kind.CORRUPT_FILE, path)]
     assert f"bytes {len(data):,} to" in report.notes[0].what
@@ -227,9 +227,9 @@ def test_a_log_that_two_commits_wrote_to_tells_whose_block_is_torn() -> None:
     scene.store.put(one, first + second)
     edit_commit(scene, two, lambda stat: stat.update(path=one, logOffset=len(first)))
     scene.store.delete([two])
-    assert check_table(scene.open().access, "full").is_clean
+    assert check_table(scene.open().client, "full").is_clean
     scene.store.put(one, (first + second)[:-1])
-    (finding,) = check_table(scene.open().access, "full").findings
+    (finding,) = check_table(scene.open().client, "full").findings
     (writer,) = writers_of(second)
     assert f"of commit {writer}: bytes {len(first):,} to" in finding.what
     assert not any(time in finding.what for time in writers_of(first))
@@ -239,10 +239,10 @@ def test_a_log_that_two_commits_wrote_to_tells_whose_block_is_torn() -> None:
 def test_a_folded_log_is_not_missed_by_the_newest_snapshot(version: int) -> None:
     scene = mor_scene(version)
     path = next(log.path for log in logs(scene) if log.partition == "city=sf")
-    run_log_compaction(scene.open().access, FOLD)
+    run_log_compaction(scene.open().client, FOLD)
     before = scene.open().read()
     scene.store.delete([path])
-    (finding,) = check_table(scene.open().access, "full").findings
+    (finding,) = check_table(scene.open().client, "full").findings
     assert (finding.kind, finding.where) == (Kind.MISSING_FILE, path)
     assert "the newest snapshot is whole" in finding.consequence
     assert same(scene.open().read(), before)
@@ -255,7 +255,7 @@ def test_a_block_of_an_unknown_kind_is_said_and_left_alone(version: int) -> None
     data = bytearray(scene.store.read(path))
     data[21] = 99  # the block's kind
     scene.store.put(path, bytes(data))
-    report = check_table(scene.open().access)
+    report = check_table(scene.open().client)
     assert [(f.kind, f.where, f.steps) for f in report.findings] == [(Kind.CORRUPT_FILE, path, ())]
     assert "unknown kind 99" in report.findings[0].what
 
@@ -267,7 +267,7 @@ def test_a_commit_that_cannot_be_read_may_name_a_torn_log(version: int) -> None:
     name = edit_commit(scene, path, lambda stat: None)
     scene.store.put(name, b"{")
     scene.store.put(path, scene.store.read(path)[:100])
-    report = check_table(scene.open().access, "full")
+    report = check_table(scene.open().client, "full")
     assert {finding.kind for finding in report.findings} == {Kind.CORRUPT_INSTANT}, str(report)
     assert report.plan.is_empty
 
@@ -281,8 +281,8 @@ def test_what_a_log_is_that_nobody_names(layout: int) -> None:
     log = LogFile(PartitionPath(""), "x", FileId("f-0"), one, 1, 9)
 
     def judged(*writers: InstantTime, **more: Any) -> Standing:
-        look = LogLook(9, frozenset(writers), frozenset(more.pop("targets", ())))
-        return judge_log(log, look, timeline, **{**how, **more})
+        look = LogInspection(9, frozenset(writers), frozenset(more.pop("targets", ())))
+        return inspect_log(log, look, timeline, **{**how, **more})
 
     assert judged(one) is Standing.SEEN
     assert judged(one, nine) is Standing.SEEN
@@ -318,15 +318,15 @@ def test_logs_by_spark(packed: Path, how: str, hudi_rs_judge: HudiRsJudge, tmp_p
         expected = {(Kind.MISSING_FILE, path)}
     elif how == "undone" and packed.stem.startswith("v6"):
         # Without its command block nothing tells why a log of an instant is there that never was.
-        (command,) = (log for log in table.access.store.list() if log.size == 105 and ".log." in log.name)
+        (command,) = (log for log in table.client.store.list() if log.size == 105 and ".log." in log.name)
         (base / command.name).unlink()
         expected = {(Kind.ORPHAN_FILE, command.name.replace(".log.3_1-0-1", ".log.2_0-75-84"))}
     for level in ("fast", "full") if paths or how != "cut" else ("full",):
-        report = check_table(open_table(str(base)).access, level)
+        report = check_table(open_table(str(base)).client, level)
         assert found(report) == expected, str(report)
     table = open_table(str(base), options={"hoodie.metadata.enable": False})
     rows_seen = table.read()
-    done = repair_table(table.access, report.plan, check_table, accept_loss=True)
+    done = repair_table(table.client, report.plan, check_table, accept_loss=True)
     assert done.is_clean, str(done)
     assert same(table.read(), rows_seen)
     assert same(hudi_rs_judge.snapshot(base), rows_seen)
@@ -338,5 +338,5 @@ def log_names(base: Path) -> list[str]:
 
 
 def is_named(table: Table, path: str) -> bool:
-    state = table.access.load()
-    return any(s.path == path for i in state.timeline.commits for s in table.access.commit_metadata(state, i).stats)
+    state = table.client.load()
+    return any(s.path == path for i in state.timeline.commits for s in table.client.commit_metadata(state, i).stats)

@@ -53,13 +53,13 @@ def test_a_dead_deltacommit_is_rolled_back(version: int) -> None:
     for assignment, batches in lowlevel.assign(context, rows(9, "a", "b")):
         lowlevel.write_files(context, assignment, batches)
     lowlevel_session_dies(context)
-    report = check_table(table.access, "full")
+    report = check_table(table.client, "full")
     assert Kind.STUCK_INSTANT in {finding.kind for finding in report.findings}
-    done = repair_table(table.access, report.plan, check_table)
+    done = repair_table(table.client, report.plan, check_table)
     assert {outcome.state for outcome in done.outcomes} <= {"done", "passed"}, str(done)
     assert done.after.is_clean, str(done.after)
     assert_same_multiset(table.read(), before)
-    assert not table.access.load().timeline.pending
+    assert not table.client.load().timeline.pending
 
 
 def without_filter(found: pa.Table, footers: dict[str, str]) -> pa.Table:
@@ -71,14 +71,14 @@ def without_filter(found: pa.Table, footers: dict[str, str]) -> pa.Table:
 def test_a_base_file_with_logs_is_rewritten_with_its_logs(version: int) -> None:
     store, table = make(version)
     before = table.read()
-    (piece,) = table.access.slices(table.access.load())
+    (piece,) = table.client.slices(table.client.load())
     assert piece.base is not None
     scene = Scene(store.url.removeprefix("memory://"), version)
     tamper(scene, piece.base.path, without_filter)
-    report = check_table(table.access, "full")
+    report = check_table(table.client, "full")
     assert any(isinstance(step, RewriteFile) for step in report.plan.steps), str(report)
     assert "by compaction, with its logs" in str(report.plan)
-    done = repair_table(table.access, report.plan, check_table)
+    done = repair_table(table.client, report.plan, check_table)
     assert [outcome.state for outcome in done.outcomes] == ["done"], str(done)
     assert done.is_clean, str(done)
     assert_same_multiset(table.read(), before)
@@ -95,13 +95,13 @@ def test_what_compaction_does_not_mend_is_in_the_next_plan(version: int) -> None
     tamper(scene, other.path, without_filter)
     tamper(scene, file.path, lambda found, _: with_column(found, "city", ["sf"] * found.num_rows))
     seen = scene.open().read()
-    access = scene.open().access
-    done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
+    client = scene.open().client
+    done = repair_table(client, check_table(client, "full").plan, check_table, accept_loss=True)
     assert {outcome.state for outcome in done.outcomes} == {"done", "passed"}, str(done)
     assert_same_multiset(scene.open().read(), seen)
     assert {finding.kind for finding in done.after.findings} == {Kind.WRONG_PARTITION}, str(done)
     assert {p.partition for p in scene.open().file_groups() if p.logs} == {"city=são paulo"}, "others are left alone"
-    done = repair_table(access, done.after.plan, check_table, accept_loss=True)
+    done = repair_table(client, done.after.plan, check_table, accept_loss=True)
     assert done.is_clean, str(done)
     assert_same_multiset(scene.open().read().select(["id"]), before.select(["id"]))
 
@@ -109,12 +109,12 @@ def test_what_compaction_does_not_mend_is_in_the_next_plan(version: int) -> None
 def test_what_a_pending_service_holds_is_passed_over() -> None:
     store, table = make(8)
     before = table.read()
-    (piece,) = table.access.slices(table.access.load())
+    (piece,) = table.client.slices(table.client.load())
     assert piece.base is not None
     tamper(Scene(store.url.removeprefix("memory://"), 8), piece.base.path, without_filter)
-    report = check_table(table.access, "full")
+    report = check_table(table.client, "full")
     table.compact(schedule=True)
-    done = repair_table(table.access, report.plan, check_table)
+    done = repair_table(table.client, report.plan, check_table)
     assert [outcome.state for outcome in done.outcomes] == ["passed"], str(done)
     assert done.is_clean, "the compaction that waited was carried out first"
     assert_same_multiset(table.read(), before)
@@ -128,13 +128,13 @@ def test_a_damaged_base_file_with_logs_is_not_given_up(version: int) -> None:
     good = scene.store.read(path)
     before = scene.open().read()
     scene.store.put(path, good[: len(good) // 2])
-    access = scene.open().access
-    done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
+    client = scene.open().client
+    done = repair_table(client, check_table(client, "full").plan, check_table, accept_loss=True)
     assert {outcome.state for outcome in done.outcomes} == {"failed"}, str(done)
     assert "put a good copy back" in str(done)
     scene.store.put(path, good)
     assert_same_multiset(scene.open().read(), before)
-    assert check_table(scene.open().access, "full").is_clean
+    assert check_table(scene.open().client, "full").is_clean
 
 
 @pytest.mark.slow
@@ -144,21 +144,21 @@ def test_dying_anywhere_while_it_merges(version: int) -> None:
     path = next(piece.base.path for piece in scene.open().file_groups() if piece.base is not None and piece.logs)
     tamper(scene, path, without_filter)
     before, objects = scene.open().read(), scene.listed()
-    access, counting = scene.over(no_faults)
-    plan = check_table(access, "full").plan
-    assert repair_table(access, plan, check_table).is_clean
+    client, counting = scene.over(no_faults)
+    plan = check_table(client, "full").plan
+    assert repair_table(client, plan, check_table).is_clean
     for number in range(1, len(counting.effects) + 1):
         mode, crash = ENDINGS[number % len(ENDINGS)]
         faulty, _ = scene.put_back(objects).over(fail_at(number, mode, crash=crash))
         with contextlib.suppress(SimulatedCrash, LakefmtError):
             repair_table(faulty, plan, check_table)
         assert_same_multiset(scene.open().read(), before, what=f"effect {number}")
-        access = scene.open().access
-        repair_table(access, plan, check_table)
+        client = scene.open().client
+        repair_table(client, plan, check_table)
         # What the dead one planned is a compaction that waits.
         scene.open().compact()
-        left = check_table(access, "full")
-        assert repair_table(access, left.plan, check_table).is_clean, f"effect {number}: {left}"
+        left = check_table(client, "full")
+        assert repair_table(client, left.plan, check_table).is_clean, f"effect {number}: {left}"
         assert_same_multiset(scene.open().read(), before, what=f"effect {number}")
 
 

@@ -12,10 +12,10 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt.check._rewrite_files import rewrite_files
 from lakefmt.check.findings import RewriteFile
-from lakefmt.check.rewrite_files import rewrite_files
 from lakefmt.errors import LakefmtError, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
@@ -58,7 +58,7 @@ def test_a_repair_that_keeps_every_row_changes_nothing(mode: str, version: int) 
     assert [finding.kind.value for finding in report.findings] == ["footers"]
     done = table.repair(report.plan)
     assert done.is_clean, str(done)
-    commit = table.access.commit_metadata(table.access.load(), table.access.load().timeline.commits[-1])
+    commit = table.client.commit_metadata(table.client.load(), table.client.load().timeline.commits[-1])
     assert all(stat.extra["cdcStats"] for stat in commit.stats), "a change file without changes: Spark asks for it"
     assert table.changes("000").equals(told)
     names = [name for name in before.column_names if name != "_hoodie_file_name"]
@@ -81,13 +81,13 @@ def test_it_may_die_anywhere() -> None:
         return store
 
     counted = FaultStore(copy(), no_faults)
-    assert Table(TableAccess(counted, QUICK)).repair(plan).is_clean
+    assert Table(TableClient(counted, QUICK)).repair(plan).is_clean
     for n in range(1, len(counted.effects) + 1):
         store = copy()
-        with_fault = Table(TableAccess(FaultStore(store, fail_at(n, FaultMode.AFTER)), QUICK))
+        with_fault = Table(TableClient(FaultStore(store, fail_at(n, FaultMode.AFTER)), QUICK))
         with contextlib.suppress(SimulatedCrash, LakefmtError):
             with_fault.repair(plan)
-        healed = Table(TableAccess(store, QUICK))
+        healed = Table(TableClient(store, QUICK))
         assert healed.changes("000").equals(told), f"effect {n}"
         healed.upsert(rows("z", ts=9))
         assert healed.repair(healed.check().plan).is_clean, f"effect {n}"
@@ -110,4 +110,4 @@ def test_what_change_data_cannot_tell_is_refused(what: dict[str, Any]) -> None:
     assert not older.keeps_rows
     context = lowlevel.begin_write(table, "upsert")
     with pytest.raises(UnsupportedFeature, match="cannot tell"):
-        rewrite_files(table.access, context, [sound, step])
+        rewrite_files(table.client, context, [sound, step])

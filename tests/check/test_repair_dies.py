@@ -60,9 +60,9 @@ class Died:
 def dying(scene: Scene) -> Iterator[Died]:
     """Repair a table so that it dies at each of its effects in turn, the damage put back before each."""
     objects = scene.listed()
-    access, counting = scene.over(no_faults)
-    plan = check_table(access, "full").plan
-    assert repair_table(access, plan, check_table, accept_loss=True).is_clean
+    client, counting = scene.over(no_faults)
+    plan = check_table(client, "full").plan
+    assert repair_table(client, plan, check_table, accept_loss=True).is_clean
     wanted = scene.open().read()
     assert len(counting.effects) >= 1
     for number in range(1, len(counting.effects) + 1):
@@ -81,12 +81,12 @@ def test_dying_anywhere_and_again(name: str) -> None:
     for died in dying(table):
         number, wanted = died.number, died.wanted
         # Who comes next may have the old plan, or look anew.
-        access = table.open().access
-        again = died.plan if number % 2 else check_table(access, "full").plan
-        done = repair_table(access, again, check_table, accept_loss=True)
+        client = table.open().client
+        again = died.plan if number % 2 else check_table(client, "full").plan
+        done = repair_table(client, again, check_table, accept_loss=True)
         if not done.is_clean:
             # What the dead repair itself left is in no old plan.
-            done = repair_table(access, done.after.plan, check_table, accept_loss=True)
+            done = repair_table(client, done.after.plan, check_table, accept_loss=True)
         assert done.is_clean, f"{died.story}\n{done}"
         assert not multiset_difference(table.open().read(), wanted), died.story
         if number % 5 == 0:

@@ -29,8 +29,8 @@ def mended(name: str, version: int) -> Scene:
     is_log = name in LOG_SABOTAGE
     table = mor_scene(version) if is_log else scene(version)
     (LOG_SABOTAGE if is_log else SABOTAGE)[name](table, lambda options: options[0])
-    access = table.open().access
-    done = repair_table(access, check_table(access, "full").plan, check_table, accept_loss=True)
+    client = table.open().client
+    done = repair_table(client, check_table(client, "full").plan, check_table, accept_loss=True)
     assert done.is_clean, str(done)
     return table
 
@@ -46,7 +46,7 @@ def test_mended_tables_are_theirs(tmp_path: Path, spark_judge: SparkJudge, hudi_
     written = lakefmt.open_table(str(root))
     assert written.read().num_rows == 30
     assert pc.unique(written.read().column("ts")).to_pylist() == [50]
-    report = check_table(written.access, "full")
+    report = check_table(written.client, "full")
     assert report.findings == (), str(report)
 
 
@@ -59,8 +59,8 @@ def test_a_compacted_base_file_that_is_gone(tmp_path: Path, spark_judge: SparkJu
         spark_judge.assert_same_rows(
             table.dump(tmp_path / f"damaged-{version}"), before, what=f"version {version}, damaged"
         )
-        access = table.open().access
-        done = repair_table(access, check_table(access, "full").plan, check_table)
+        client = table.open().client
+        done = repair_table(client, check_table(client, "full").plan, check_table)
         assert done.is_clean, str(done)
         spark_judge.assert_same_rows(
             table.dump(tmp_path / f"mended-{version}"), before, what=f"version {version}, mended"

@@ -47,7 +47,7 @@ def test_create_passes_its_options_on(run, tmp_path, version):
     assert table.properties.ordering_fields == ("n",)
     assert table.properties.version.value == version
     assert table.properties.properties["hoodie.database.name"] == "db"
-    assert table.access.load_notes()["index"] == "simple"
+    assert table.client.load_notes()["index"] == "simple"
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_write_keeps_commit_metadata(run, trips):
     words = ["--commit-metadata", "offset=7", "--commit-metadata", "who=me=you"]
     run("write", trips, "--format", "jsonl", *words, stdin='{"id": "d", "city": "sf"}\n')
     table = lakefmt.open_table(str(trips))
-    state = table.access.load()
-    extra = table.access.commit_metadata(state, state.timeline.latest_commit).extra_metadata
+    state = table.client.load()
+    extra = table.client.commit_metadata(state, state.timeline.latest_commit).extra_metadata
     assert (extra["offset"], extra["who"]) == ("7", "me=you")
 
 

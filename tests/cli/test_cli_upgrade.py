@@ -7,7 +7,7 @@ import json
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
 from lakefmt.upgrade.run import upgrade_table
@@ -81,7 +81,7 @@ def test_what_a_dead_upgrade_left_is_removed_by_the_next(run, old):
 
     # It dies at the first old timeline file that goes: the table is of the new version already.
     with pytest.raises(SimulatedCrash):
-        upgrade_table(TableAccess(FaultStore(LocalStore(str(old)), no_removal)), 8)
+        upgrade_table(TableClient(FaultStore(LocalStore(str(old)), no_removal)), 8)
     assert version(old) == 8
     assert run("upgrade", old, "--to", "8", "--plan").stdout.startswith("upgrade from version 8 to 8:")
     run("upgrade", old, "--to", "8", "--yes")

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore, ObjectStore
-from lakefmt.storage.scheduler import SystemPacing
+from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.table import Table
 from lakefmt.testing.model import ModelTable, Row
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, fail_at, no_faults
@@ -46,13 +46,13 @@ class Later:
         return datetime.now(UTC) + timedelta(hours=1)
 
 
-class Impatient(SystemPacing):
+class Impatient(SystemTimeSource):
     """Tells when somebody has to wait for the table lock."""
 
     def __init__(self, waits: threading.Event) -> None:
         self._waits = waits
 
-    def take(self, lock: threading.Lock, seconds: float) -> bool:
+    def acquire_lock(self, lock: threading.Lock, seconds: float) -> bool:
         if lock.acquire(blocking=False):
             return True
         self._waits.set()
@@ -75,13 +75,13 @@ class Story:
         for verb, given in BEFORE:
             getattr(self.model, verb)(given)
 
-    def open(self, store: ObjectStore | None = None, **access: Any) -> Table:
+    def open(self, store: ObjectStore | None = None, **client: Any) -> Table:
         """Open the table, through another store or with another clock."""
-        return Table(TableAccess(store or self.store, OPTIONS, **access))
+        return Table(TableClient(store or self.store, OPTIONS, **client))
 
-    def deltas(self, pacing: SystemPacing | None = None) -> None:
+    def deltas(self, time_source: SystemTimeSource | None = None) -> None:
         """Two deltacommits in the file groups being compacted: newer rows, a late one, a delete, new keys."""
-        table = self.open(pacing=pacing or SystemPacing())
+        table = self.open(time_source=time_source or SystemTimeSource())
         table.upsert(arrow(DELTA))
         table.delete(["b", "o2"])
 

@@ -51,11 +51,11 @@ class MorTable:
             table_version=version,
             options=OPTIONS,
         )
-        access = self.table.access
+        client = self.table.client
         beginning = parse_instant_time("20260101000000000")
-        update_properties(access.store, {"hoodie.table.type": "MERGE_ON_READ"}, beginning, durable=False)
-        assert load_properties(access.store)["hoodie.table.type"] == "MERGE_ON_READ"
-        name = access.load_config().name
+        update_properties(client.store, {"hoodie.table.type": "MERGE_ON_READ"}, beginning, durable=False)
+        assert load_properties(client.store)["hoodie.table.type"] == "MERGE_ON_READ"
+        name = client.load_config().name
         self.ordering = ordering
         self.schema_text, self.plain_text = arrow_to_avro(SCHEMA, name, with_meta=True), arrow_to_avro(SCHEMA, name)
 
@@ -66,7 +66,7 @@ class MorTable:
     def write_base(self, time: str, data: pa.Table, partition: str = "x") -> tuple[str, WriteStat]:
         """Write a base file of the pending instant `time`; return what completes it."""
         name = f"{GROUPS[partition]}_0-1-0_{time}.parquet"
-        store = self.table.access.store
+        store = self.table.client.store
         path = f"{self._directory(partition)}/{name}"
         store.put_if_absent(
             f"{self._directory(partition)}/.hoodie_partition_metadata", b"commitTime=1\npartitionDepth=1\n"
@@ -104,7 +104,7 @@ class MorTable:
             blocks += encode_delete_block(delete_records(keys, places, *order), header)
         name = self._log_name(time, partition)
         path = f"{self._directory(partition)}/{name}"
-        store = self.table.access.store
+        store = self.table.client.store
         store.put_if_absent(
             f"{self._directory(partition)}/.hoodie_partition_metadata", b"commitTime=1\npartitionDepth=1\n"
         )
@@ -127,34 +127,34 @@ class MorTable:
 
     def begin(self) -> str:
         """Take a new deltacommit to inflight; return its time."""
-        access = self.table.access
-        state = access.load()
-        time = access.instant_clock(state.config).next(state.timeline.highest_time)
-        timeline = access.timeline_store(state.config, durable=False)
+        client = self.table.client
+        state = client.load()
+        time = client.instant_clock(state.config).next(state.timeline.highest_time)
+        timeline = client.timeline_store(state.config, durable=False)
         timeline.request(time, Action.DELTA_COMMIT)
         timeline.start(time, Action.DELTA_COMMIT)
         return time
 
     def complete(self, time: str, stat: WriteStat) -> str:
         """Complete a deltacommit; return its requested time."""
-        access = self.table.access
-        state = access.load()
+        client = self.table.client
+        state = client.load()
         body = encode_commit(
             CommitMetadata(WriteOperation.UPSERT, (stat,), extra_metadata={"schema": self.plain_text}),
             state.config.version,
             replace=False,
         )
-        done = access.instant_clock(state.config).next(state.timeline.highest_time)
-        access.timeline_store(state.config, durable=False).complete(time, Action.DELTA_COMMIT, done, body)
+        done = client.instant_clock(state.config).next(state.timeline.highest_time)
+        client.timeline_store(state.config, durable=False).complete(time, Action.DELTA_COMMIT, done, body)
         return time
 
     def _log_name(self, time: str, partition: str) -> str:
         """Return a new log's name: with its own instant, in version 6 with that of the slice it goes to."""
-        access = self.table.access
-        state = access.load()
+        client = self.table.client
+        state = client.load()
         if state.config.version.layout > 1:
             return f".{GROUPS[partition]}_{time}.log.1_0-1-0"
-        bases, logs = access.listing(state.config).files(None)
+        bases, logs = client.listing(state.config).files(None)
         mine = [f for f in bases if f.file_id == GROUPS[partition] and state.timeline.is_committed(f.instant)]
         waiting = [i.time for i in state.timeline.pending if i.action is Action.COMPACTION]
         carried = [log.instant for log in logs if log.file_id == GROUPS[partition]]

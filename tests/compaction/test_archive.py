@@ -13,7 +13,7 @@ import pytest
 import lakefmt
 from lakefmt.compaction.scheduler import run_services
 from lakefmt.errors import LakefmtError, SnapshotExpired
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
@@ -52,7 +52,7 @@ def lived(commits, plan=no_faults, version=8):
     store = MemoryStore(name)
     for path, data in objects(commits, version).items():
         store.put(path, data)
-    return Table(TableAccess(FaultStore(store, plan), OFF)), name
+    return Table(TableClient(FaultStore(store, plan), OFF)), name
 
 
 def expected(n):
@@ -60,13 +60,13 @@ def expected(n):
 
 
 def timeline_files(table):
-    config = table.access.load_config()
-    names = [o.name.rpartition("/")[2] for o in table.access.store.list(config.timeline_directory, recursive=False)]
+    config = table.client.load_config()
+    names = [o.name.rpartition("/")[2] for o in table.client.store.list(config.timeline_directory, recursive=False)]
     return sorted(n for n in names if parse_instant_file(n, config.version.layout) is not None)
 
 
 def history_files(table):
-    listed = table.access.store.list(table.access.load_config().history_directory)
+    listed = table.client.store.list(table.client.load_config().history_directory)
     return sorted(o.name.rpartition("/")[2] for o in listed if o.name.endswith((".parquet", "_1-0-1")))
 
 
@@ -82,7 +82,7 @@ def test_every_state_and_increment_is_read_from_the_archive_as_before(version):
     assert result.done
     assert result.plan == plan
     assert len(timeline_files(table)) == 6
-    fresh = Table(TableAccess(MemoryStore(name), OFF))
+    fresh = Table(TableClient(MemoryStore(name), OFF))
     assert [i.time for i in fresh.timeline.timeline.commits] == times[5:]
     for n, time in enumerate(times):
         assert values(fresh.read(as_of=time)) == expected(n)
@@ -106,12 +106,12 @@ def test_it_follows_commits_by_itself(version):
     lengths = []
     for n in range(70):
         assert table.upsert(rows("a", v=n)).warnings == ()
-        lengths.append(len(table.access.load().timeline.commits))
+        lengths.append(len(table.client.load().timeline.commits))
     assert max(lengths) == 30
     assert min(lengths[30:]) == 20
     assert len(history_files(table)) == 4
     snapshot = table.snapshot()
-    first = table.access.with_history(snapshot.state).timeline.commits[0].time
+    first = table.client.with_history(snapshot.state).timeline.commits[0].time
     assert values(table.read(as_of=first)) == [("a", 0)]
 
 
@@ -121,7 +121,7 @@ def test_many_archive_steps_are_merged_and_all_is_found():
         table.upsert(rows("a", v=n))
         table.archive(options={"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2})
     assert sum(name.endswith("_1.parquet") for name in history_files(table)) == 2
-    everything = table.access.with_history(table.access.load()).timeline.commits
+    everything = table.client.with_history(table.client.load()).timeline.commits
     assert len(everything) == 26
     for n in (0, 9, 10, 19, 20, 25):
         assert values(table.read(as_of=everything[n].time)) == [("a", n)]
@@ -152,10 +152,10 @@ class _HourAhead(SystemClock):
 
 def test_version_6_archives_no_state_as_reached_before_its_own_instant():
     _, name = lived(4, version=6)
-    table = Table(TableAccess(MemoryStore(name), OFF, clock=_HourAhead()))
+    table = Table(TableClient(MemoryStore(name), OFF, clock=_HourAhead()))
     ahead = [table.upsert(rows("a", v=10 + n)).instant for n in range(4)]
     table.archive(options=KEEP)
-    archived = LogArchive(table.access.store, ".hoodie/archived").load()
+    archived = LogArchive(table.client.store, ".hoodie/archived").load()
     assert ahead[0] in [one.completed.instant.time for one in archived]
     for one in archived:
         entries = (one.requested, one.inflight, one.completed)
@@ -174,9 +174,9 @@ def test_version_6_counts_cleans_and_rollbacks_by_themselves_and_keeps_every_sta
     assert [i.time for i in plan.instants if i.action is Action.CLEAN] == cleans[:2]
     assert [i.time for i in plan.instants if i.action is not Action.CLEAN] == times[:6]
     table.archive(options=KEEP)
-    history = table.access.with_history(table.access.load())
+    history = table.client.with_history(table.client.load())
     assert [i.time for i in history.timeline.commits] == times
-    archived = LogArchive(table.access.store, ".hoodie/archived").load()
+    archived = LogArchive(table.client.store, ".hoodie/archived").load()
     assert [one.completed.instant.time for one in archived] == sorted([*times[:6], *cleans[:2]])
     for one in archived:
         assert one.requested is not None
@@ -184,7 +184,7 @@ def test_version_6_counts_cleans_and_rollbacks_by_themselves_and_keeps_every_sta
         since = [entry.transition for entry in (one.requested, one.inflight, one.completed)]
         assert since == sorted(since)
         assert one.completed.instant.time <= since[-1] <= max(times) + "9"
-    fresh = Table(TableAccess(MemoryStore(name), OFF))
+    fresh = Table(TableClient(MemoryStore(name), OFF))
     assert values(fresh.read()) == sorted([("a", 13), *((f"n{k}", k) for k in range(4))])
     assert values(fresh.read(as_of=times[6])) == sorted([("a", 12), *((f"n{k}", k) for k in range(4))])
     with pytest.raises(SnapshotExpired, match=times[6]):
@@ -199,11 +199,11 @@ def test_a_log_archive_whose_step_died_or_lost_its_answer_holds_each_instant_onc
     """The step that follows finds in the newest file what is active still, and appends nothing twice."""
     plain, _ = lived(5, version=6)
     plain.archive(options=KEEP)
-    appended = next(n for n, effect in enumerate(plain.access.store.effects, 1) if ".archive.1_" in effect.name)
+    appended = next(n for n, effect in enumerate(plain.client.store.effects, 1) if ".archive.1_" in effect.name)
     table, name = lived(5, fail_at(appended, mode, crash=crash), version=6)
     with contextlib.suppress(LakefmtError, SimulatedCrash):
         table.archive(options=KEEP)
-    healthy = Table(TableAccess(MemoryStore(name), OFF))
+    healthy = Table(TableClient(MemoryStore(name), OFF))
     healthy.archive(options=KEEP)
     stored = [one.completed.instant.time for one in LogArchive(MemoryStore(name), ".hoodie/archived").load()]
     entries = sum(len(LogArchive(MemoryStore(name), ".hoodie/archived").entries(*f)) for f in
@@ -217,17 +217,17 @@ def test_a_commit_looks_for_services_without_asking_the_store():
     table, _ = lived(2)
     table.upsert(rows("b", v=9))
     looks = []
-    store = table.access.store
+    store = table.client.store
     look = store.look
     store.look = lambda kind, name, run: looks.append(name) or look(kind, name, run)
-    assert run_services(table.access, {"hoodie.clean.automatic": "true", "hoodie.clean.trigger.max.commits": 9}) == ()
-    assert run_services(table.access, {"hoodie.archive.automatic": "true", "hoodie.keep.max.commits": 30}) == ()
+    assert run_services(table.client, {"hoodie.clean.automatic": "true", "hoodie.clean.trigger.max.commits": 9}) == ()
+    assert run_services(table.client, {"hoodie.archive.automatic": "true", "hoodie.keep.max.commits": 30}) == ()
     assert looks == []
-    assert len(table.access.seen().timeline.commits) == 3
-    assert run_services(table.access, {**KEEP, "hoodie.archive.automatic": "true", "hoodie.keep.min.commits": 1,
+    assert len(table.client.seen().timeline.commits) == 3
+    assert run_services(table.client, {**KEEP, "hoodie.archive.automatic": "true", "hoodie.keep.min.commits": 1,
                                        "hoodie.keep.max.commits": 2}) == ()  # fmt: skip
     assert looks
-    assert len(table.access.load().timeline.commits) == 1
+    assert len(table.client.load().timeline.commits) == 1
 
 
 ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
@@ -238,20 +238,20 @@ ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
 def test_dying_anywhere_loses_no_instant(mode, crash, version):
     whole, _ = lived(5, version=version)
     whole.archive(options=KEEP)
-    effects = len(whole.access.store.effects)
+    effects = len(whole.client.store.effects)
     assert effects > 5
     for n in range(1, effects + 1):
         table, name = lived(5, fail_at(n, mode, crash=crash), version)
-        healthy = Table(TableAccess(MemoryStore(name), OFF))
+        healthy = Table(TableClient(MemoryStore(name), OFF))
         times = [i.time for i in healthy.timeline.timeline.commits]
         with contextlib.suppress(LakefmtError, SimulatedCrash):
             table.archive(options=KEEP)
-        for reader in (healthy, Table(TableAccess(MemoryStore(name), OFF))):
+        for reader in (healthy, Table(TableClient(MemoryStore(name), OFF))):
             assert [values(reader.read(as_of=t)) for t in times] == [expected(k) for k in range(5)], f"effect {n}"
         healthy.upsert(rows("b", v=1))
         healthy.archive(options=KEEP)
-        everything = healthy.access.with_history(healthy.access.load()).timeline
+        everything = healthy.client.with_history(healthy.client.load()).timeline
         assert [i.time for i in everything.commits][:-1] == times, f"effect {n}"
         assert len(healthy.timeline.timeline.commits) == 2, f"effect {n}"
-        assert not healthy.access.load().timeline.pending, f"effect {n}"
+        assert not healthy.client.load().timeline.pending, f"effect {n}"
         assert values(healthy.read()) == sorted([*expected(4), ("b", 1)]), f"effect {n}"

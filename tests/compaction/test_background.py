@@ -19,9 +19,9 @@ from lakefmt import lowlevel
 from lakefmt.compaction import background, scheduler
 from lakefmt.compaction.background import BackgroundServices
 from lakefmt.errors import CommitConflict, InstantNotFound, InvalidInputError, ServicesFailed, StateError
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore, ObjectStore
-from lakefmt.storage.scheduler import SystemPacing
+from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.instant import Action
@@ -52,13 +52,13 @@ FOLDING: dict[str, object] = {
 NUMBERS = itertools.count()
 
 
-class ByHand(SystemPacing):
+class ByHand(SystemTimeSource):
     """Starts no thread: what is due is done when the test says so."""
 
     def __init__(self) -> None:
         self.rounds: list[Callable[[], None]] = []
 
-    def every(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
+    def schedule_periodic(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
         if name != "lakefmt-services":
             return lambda: None
         self.rounds.append(work)
@@ -80,14 +80,14 @@ def make(version: int = 8, table_type: str = "mor") -> MemoryStore:
 
 
 def over(
-    store: ObjectStore, pacing: SystemPacing | None = None, options: dict[str, object] = OFTEN, **access: Any
+    store: ObjectStore, time_source: SystemTimeSource | None = None, options: dict[str, object] = OFTEN, **client: Any
 ) -> Table:
-    return Table(TableAccess(store, options, pacing=pacing or ByHand(), **access))
+    return Table(TableClient(store, options, time_source=time_source or ByHand(), **client))
 
 
 def actions(table: Table) -> set[Action]:
-    state = table.access.load()
-    timeline = table.access.with_history(state).timeline
+    state = table.client.load()
+    timeline = table.client.with_history(state).timeline
     archived = {Action.COMMIT if i.action is Action.COMPACTION else i.action for i in timeline.archived}
     return {i.action for i in timeline.completed} | archived
 
@@ -95,14 +95,14 @@ def actions(table: Table) -> set[Action]:
 @pytest.mark.parametrize(("version", "table_type"), [(6, "mor"), (8, "mor"), (9, "mor"), (8, "cow")])
 def test_services_run_beside_writes(version: int, table_type: str) -> None:
     """Real threads: a writer that never pauses, and services that follow it."""
-    table = over(make(version, table_type), SystemPacing())
+    table = over(make(version, table_type), SystemTimeSource())
     with table.services():
         for v in range(25):
             keys = ("a",) if v % 5 else ("a", f"k{v}")
             assert table.upsert(rows(v, *keys)).warnings == ()
     expected = pa.concat_tables([rows(24, "a"), *(rows(v, f"k{v}") for v in range(0, 25, 5))])
     assert_same_multiset(table.read(), expected)
-    timeline = table.access.load().timeline
+    timeline = table.client.load().timeline
     assert not timeline.pending
     assert Action.CLEAN in actions(table)
     if table_type == "mor":
@@ -112,24 +112,24 @@ def test_services_run_beside_writes(version: int, table_type: str) -> None:
 
 
 def test_a_commit_only_plans() -> None:
-    pacing = ByHand()
-    table = over(make(), pacing)
+    time_source = ByHand()
+    table = over(make(), time_source)
     for v in range(2):
         table.upsert(rows(v))
-    waiting = table.access.load().timeline.pending
+    waiting = table.client.load().timeline.pending
     assert {i.action for i in waiting} == {Action.COMPACTION}
-    pacing.tick()
-    assert pacing.rounds == [], "nothing is due: the thread ends"
-    assert not table.access.load().timeline.pending
+    time_source.tick()
+    assert time_source.rounds == [], "nothing is due: the thread ends"
+    assert not table.client.load().timeline.pending
     assert_same_multiset(table.read(query="read_optimized"), rows(1))
 
 
 def folds(table: Table) -> int:
     """How many log compactions have completed."""
-    state = table.access.load()
+    state = table.client.load()
     return sum(
         i.action is Action.DELTA_COMMIT
-        and table.access.commit_metadata(state, i).operation is WriteOperation.LOG_COMPACT
+        and table.client.commit_metadata(state, i).operation is WriteOperation.LOG_COMPACT
         for i in state.timeline.commits
     )
 
@@ -137,41 +137,41 @@ def folds(table: Table) -> int:
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_logs_are_folded_beside_writes(version: int) -> None:
     """Real threads again; in version 6 the call folds, because its logs are ordered by number."""
-    table = over(make(version), SystemPacing(), FOLDING)
+    table = over(make(version), SystemTimeSource(), FOLDING)
     with table.services():
         for v in range(12):
             keys = ("a",) if v % 5 else ("a", f"k{v}")
             assert table.upsert(rows(v, *keys)).warnings == ()
     expected = pa.concat_tables([rows(11, "a"), *(rows(v, f"k{v}") for v in range(0, 11, 5))])
     assert_same_multiset(table.read(), expected)
-    assert not table.access.load().timeline.pending
+    assert not table.client.load().timeline.pending
     assert folds(table) >= 1
 
 
 def test_a_commit_only_plans_a_log_compaction() -> None:
-    pacing = ByHand()
-    table = over(make(), pacing, FOLDING)
+    time_source = ByHand()
+    table = over(make(), time_source, FOLDING)
     for v in range(3):
         table.upsert(rows(v))
-    pending = table.access.load().timeline.pending
+    pending = table.client.load().timeline.pending
     assert Action.LOG_COMPACTION in {i.action for i in pending}
     assert folds(table) == 0
     table.upsert(rows(3))
-    now = table.access.load().timeline.pending
+    now = table.client.load().timeline.pending
     assert [i for i in now if i.action is Action.LOG_COMPACTION] == [
         i for i in pending if i.action is Action.LOG_COMPACTION
     ], "one waits, and what came on top of it does not matter"
-    pacing.tick()
-    assert pacing.rounds == []
-    assert not table.access.load().timeline.pending
+    time_source.tick()
+    assert time_source.rounds == []
+    assert not table.client.load().timeline.pending
     assert folds(table) == 1
     assert_same_multiset(table.read(), rows(3))
 
 
 @pytest.mark.parametrize("error", [CommitConflict("a compaction overtook it"), InstantNotFound("withdrawn")])
 def test_a_log_compaction_that_others_overtook_is_no_failure(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    pacing = ByHand()
-    table = over(make(), pacing, FOLDING)
+    time_source = ByHand()
+    table = over(make(), time_source, FOLDING)
     for v in range(3):
         table.upsert(rows(v))
 
@@ -179,7 +179,7 @@ def test_a_log_compaction_that_others_overtook_is_no_failure(monkeypatch: pytest
         raise error
 
     monkeypatch.setattr(scheduler, "run_log_compaction", overtaken)
-    pacing.tick()
+    time_source.tick()
     assert table.services().take_failures() == ()
     assert_same_multiset(table.read(), rows(2))
 
@@ -187,14 +187,14 @@ def test_a_log_compaction_that_others_overtook_is_no_failure(monkeypatch: pytest
 @pytest.mark.parametrize("version", [6, 8])
 def test_a_writer_keeps_the_files_it_reads(version: int) -> None:
     """Between its begin and its look at the files a compaction completes and a clean takes what that replaced."""
-    store, pacing = make(version), ByHand()
-    table = over(store, pacing)
+    store, time_source = make(version), ByHand()
+    table = over(store, time_source)
     for v in range(3):
         table.upsert(rows(v))
     writer = over(store)
     begun = lowlevel.begin_write(writer, "upsert")
     seen = {o.name for o in store.list() if not o.name.startswith(".hoodie/")}
-    pacing.tick()
+    time_source.tick()
     assert seen <= {o.name for o in store.list()}, "what it may read is there"
     assert table.services().take_failures() == ()
     assert Action.COMMIT in actions(table), "compacted"
@@ -208,18 +208,18 @@ def test_a_writer_keeps_the_files_it_reads(version: int) -> None:
 
 def failing(store: ObjectStore, mode: FaultMode = FaultMode.BEFORE) -> tuple[Table, ByHand, list[bool]]:
     """A table whose compactions fail at their base file while the switch is on."""
-    switch, pacing = [False], ByHand()
+    switch, time_source = [False], ByHand()
     fault = lambda e: fail_at(e.number, mode, crash=False)(e) if switch[0] and e.name.endswith(".parquet") else None  # noqa: E731
-    return over(FaultStore(store, fault), pacing), pacing, switch
+    return over(FaultStore(store, fault), time_source), time_source, switch
 
 
 def test_the_next_commit_tells_what_failed() -> None:
     store = make()
-    table, pacing, switch = failing(store)
+    table, time_source, switch = failing(store)
     for v in range(3):
         table.upsert(rows(v))
     switch[0] = True
-    pacing.tick()
+    time_source.tick()
     switch[0] = False
     told = table.upsert(rows(3))
     assert len(told.warnings) == 1
@@ -228,7 +228,7 @@ def test_the_next_commit_tells_what_failed() -> None:
     later.services().wake()
     later.services().close()
     assert_same_multiset(table.read(), rows(3))
-    assert not table.access.load().timeline.pending, "it was taken up again"
+    assert not table.client.load().timeline.pending, "it was taken up again"
 
 
 def fails_in_the_block(services: BackgroundServices) -> None:
@@ -238,7 +238,7 @@ def fails_in_the_block(services: BackgroundServices) -> None:
 
 
 def test_the_end_tells_what_no_commit_has_told(caplog: pytest.LogCaptureFixture) -> None:
-    table, pacing, switch = failing(make())
+    table, time_source, switch = failing(make())
     services = table.services()
     for v in range(3):
         table.upsert(rows(v))
@@ -250,7 +250,7 @@ def test_the_end_tells_what_no_commit_has_told(caplog: pytest.LogCaptureFixture)
     with pytest.raises(ZeroDivisionError) as raised:
         fails_in_the_block(services := table.services())
     assert "compaction after the commit failed" in raised.value.__notes__[0]
-    assert not pacing.rounds
+    assert not time_source.rounds
     with pytest.raises(StateError, match="closed"):
         services.wake()
 
@@ -261,16 +261,16 @@ def test_a_defect_is_told_too(monkeypatch: pytest.MonkeyPatch, error: BaseExcept
         raise error
 
     monkeypatch.setattr(background, "run_waiting_services", breaks)
-    pacing = ByHand()
-    table = over(make(), pacing)
+    time_source = ByHand()
+    table = over(make(), time_source)
     table.upsert(rows(0))
-    pacing.tick()
+    time_source.tick()
     (told,) = table.upsert(rows(1)).warnings
     assert f"{type(error).__name__}: {error}" in told
 
 
 def test_settings_that_could_lose_rows_are_refused() -> None:
-    table = Table(TableAccess(make(), {"hoodie.clean.failed.writes.policy": "eager"}))
+    table = Table(TableClient(make(), {"hoodie.clean.failed.writes.policy": "eager"}))
     with pytest.raises(InvalidInputError, match="eager"), table.services():
         table.upsert(rows(1))
     assert table.upsert(rows(1)).num_inserts == 2, "afterwards services run in the calls again"
@@ -282,7 +282,7 @@ def test_closing_waits_for_what_is_at_work() -> None:
     for v in range(3):
         over(counted).upsert(rows(v))
     frozen = FreezeStore(store, at=1)
-    services = BackgroundServices(TableAccess(frozen, OFTEN))
+    services = BackgroundServices(TableClient(frozen, OFTEN))
     services.wake()
     assert frozen.wait_until_frozen()
     closing = threading.Thread(target=services.close)
@@ -292,7 +292,7 @@ def test_closing_waits_for_what_is_at_work() -> None:
     frozen.release()
     closing.join(60)
     assert not closing.is_alive()
-    assert not over(store).access.load().timeline.pending
+    assert not over(store).client.load().timeline.pending
 
 
 # --------------------------------------------------------------------------------------------------------------- dying
@@ -303,13 +303,13 @@ Waiting = Callable[[int], tuple[MemoryStore, dict[str, object]]]
 
 def a_compaction_and_a_clean(version: int) -> tuple[MemoryStore, dict[str, object]]:
     """A table of rows(3) where these wait."""
-    store, pacing = make(version), ByHand()
-    table = over(store, pacing)
+    store, time_source = make(version), ByHand()
+    table = over(store, time_source)
     for v in range(4):
         table.upsert(rows(v))
         if v == 1:
-            pacing.tick()
-    pending = {i.action for i in over(store).access.load().timeline.pending}
+            time_source.tick()
+    pending = {i.action for i in over(store).client.load().timeline.pending}
     assert pending == {Action.COMPACTION, Action.CLEAN}
     return store, OFTEN
 
@@ -320,7 +320,7 @@ def a_log_compaction(version: int) -> tuple[MemoryStore, dict[str, object]]:
     table = over(store, ByHand(), options)
     for v in range(4):
         table.upsert(rows(v))
-    assert {i.action for i in over(store).access.load().timeline.pending} == {Action.LOG_COMPACTION}
+    assert {i.action for i in over(store).client.load().timeline.pending} == {Action.LOG_COMPACTION}
     return store, options
 
 
@@ -333,7 +333,7 @@ def test_dying_at_every_effect_of_the_thread(version: int, waiting: Waiting, mod
     prepared, options = waiting(version)
     objects = {item.name: prepared.read(item.name) for item in prepared.list()}
     counted = FaultStore(prepared, no_faults)
-    services = BackgroundServices(TableAccess(counted, options, pacing=ByHand()))
+    services = BackgroundServices(TableClient(counted, options, time_source=ByHand()))
     services.wake()
     services.close()
     assert len(counted.effects) >= 8
@@ -343,10 +343,10 @@ def test_dying_at_every_effect_of_the_thread(version: int, waiting: Waiting, mod
         store.delete_tree("")
         for name, data in objects.items():
             store.put(name, data)
-        pacing = ByHand()
-        dying = BackgroundServices(TableAccess(FaultStore(store, fail_at(n, mode)), options, pacing=pacing))
+        time_source = ByHand()
+        dying = BackgroundServices(TableClient(FaultStore(store, fail_at(n, mode)), options, time_source=time_source))
         dying.wake()
-        pacing.tick()
+        time_source.tick()
         (told,) = dying.take_failures()
         assert SimulatedCrash.__name__ in told, f"effect {n}"
         assert_same_multiset(over(store).read(), rows(3), what=f"effect {n}")
@@ -354,7 +354,7 @@ def test_dying_at_every_effect_of_the_thread(version: int, waiting: Waiting, mod
         later.upsert(rows(9, "z"))
         later.services().close()
         assert_same_multiset(later.read(), pa.concat_tables([rows(3), rows(9, "z")]), what=f"effect {n}")
-        assert not later.access.load().timeline.pending, f"effect {n}"
+        assert not later.client.load().timeline.pending, f"effect {n}"
 
 
 def test_a_process_that_ends_lets_no_service_begin_and_waits_for_the_one_at_work(
@@ -363,15 +363,15 @@ def test_a_process_that_ends_lets_no_service_begin_and_waits_for_the_one_at_work
     begun: list[object] = []
     monkeypatch.setattr(background, "_living", WeakSet())
     monkeypatch.setattr(background, "run_waiting_services", lambda *given: begun.append(given) or ())
-    pacing = ByHand()
-    services = BackgroundServices(TableAccess(make(), {}, pacing=pacing))
+    time_source = ByHand()
+    services = BackgroundServices(TableClient(make(), {}, time_source=time_source))
     assert background.hold_all(0.0)  # nobody has woken them
     services.wake()
     services._busy.acquire()  # as whoever carries services out
     assert not background.hold_all(0.0)
     services._busy.release()
     assert background.hold_all(0.0)
-    pacing.tick()
+    time_source.tick()
     assert not begun
 
 
@@ -403,4 +403,4 @@ def test_a_process_may_end_without_closing(tmp_path: Path, ending: str) -> None:
     table.upsert(rows(7, "a"))
     table.services().close()
     assert_same_multiset(table.read(), pa.concat_tables([rows(7, "a"), rows(5, "b")]))
-    assert not table.access.load().timeline.pending
+    assert not table.client.load().timeline.pending

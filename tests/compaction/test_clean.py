@@ -24,7 +24,7 @@ from lakefmt.compaction.clean.run import clean_rules
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, StateError, UnknownSetting, UnsafePath
 from lakefmt.filegroups.model import BaseFile, LogFile, all_slices, build_slices
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
@@ -204,7 +204,7 @@ def table(request, tmp_path):
 
 
 def stored(table):
-    return sorted(o.name for o in table.access.store.list() if o.name.endswith(".parquet") and ".hoodie" not in o.name)
+    return sorted(o.name for o in table.client.store.list() if o.name.endswith(".parquet") and ".hoodie" not in o.name)
 
 
 def values(found):
@@ -283,13 +283,13 @@ def test_a_commit_whose_past_is_cleaned_is_not_rolled_back(table):
 def test_registered_consumers_hold_what_they_have_not_read(table):
     commits = table.timeline.timeline.commits
     progress = {"next_start": commits[1].order_time, "updated": datetime.now(UTC).isoformat()}
-    table.access.store.put(".hoodie/.lakefmt/consumers/c.json", json.dumps(progress).encode())
+    table.client.store.put(".hoodie/.lakefmt/consumers/c.json", json.dumps(progress).encode())
     plan = table.clean(dry_run=True, options={"hoodie.clean.commits.retained": 1}).plan
     assert {name.rpartition("_")[2][:17] for path in plan.paths for name in [path]} == {commits[0].time}
     stale = {**progress, "updated": (datetime.now(UTC) - timedelta(days=8)).isoformat()}
-    table.access.store.put(".hoodie/.lakefmt/consumers/c.json", json.dumps(stale).encode())
+    table.client.store.put(".hoodie/.lakefmt/consumers/c.json", json.dumps(stale).encode())
     assert table.clean(dry_run=True, options={"hoodie.clean.commits.retained": 1}).plan.num_files == 8
-    table.access.store.put(".hoodie/.lakefmt/consumers/c.json", b"{}")
+    table.client.store.put(".hoodie/.lakefmt/consumers/c.json", b"{}")
     with pytest.raises(CorruptFile, match=r"consumers/c\.json"):
         table.clean()
 
@@ -311,7 +311,7 @@ def test_a_stored_plan_that_names_other_things_is_refused(table, path, error):
         "filePathsToBeDeletedPerPartition": {"p=x": [{"filePath": path, "isBootstrapBaseFile": False}]},
     }
     where = table.properties.timeline_directory
-    table.access.store.put(f"{where}/{time}.clean.requested", encode_body(BodyKind.CLEANER_PLAN, record))
+    table.client.store.put(f"{where}/{time}.clean.requested", encode_body(BodyKind.CLEANER_PLAN, record))
     before = stored(table)
     with pytest.raises(error):
         table.clean()
@@ -331,7 +331,7 @@ def lived(plan=no_faults):
     )
     for n in range(4):
         made.upsert(rows("a", "z", v=n))
-    return Table(TableAccess(FaultStore(MemoryStore(name), plan), OPTIONS)), name
+    return Table(TableClient(FaultStore(MemoryStore(name), plan), OPTIONS)), name
 
 
 ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
@@ -341,19 +341,19 @@ ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
 def test_dying_anywhere_leaves_the_rows_and_the_next_clean_ends_it(mode, crash):
     whole, _ = lived()
     whole.clean(options=KEEP)
-    effects = len(whole.access.store.effects)
+    effects = len(whole.client.store.effects)
     assert effects > 5
     for n in range(1, effects + 1):
         table, name = lived(fail_at(n, mode, crash=crash))
         with contextlib.suppress(LakefmtError, SimulatedCrash):
             table.clean(options=KEEP)
-        healthy = Table(TableAccess(MemoryStore(name), OPTIONS))
+        healthy = Table(TableClient(MemoryStore(name), OPTIONS))
         assert values(healthy.read()) == [("a", 3), ("z", 3)], f"effect {n}"
         healthy.upsert(rows("b", v=1))
-        later = TableAccess(MemoryStore(name), healthy.access.options, clock=Later())
+        later = TableClient(MemoryStore(name), healthy.client.options, clock=Later())
         Table(later).clean(options=KEEP)
         assert values(healthy.read()) == [("a", 3), ("b", 1), ("z", 3)], f"effect {n}"
-        assert not healthy.access.load().timeline.pending, f"effect {n}"
+        assert not healthy.client.load().timeline.pending, f"effect {n}"
         # x: the newest slice and the one before the window; y, which the window does not touch: the newest.
         assert len(stored(healthy)) == 3, f"effect {n}: {stored(healthy)}"
 

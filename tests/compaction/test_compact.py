@@ -27,7 +27,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
     WriterActive,
 )
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, WatchStore, fail_at, no_faults
@@ -56,11 +56,11 @@ def everything(table: Table, query: str = "snapshot") -> pa.Table:
 
 
 def data_files(table: Table) -> list[str]:
-    return sorted(o.name for o in table.access.store.list() if not o.name.startswith(".hoodie"))
+    return sorted(o.name for o in table.client.store.list() if not o.name.startswith(".hoodie"))
 
 
 def pending(table: Table) -> list[str]:
-    return [str(i) for i in table.access.load().timeline.pending if i.action is Action.COMPACTION]
+    return [str(i) for i in table.client.load().timeline.pending if i.action is Action.COMPACTION]
 
 
 # ----------------------------------------------------------------------------------------------------------- the law
@@ -88,9 +88,9 @@ def test_what_was_merged_before_is_stored_afterwards(version, ordering, with_bas
         data = None if kind == "deletes" else rows(keys, ts=ts, v=float(number))
         mor.log(data, keys[:2] if kind != "rows" else (), ts)
         if number == cut:
-            run_compaction(mor.table.access, OPTIONS, verify=True)
+            run_compaction(mor.table.client, OPTIONS, verify=True)
     before = everything(mor.table)
-    result = run_compaction(mor.table.access, OPTIONS)
+    result = run_compaction(mor.table.client, OPTIONS)
     assert_same_multiset(everything(mor.table), before)
     assert_same_multiset(everything(mor.table, "read_optimized"), before)
     if result.instant is not None:
@@ -104,13 +104,13 @@ def test_what_was_merged_before_is_stored_afterwards(version, ordering, with_bas
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_a_compaction_says_what_it_does(version):
     mor, _ = made(version)
-    before, access = everything(mor.table), mor.table.access
-    plan = plan_compaction_of(access, OPTIONS)
+    before, client = everything(mor.table), mor.table.client
+    plan = plan_compaction_of(client, OPTIONS)
     assert len(plan.operations) == 2
     assert plan.num_logs == 2
     assert "not due yet" in str(plan)
     assert plan.operations[1].base_name is None
-    result = run_compaction(access, OPTIONS, verify=True)
+    result = run_compaction(client, OPTIONS, verify=True)
     assert f"compact {result.instant}: 2 logs merged into 2 base files, 4 rows" in str(result)
     assert_same_multiset(everything(mor.table, "read_optimized"), before)
     one, two = result.files
@@ -118,25 +118,25 @@ def test_a_compaction_says_what_it_does(version):
     assert (two.num_inserts, two.prev_commit) == (1, "null")
     assert one.extra["totalLogFiles"] == 1
     assert one.extra["totalLogRecords"] == 3
-    state = access.load()
-    commit = access.commit_metadata(state, state.timeline.find(result.instant))
+    state = client.load()
+    commit = client.commit_metadata(state, state.timeline.find(result.instant))
     assert commit.compacted
     assert commit.operation.value == "COMPACT"
     assert commit.schema_text == mor.plain_text
     assert commit.stats[0].prev_base_file == one.prev_base_file is not None
-    assert run_compaction(access, OPTIONS).instant is None
-    assert not list(access.store.list(".hoodie/.temp"))
+    assert run_compaction(client, OPTIONS).instant is None
+    assert not list(client.store.list(".hoodie/.temp"))
 
 
 def test_new_files_tell_their_keys():
     mor, _ = made()
-    run_compaction(mor.table.access, OPTIONS)
+    run_compaction(mor.table.client, OPTIONS)
     mor.log(rows(["a", "0", "zz"], ts=9))
-    run_compaction(mor.table.access, OPTIONS)
-    state = mor.table.access.load()
-    for piece in mor.table.access.slices(state):
-        keys = mor.table.access.reader.keys(piece.base)
-        footer = mor.table.access.reader.footer(piece.base)
+    run_compaction(mor.table.client, OPTIONS)
+    state = mor.table.client.load()
+    for piece in mor.table.client.slices(state):
+        keys = mor.table.client.reader.keys(piece.base)
+        footer = mor.table.client.reader.footer(piece.base)
         assert (footer.min_key, footer.max_key) == (min(keys.to_pylist()), max(keys.to_pylist()))
         assert footer.bloom_filter().contains(keys).all()
         assert footer.entries["parquet.avro.schema"] == mor.schema_text
@@ -144,9 +144,9 @@ def test_new_files_tell_their_keys():
 
 def test_old_states_stay_readable():
     mor, _ = made()
-    times = [i.time for i in mor.table.access.load().timeline.commits]
+    times = [i.time for i in mor.table.client.load().timeline.commits]
     before = [mor.table.read(as_of=time) for time in times]
-    run_compaction(mor.table.access, OPTIONS)
+    run_compaction(mor.table.client, OPTIONS)
     for time, expected in zip(times, before, strict=True):
         assert_same_multiset(mor.table.read(as_of=time), expected, what=time)
 
@@ -154,16 +154,16 @@ def test_old_states_stay_readable():
 def test_a_copy_on_write_table_has_nothing_to_compact():
     table = lakefmt.create_table(f"memory://{fresh_name()}", data=pa.table({"id": ["a"]}), record_key="id")
     with pytest.raises(UnsupportedFeature, match="copy-on-write"):
-        run_compaction(table.access)
+        run_compaction(table.client)
 
 
 def test_the_trigger_decides_when_nobody_asks():
     mor, _ = made()
     often = {**OPTIONS, "hoodie.compact.inline.max.delta.commits": 4}
-    assert run_compaction(mor.table.access, often, force=False).instant is None
+    assert run_compaction(mor.table.client, often, force=False).instant is None
     mor.log(rows(["e"]))
-    assert run_compaction(mor.table.access, often, force=False).instant is not None
-    assert run_compaction(mor.table.access, often, force=False).instant is None
+    assert run_compaction(mor.table.client, often, force=False).instant is not None
+    assert run_compaction(mor.table.client, often, force=False).instant is None
 
 
 def test_the_newest_partitions_first_under_a_bound():
@@ -173,11 +173,11 @@ def test_the_newest_partitions_first_under_a_bound():
         "hoodie.compaction.strategy": "LogFileSizeBasedCompactionStrategy",
         "hoodie.compaction.target.io": 0,
     }
-    result = run_compaction(mor.table.access, some)
+    result = run_compaction(mor.table.client, some)
     assert result.plan.left == 1
     assert len(result.files) == 1
-    assert len(run_compaction(mor.table.access, some).files) == 1
-    assert run_compaction(mor.table.access, some).instant is None
+    assert len(run_compaction(mor.table.client, some).files) == 1
+    assert run_compaction(mor.table.client, some).instant is None
 
 
 # ------------------------------------------------------------------------------------------------- plans that wait
@@ -186,57 +186,57 @@ def test_the_newest_partitions_first_under_a_bound():
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_logs_come_on_top_of_a_plan_that_waits(version):
     mor, _ = made(version)
-    access = mor.table.access
-    planned = run_compaction(access, OPTIONS, schedule=True)
+    client = mor.table.client
+    planned = run_compaction(client, OPTIONS, schedule=True)
     assert planned.instant is not None
     assert pending(mor.table) == [f"{planned.instant} compaction requested"]
     mor.log(rows(["a"], ts=9, v=9.0), ["c"], 9)
     before = everything(mor.table)
-    assert not plan_compaction_of(access, OPTIONS).operations, "its groups are taken"
-    done = run_compaction(access, OPTIONS, run=planned.instant)
+    assert not plan_compaction_of(client, OPTIONS).operations, "its groups are taken"
+    done = run_compaction(client, OPTIONS, run=planned.instant)
     assert done.instant == planned.instant
     assert_same_multiset(everything(mor.table), before)
     optimized = mor.table.read(query="read_optimized")
     assert sorted(optimized["id"].to_pylist()) == ["a", "c", "d", "y1"], "what came later waits for the next one"
-    again = run_compaction(access, OPTIONS)
+    again = run_compaction(client, OPTIONS)
     assert again.plan.num_logs == 1
     assert_same_multiset(everything(mor.table, "read_optimized"), before)
 
 
 def test_a_compaction_carries_out_what_waits_and_goes_on():
     mor, _ = made()
-    planned = run_compaction(mor.table.access, OPTIONS, schedule=True)
+    planned = run_compaction(mor.table.client, OPTIONS, schedule=True)
     mor.log(rows(["q"], partition="y"), partition="y")
-    result = run_compaction(mor.table.access, OPTIONS)
+    result = run_compaction(mor.table.client, OPTIONS)
     assert result.finished == (planned.instant,)
     assert len(result.files) == 1
     with pytest.raises(InstantNotFound, match=planned.instant):
-        run_compaction(mor.table.access, OPTIONS, run=planned.instant)
+        run_compaction(mor.table.client, OPTIONS, run=planned.instant)
 
 
 def test_a_write_that_straddles_the_plan_is_not_in_it():
     mor, _ = made(8)
     time = mor.begin()
     straddling = mor.write_log(time, rows(["a"], ts=7, v=7.0))
-    run_compaction(mor.table.access, OPTIONS)
+    run_compaction(mor.table.client, OPTIONS)
     mor.complete(*straddling)
     assert 7.0 in mor.table.read(filter="id = 'a'")["v"].to_pylist()
     before = everything(mor.table)
-    assert run_compaction(mor.table.access, OPTIONS).plan.num_logs == 1
+    assert run_compaction(mor.table.client, OPTIONS).plan.num_logs == 1
     assert_same_multiset(everything(mor.table, "read_optimized"), before)
 
 
 def test_a_base_file_that_came_below_the_plan_is_not_hidden():
     mor, _ = made(8)
     straddling = mor.write_base(mor.begin(), rows(["a", "new"]))
-    planned = run_compaction(mor.table.access, OPTIONS, schedule=True)
+    planned = run_compaction(mor.table.client, OPTIONS, schedule=True)
     mor.complete(*straddling)
     before = everything(mor.table)
     with pytest.raises(CommitConflict, match="abandon"):
-        run_compaction(mor.table.access, OPTIONS, run=planned.instant)
+        run_compaction(mor.table.client, OPTIONS, run=planned.instant)
     assert_same_multiset(everything(mor.table), before)
-    assert abandon_compaction(mor.table.access, planned.instant)
-    run_compaction(mor.table.access, OPTIONS, verify=True)
+    assert abandon_compaction(mor.table.client, planned.instant)
+    run_compaction(mor.table.client, OPTIONS, verify=True)
     assert_same_multiset(everything(mor.table, "read_optimized"), before)
 
 
@@ -245,53 +245,53 @@ def test_on_version_6_a_pending_write_comes_first():
     straddling = mor.write_log(mor.begin(), rows(["a"], ts=7, v=7.0))
     files = data_files(mor.table)
     with pytest.raises(WriterActive, match="version 6"):
-        run_compaction(mor.table.access, OPTIONS)
+        run_compaction(mor.table.client, OPTIONS)
     assert data_files(mor.table) == files
     assert not pending(mor.table)
     mor.complete(*straddling)
-    assert run_compaction(mor.table.access, OPTIONS).plan.num_logs == 3
+    assert run_compaction(mor.table.client, OPTIONS).plan.num_logs == 3
 
 
 @pytest.mark.parametrize("version", [6, 8])
 def test_a_plan_can_be_withdrawn(version):
     mor, name = made(version)
-    access = mor.table.access
-    planned = run_compaction(access, OPTIONS, schedule=True)
+    client = mor.table.client
+    planned = run_compaction(client, OPTIONS, schedule=True)
     before, files = everything(mor.table), data_files(mor.table)
-    died = Table(TableAccess(FaultStore(MemoryStore(name), dies_at_the_end), OPTIONS))
+    died = Table(TableClient(FaultStore(MemoryStore(name), dies_at_the_end), OPTIONS))
     with pytest.raises(SimulatedCrash):
-        run_compaction(died.access, OPTIONS, run=planned.instant)
+        run_compaction(died.client, OPTIONS, run=planned.instant)
     assert len(data_files(mor.table)) == len(files) + 2
     with pytest.raises(WriterActive):
-        abandon_compaction(access, planned.instant)
-    later = TableAccess(MemoryStore(name), OPTIONS, clock=Later())
+        abandon_compaction(client, planned.instant)
+    later = TableClient(MemoryStore(name), OPTIONS, clock=Later())
     assert abandon_compaction(later, planned.instant)
     assert data_files(mor.table) == files
     assert not pending(mor.table)
     assert_same_multiset(everything(mor.table), before)
     with pytest.raises(InstantNotFound):
-        abandon_compaction(access, planned.instant)
-    assert run_compaction(access, OPTIONS).instant is not None
+        abandon_compaction(client, planned.instant)
+    assert run_compaction(client, OPTIONS).instant is not None
 
 
 def test_on_version_6_a_plan_with_logs_on_top_stays():
     mor, _ = made(6)
-    planned = run_compaction(mor.table.access, OPTIONS, schedule=True)
+    planned = run_compaction(mor.table.client, OPTIONS, schedule=True)
     mor.log(rows(["a"], ts=9, v=9.0))
     before = everything(mor.table)
-    assert not abandon_compaction(mor.table.access, planned.instant)
+    assert not abandon_compaction(mor.table.client, planned.instant)
     assert pending(mor.table) == [f"{planned.instant} compaction requested"]
     assert_same_multiset(everything(mor.table), before)
-    run_compaction(mor.table.access, OPTIONS)
+    run_compaction(mor.table.client, OPTIONS)
     assert_same_multiset(everything(mor.table, "read_optimized"), before)
 
 
 def test_a_plan_whose_files_are_gone_says_so():
     mor, _ = made()
-    planned = run_compaction(mor.table.access, OPTIONS, schedule=True)
-    mor.table.access.store.delete([name for name in data_files(mor.table) if "f111" in name])
+    planned = run_compaction(mor.table.client, OPTIONS, schedule=True)
+    mor.table.client.store.delete([name for name in data_files(mor.table) if "f111" in name])
     with pytest.raises(SnapshotExpired, match="abandon"):
-        run_compaction(mor.table.access, OPTIONS, run=planned.instant)
+        run_compaction(mor.table.client, OPTIONS, run=planned.instant)
 
 
 def test_a_file_that_lacks_a_row_is_found_out(monkeypatch):
@@ -304,13 +304,13 @@ def test_a_file_that_lacks_a_row_is_found_out(monkeypatch):
 
     monkeypatch.setattr(merge, "write_base_file", loses_a_row)
     with pytest.raises(InternalError, match="does not hold the rows"):
-        run_compaction(mor.table.access, OPTIONS, verify=True)
+        run_compaction(mor.table.client, OPTIONS, verify=True)
     assert_same_multiset(everything(mor.table), before)
     monkeypatch.undo()
     assert len(pending(mor.table)) == 1
     assert pending(mor.table)[0].endswith("requested")
     assert data_files(mor.table) == files, "the attempt took its files along"
-    assert len(run_compaction(mor.table.access, OPTIONS, verify=True).finished) == 1
+    assert len(run_compaction(mor.table.client, OPTIONS, verify=True).finished) == 1
     assert len(data_files(mor.table)) == len(files) + 2
     assert_same_multiset(everything(mor.table, "read_optimized"), before)
 
@@ -379,26 +379,26 @@ class Later:
 )
 def test_dying_anywhere_leaves_the_rows_and_the_next_compaction_ends_it(mode, crash, version):
     _, name = made(version)
-    whole = Table(TableAccess(FaultStore(MemoryStore(name), no_faults), ONE_THREAD))
+    whole = Table(TableClient(FaultStore(MemoryStore(name), no_faults), ONE_THREAD))
     before = everything(whole)
-    run_compaction(whole.access, ONE_THREAD)
-    effects = len(whole.access.store.effects)
+    run_compaction(whole.client, ONE_THREAD)
+    effects = len(whole.client.store.effects)
     assert effects > 8
     for n in range(1, effects + 1):
         _, name = made(version)
-        table = Table(TableAccess(FaultStore(MemoryStore(name), fail_at(n, mode, crash=crash)), ONE_THREAD))
+        table = Table(TableClient(FaultStore(MemoryStore(name), fail_at(n, mode, crash=crash)), ONE_THREAD))
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            run_compaction(table.access, ONE_THREAD)
-        healthy = Table(TableAccess(MemoryStore(name), OPTIONS))
+            run_compaction(table.client, ONE_THREAD)
+        healthy = Table(TableClient(MemoryStore(name), OPTIONS))
         assert_same_rows(healthy, before, n)
-        run_compaction(TableAccess(MemoryStore(name), OPTIONS, clock=Later()), OPTIONS, verify=True)
+        run_compaction(TableClient(MemoryStore(name), OPTIONS, clock=Later()), OPTIONS, verify=True)
         assert_same_rows(healthy, before, n)
         assert_same_rows(healthy, before, n, "read_optimized")
-        assert not healthy.access.load().timeline.pending, f"effect {n}"
+        assert not healthy.client.load().timeline.pending, f"effect {n}"
         # The old base file, two logs, two partitions' metadata, and one new base file per group.
         assert len(data_files(healthy)) == 7, f"effect {n}: {data_files(healthy)}"
-        completed = {i.time for i in healthy.access.load().timeline.completed}
-        left = {o.name.split("/")[2] for o in healthy.access.store.list(".hoodie/.temp")}
+        completed = {i.time for i in healthy.client.load().timeline.completed}
+        left = {o.name.split("/")[2] for o in healthy.client.store.list(".hoodie/.temp")}
         assert left <= completed, f"effect {n}: what is left of completed ones the next writer sweeps"
 
 
@@ -413,7 +413,7 @@ def test_deltacommits_go_on_while_a_compaction_is_at_work(version):
     """The compaction is held at every effect outside the lock, while two deltacommits finish."""
     _, name = made(version)
     seen = []
-    run_compaction(TableAccess(WatchStore(MemoryStore(name), seen.append), ONE_THREAD), ONE_THREAD)
+    run_compaction(TableClient(WatchStore(MemoryStore(name), seen.append), ONE_THREAD), ONE_THREAD)
     unlocked = [e.number for e in seen if e.name.startswith(("p=", ".hoodie/.temp/")) and "delete" not in e.kind]
     assert len(unlocked) >= 4
     for n in unlocked:
@@ -424,11 +424,11 @@ def test_deltacommits_go_on_while_a_compaction_is_at_work(version):
                 mor.log(rows(["a", "n"], ts=8, v=8.0))
                 mor.log(rows(["m"], ts=9, v=9.0, partition="y"), ["y1"], 9, partition="y")
 
-        run_compaction(TableAccess(WatchStore(MemoryStore(name), write_two), ONE_THREAD), ONE_THREAD)
+        run_compaction(TableClient(WatchStore(MemoryStore(name), write_two), ONE_THREAD), ONE_THREAD)
         found = {r["id"]: r["v"] for r in mor.table.read().to_pylist()}
         assert found == {"a": 8.0, "c": 0.0, "d": 5.0, "n": 8.0, "m": 9.0}, f"effect {n}"
         before = everything(mor.table)
-        run_compaction(mor.table.access, OPTIONS)
+        run_compaction(mor.table.client, OPTIONS)
         assert_same_multiset(everything(mor.table, "read_optimized"), before, what=f"effect {n}")
 
 
@@ -438,16 +438,16 @@ def test_who_was_thought_dead_does_not_complete_what_another_does():
     before = everything(mor.table)
     seen = []
     _, other = made()
-    run_compaction(TableAccess(WatchStore(MemoryStore(other), seen.append), ONE_THREAD), ONE_THREAD)
+    run_compaction(TableClient(WatchStore(MemoryStore(other), seen.append), ONE_THREAD), ONE_THREAD)
     last_file = max(e.number for e in seen if e.name.startswith("p=") and "put" in e.kind)
     frozen = FreezeStore(MemoryStore(name), at=last_file)
     with ThreadPoolExecutor(1) as pool:
-        sleeper = pool.submit(run_compaction, TableAccess(frozen, ONE_THREAD), ONE_THREAD)
+        sleeper = pool.submit(run_compaction, TableClient(frozen, ONE_THREAD), ONE_THREAD)
         try:
             assert frozen.wait_until_frozen()
             with pytest.raises(WriterActive):
-                run_compaction(mor.table.access, OPTIONS)
-            late = run_compaction(TableAccess(MemoryStore(name), OPTIONS, clock=Later()), OPTIONS, verify=True)
+                run_compaction(mor.table.client, OPTIONS)
+            late = run_compaction(TableClient(MemoryStore(name), OPTIONS, clock=Later()), OPTIONS, verify=True)
             assert len(late.finished) == 1
         finally:
             frozen.release()
@@ -468,8 +468,8 @@ def test_real_tables_hold_the_same_rows_afterwards(name: str, tmp_path: Path, hu
     table = lakefmt.open_table(str(root), options=OPTIONS)
     drop_metadata(table)
     before, theirs = everything(table), hudi_rs_judge.snapshot(root)
-    planned = [i.time for i in table.access.load().timeline.pending if i.action is Action.COMPACTION]
-    result = run_compaction(table.access, OPTIONS, verify=True)
+    planned = [i.time for i in table.client.load().timeline.pending if i.action is Action.COMPACTION]
+    result = run_compaction(table.client, OPTIONS, verify=True)
     assert list(result.finished) == planned
     assert result.files
     assert_same_multiset(everything(table), before)
@@ -480,7 +480,7 @@ def test_real_tables_hold_the_same_rows_afterwards(name: str, tmp_path: Path, hu
 
 def drop_metadata(table: Table) -> None:
     """Take the metadata table away, as a write with hoodie.metadata.enable=false does."""
-    from lakefmt.transactions.client import drop_metadata_table, open_services
+    from lakefmt.transactions.client import drop_metadata_table, open_write_client
 
     if table.properties.metadata_partitions:
-        drop_metadata_table(open_services(table.access))
+        drop_metadata_table(open_write_client(table.client))

@@ -14,7 +14,7 @@ import lakefmt
 from lakefmt.cli.root import main
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.errors import InstantNotFound, WriterActive
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import WatchStore
@@ -41,7 +41,7 @@ def mor_table(url: str, version: int = 8) -> lakefmt.Table:
 
 
 def waiting(table: lakefmt.Table) -> list[str]:
-    return [i.time for i in table.access.load().timeline.pending if i.action is Action.COMPACTION]
+    return [i.time for i in table.client.load().timeline.pending if i.action is Action.COMPACTION]
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
@@ -97,7 +97,7 @@ def test_a_compaction_that_is_rolled_back_waits_again():
     assert waiting(table) == [done.instant]
     with pytest.raises(WriterActive):
         table.compact()  # nobody can tell that the process which made its inflight file is not at work
-    run_compaction(TableAccess(table.access.store, OPTIONS, clock=Later()), OPTIONS, verify=True)
+    run_compaction(TableClient(table.client.store, OPTIONS, clock=Later()), OPTIONS, verify=True)
     assert not waiting(table)
     assert_same_multiset(table.read(query="read_optimized"), before)
 
@@ -116,7 +116,7 @@ def unlocked_effects(version, act):
     """The numbers of the effects that `act` has outside the lock: those on data files and markers."""
     name, seen = fresh_name(), []
     mor_table(f"memory://{name}", version)
-    act(Table(TableAccess(WatchStore(MemoryStore(name), seen.append), ONE_THREAD)))
+    act(Table(TableClient(WatchStore(MemoryStore(name), seen.append), ONE_THREAD)))
     return [e.number for e in seen if e.name.startswith(("p=", ".hoodie/.temp/")) and "delete" not in e.kind]
 
 
@@ -132,7 +132,7 @@ def test_writes_while_a_compaction_is_at_work_and_the_other_way_round(version):
                 table.upsert(rows("m", ts=9, v=9.0, partition="y"))
                 table.delete(["c"])
 
-        run_compaction(TableAccess(WatchStore(MemoryStore(name), write), ONE_THREAD), ONE_THREAD)
+        run_compaction(TableClient(WatchStore(MemoryStore(name), write), ONE_THREAD), ONE_THREAD)
         assert values(table) == {"a": 8.0, "d": 2.5, "n": 8.0, "m": 9.0}, f"effect {n}"
         table.compact(verify=True)
         assert values(table, "read_optimized") == values(table), f"effect {n}"
@@ -145,7 +145,7 @@ def test_writes_while_a_compaction_is_at_work_and_the_other_way_round(version):
                 with pytest.raises(WriterActive) if version == 6 else nullcontext():
                     table.compact(verify=True)
 
-        watched = TableAccess(WatchStore(MemoryStore(name), compact), ONE_THREAD)
+        watched = TableClient(WatchStore(MemoryStore(name), compact), ONE_THREAD)
         Table(watched).upsert(rows("an", ts=8, v=8.0))
         assert values(table) == {"a": 8.0, "c": 0.0, "d": 2.5, "n": 8.0}, f"effect {n}"
 

@@ -16,7 +16,7 @@ from lakefmt.compaction.compact.plan import (
     plan_compaction,
     since_last_compaction,
 )
-from lakefmt.compaction.compact.records import parse_plan_record, plan_record
+from lakefmt.compaction.compact.records import compaction_plan_record, parse_compaction_plan
 from lakefmt.errors import CorruptFile, InvalidInputError, UnknownSetting, UnsafePath, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.storage import MemoryStore
@@ -204,10 +204,10 @@ def test_names_that_hudi_does_not_know_are_refused():
 @given(slices())
 def test_a_plan_survives_its_record(found):
     plan = plan_compaction(found, frozenset(), CompactionRules(CompactionStrategy.UNBOUNDED), TODAY)
-    body = encode_body(BodyKind.COMPACTION_PLAN, plan_record(plan))
+    body = encode_body(BodyKind.COMPACTION_PLAN, compaction_plan_record(plan))
     record = decode_body(BodyKind.COMPACTION_PLAN, body, what="plan")
     assert record["version"] == 2
-    assert parse_plan_record(MemoryStore(), record, "plan").operations == plan.operations
+    assert parse_compaction_plan(MemoryStore(), record, "plan").operations == plan.operations
 
 
 GOOD = {
@@ -244,15 +244,15 @@ GOOD = {
 )
 def test_a_plan_that_names_other_things_is_refused(change, error):
     store = MemoryStore()
-    assert parse_plan_record(store, {"operations": [GOOD]}, "plan").num_logs == 1
+    assert parse_compaction_plan(store, {"operations": [GOOD]}, "plan").num_logs == 1
     with pytest.raises(error):
-        parse_plan_record(store, {"operations": [{**GOOD, **change}]}, "plan")
+        parse_compaction_plan(store, {"operations": [{**GOOD, **change}]}, "plan")
 
 
 def test_a_group_twice_is_refused_and_whole_paths_are_understood():
     store = MemoryStore("whole")
     with pytest.raises(CorruptFile, match="twice"):
-        parse_plan_record(store, {"operations": [GOOD, GOOD]}, "plan")
+        parse_compaction_plan(store, {"operations": [GOOD, GOOD]}, "plan")
     whole = {**GOOD, "dataFilePath": f"{store.url}/p/{GOOD['dataFilePath']}"}
-    assert parse_plan_record(store, {"operations": [whole]}, "plan").operations[0].base_name == GOOD["dataFilePath"]
-    assert parse_plan_record(store, {"operations": None}, "plan").operations == ()
+    assert parse_compaction_plan(store, {"operations": [whole]}, "plan").operations[0].base_name == GOOD["dataFilePath"]
+    assert parse_compaction_plan(store, {"operations": None}, "plan").operations == ()

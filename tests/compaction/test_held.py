@@ -28,8 +28,8 @@ def check(story: Story, what: str) -> None:
     """The rows are the model's, nothing is pending, and the next compaction leaves nothing to merge."""
     table = story.open()
     assert_same_multiset(table.read(), story.expected, what=what)
-    assert not table.access.load().timeline.pending, what
-    bases, _ = table.access.listing().files(None)
+    assert not table.client.load().timeline.pending, what
+    bases, _ = table.client.listing().files(None)
     assert len({(base.partition, base.file_id, base.instant) for base in bases}) == len(bases), (
         f"{what}: a file too many"
     )
@@ -44,7 +44,7 @@ def test_held_and_released(version: int) -> None:
     for n in effects(version):
         story = Story(version)
         finished.append(hold(story, compact, n))
-        compacted = [i for i in story.open().access.load().timeline.commits if i.action is Action.COMMIT]
+        compacted = [i for i in story.open().client.load().timeline.commits if i.action is Action.COMMIT]
         assert len(compacted) == 1, f"effect {n}: the held compaction completed"
         check(story, f"version {version}, held at effect {n}")
     assert sum(finished) >= len(finished) // 3, "outside the lock nobody waits for a compaction"

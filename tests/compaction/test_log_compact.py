@@ -16,7 +16,7 @@ from lakefmt.compaction.log_compact.plan import is_log_compaction_due
 from lakefmt.compaction.log_compact.run import abandon_log_compaction, plan_log_compaction_of, run_log_compaction
 from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.logs.reader import select_log_blocks
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.log.blocks import HeaderKey
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
@@ -47,12 +47,12 @@ def made(version: int = 8, ordering: str | None = "ts") -> tuple[MorTable, str]:
 
 
 def pending(table: Table) -> list[str]:
-    return [str(i) for i in table.access.load().timeline.pending if i.action is Action.LOG_COMPACTION]
+    return [str(i) for i in table.client.load().timeline.pending if i.action is Action.LOG_COMPACTION]
 
 
 def num_blocks(table: Table) -> int:
-    state = table.access.load()
-    return sum(len(select_log_blocks(table.access.store, p, state.timeline)) for p in table.access.slices(state))
+    state = table.client.load()
+    return sum(len(select_log_blocks(table.client.store, p, state.timeline)) for p in table.client.slices(state))
 
 
 # ----------------------------------------------------------------------------------------------------------- the law
@@ -72,35 +72,35 @@ def test_what_is_read_stays_whatever_comes_before_and_after(version, ordering, w
             mor.log(data, keys[:2] if kind != "rows" else (), ts)
         if number in cuts:
             before = everything(folded.table)
-            run_log_compaction(folded.table.access, FOLD)
+            run_log_compaction(folded.table.client, FOLD)
             assert_same_multiset(everything(folded.table), before)
         assert_same_multiset(folded.table.read(), twin.table.read())
-    run_compaction(folded.table.access, OPTIONS, verify=True)
+    run_compaction(folded.table.client, OPTIONS, verify=True)
     assert_same_multiset(folded.table.read(query="read_optimized"), twin.table.read())
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_a_log_compaction_says_what_it_does(version):
     mor, _ = made(version)
-    before, access = everything(mor.table), mor.table.access
-    times = [i.time for i in access.load().timeline.commits]
+    before, client = everything(mor.table), mor.table.client
+    times = [i.time for i in client.load().timeline.commits]
     states = {time: mor.table.read(as_of=time) for time in times}
-    plan = plan_log_compaction_of(access, FOLD)
+    plan = plan_log_compaction_of(client, FOLD)
     assert [len(o.log_names) for o in plan.operations] == [3, 3]
     assert str(plan).startswith("log compact: 2 slices, 6 logs, ")
     result = mor.table.compact(log=True, options=FOLD)
     assert f"log compact {result.instant}: 6 logs folded into 2, 5 rows, 2 deletes" in str(result)
     assert_same_multiset(everything(mor.table), before)
     assert num_blocks(mor.table) == 4, "data, deletes with an event time, deletes without one; data"
-    state = access.load()
+    state = client.load()
     instant = state.timeline.find(result.instant)
     assert instant.action is Action.DELTA_COMMIT
-    commit = access.commit_metadata(state, instant)
+    commit = client.commit_metadata(state, instant)
     assert commit.operation.value == "LOG_COMPACT"
     assert commit.schema_text == mor.plain_text
     assert [stat.extra["totalLogBlocks"] for stat in commit.stats] == [4, 3]
-    for piece in access.slices(state):
-        blocks = select_log_blocks(access.store, piece, state.timeline)
+    for piece in client.slices(state):
+        blocks = select_log_blocks(client.store, piece, state.timeline)
         assert {block.block.instant_time for block in blocks} == {result.instant}
         assert all(len(block.block.header[HeaderKey.COMPACTED_BLOCK_TIMES].split(",")) == 3 for block in blocks)
     for time, expected in states.items():
@@ -110,7 +110,7 @@ def test_a_log_compaction_says_what_it_does(version):
     assert mor.table.compact(log=True, options=FOLD).instant is None, "what is folded is not folded again"
     check_visible(mor.table)
     check_no_orphans(mor.table)
-    assert not list(access.store.list(".hoodie/.temp"))
+    assert not list(client.store.list(".hoodie/.temp"))
 
 
 def test_a_log_compaction_can_be_rolled_back():
@@ -136,10 +136,10 @@ def test_folded_logs_are_folded_again_with_what_came_later():
     second = mor.table.compact(log=True, options=FOLD)
     assert [len(o.log_names) for o in second.plan.operations] == [7]
     assert_same_multiset(everything(mor.table), before)
-    state = mor.table.access.load()
-    (block, *_) = select_log_blocks(mor.table.access.store, mor.table.access.slices(state)[0], state.timeline)
+    state = mor.table.client.load()
+    (block, *_) = select_log_blocks(mor.table.client.store, mor.table.client.slices(state)[0], state.timeline)
     assert first.instant in block.block.compacted_block_times
-    run_compaction(mor.table.access, OPTIONS, verify=True)
+    run_compaction(mor.table.client, OPTIONS, verify=True)
     assert_same_multiset(everything(mor.table, "read_optimized"), before)
 
 
@@ -149,10 +149,10 @@ def test_folded_logs_are_folded_again_with_what_came_later():
 @pytest.mark.parametrize("version", [6, 8])
 def test_writers_go_on_beside_a_plan_that_waits(version):
     mor, _ = made(version)
-    access = mor.table.access
-    planned = run_log_compaction(access, FOLD, schedule=True)
+    client = mor.table.client
+    planned = run_log_compaction(client, FOLD, schedule=True)
     assert pending(mor.table) == [f"{planned.instant} logcompaction requested"]
-    assert not plan_log_compaction_of(access, FOLD).operations, "its groups are taken"
+    assert not plan_log_compaction_of(client, FOLD).operations, "its groups are taken"
     mor.table.upsert(rows(["a", "n"], ts=9, v=9.0), options=OPTIONS)
     before = everything(mor.table)
     if version == 6:
@@ -169,7 +169,7 @@ def test_writers_go_on_beside_a_plan_that_waits(version):
 def test_a_write_that_straddles_a_log_compaction_stays_on_top():
     mor, _ = made(8, ordering=None)
     straddling = mor.write_log(mor.begin(), rows(["a"], v=7.0))
-    run_log_compaction(mor.table.access, FOLD)
+    run_log_compaction(mor.table.client, FOLD)
     mor.complete(*straddling)
     assert mor.table.read(filter="id = 'a'")["v"].to_pylist() == [7.0]
 
@@ -178,45 +178,45 @@ def test_a_write_that_straddles_a_log_compaction_stays_on_top():
 def test_a_compaction_overtakes_a_log_compaction(done):
     """Its log would stand on a base file that has newer rows."""
     mor, _ = made(8, ordering=None)
-    access, before = mor.table.access, None
-    planned = run_log_compaction(access, FOLD, schedule=True)
+    client, before = mor.table.client, None
+    planned = run_log_compaction(client, FOLD, schedule=True)
     mor.log(rows(["a"], v=8.0))
     # Another engine's compaction takes no notice of a log compaction that waits.
-    at = find_requested(access, planned.instant)
-    hidden = access.store.read(at)
-    access.store.delete([at])
-    run_compaction(access, OPTIONS, schedule=not done)
-    access.store.put(at, hidden)
+    at = find_requested(client, planned.instant)
+    hidden = client.store.read(at)
+    client.store.delete([at])
+    run_compaction(client, OPTIONS, schedule=not done)
+    client.store.put(at, hidden)
     before = everything(mor.table)
-    assert run_log_compaction(access, FOLD, run=planned.instant).instant is None
+    assert run_log_compaction(client, FOLD, run=planned.instant).instant is None
     assert not pending(mor.table)
-    run_compaction(access, OPTIONS)
+    run_compaction(client, OPTIONS)
     assert_same_multiset(everything(mor.table), before)
 
 
-def find_requested(access: TableAccess, time: str) -> str:
-    (name,) = [o.name for o in access.store.list() if o.name.endswith(f"{time}.logcompaction.requested")]
+def find_requested(client: TableClient, time: str) -> str:
+    (name,) = [o.name for o in client.store.list() if o.name.endswith(f"{time}.logcompaction.requested")]
     return name
 
 
 def test_a_compaction_planned_while_logs_are_folded_wins(monkeypatch):
     mor, _ = made(8, ordering=None)
-    access = mor.table.access
+    client = mor.table.client
     before, files = everything(mor.table), data_files(mor.table)
     from lakefmt.compaction.log_compact import run
 
-    folds = run.SliceFold.run
+    folds = run.LogMerge.run
 
     def slowly(self, plan):
         stats = folds(self, plan)
-        state = access.load()
-        time = access.instant_clock(state.config).next(state.timeline.highest_time)
-        access.timeline_store(state.config, durable=False).request(time, Action.COMPACTION)
+        state = client.load()
+        time = client.instant_clock(state.config).next(state.timeline.highest_time)
+        client.timeline_store(state.config, durable=False).request(time, Action.COMPACTION)
         return stats
 
-    monkeypatch.setattr(run.SliceFold, "run", slowly)
+    monkeypatch.setattr(run.LogMerge, "run", slowly)
     with pytest.raises(CommitConflict, match="withdrawn"):
-        run_log_compaction(access, FOLD)
+        run_log_compaction(client, FOLD)
     assert not pending(mor.table)
     assert data_files(mor.table) == files
     assert_same_multiset(everything(mor.table), before)
@@ -228,7 +228,7 @@ def test_a_plan_is_withdrawn_or_named():
     mor.table.compact(abandon=planned.instant)
     assert not pending(mor.table)
     with pytest.raises(InstantNotFound, match="logcompaction"):
-        abandon_log_compaction(mor.table.access, planned.instant)
+        abandon_log_compaction(mor.table.client, planned.instant)
     again = mor.table.compact(log=True, schedule=True, options=FOLD)
     assert mor.table.compact(run=again.instant).instant == again.instant
     third = mor.table.compact(dry_run=True, log=True)
@@ -246,8 +246,8 @@ def test_it_runs_after_a_commit_when_enough_came():
     )
     for ts in range(5):
         table.upsert(rows("ab", ts=ts, v=float(ts)))
-    state = table.access.load()
-    operations = [table.access.commit_metadata(state, i).operation.value for i in state.timeline.commits]
+    state = table.client.load()
+    operations = [table.client.commit_metadata(state, i).operation.value for i in state.timeline.commits]
     assert operations == ["UPSERT", "UPSERT", *["UPSERT", "LOG_COMPACT"] * 3]
     assert_same_multiset(table.read(), rows("ab", ts=4, v=4.0))
 
@@ -302,22 +302,22 @@ def test_partial_rows_stay_as_they_are():
 )
 def test_dying_anywhere_leaves_the_rows_and_the_next_one_ends_it(version, mode, crash):
     _, name = made(version)
-    whole = Table(TableAccess(FaultStore(MemoryStore(name), no_faults), ONE_THREAD))
+    whole = Table(TableClient(FaultStore(MemoryStore(name), no_faults), ONE_THREAD))
     before = everything(whole)
-    run_log_compaction(whole.access, ONE_THREAD)
-    effects = len(whole.access.store.effects)
+    run_log_compaction(whole.client, ONE_THREAD)
+    effects = len(whole.client.store.effects)
     for n in range(1, effects + 1):
         _, name = made(version)
-        table = Table(TableAccess(FaultStore(MemoryStore(name), fail_at(n, mode, crash=crash)), ONE_THREAD))
+        table = Table(TableClient(FaultStore(MemoryStore(name), fail_at(n, mode, crash=crash)), ONE_THREAD))
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            run_log_compaction(table.access, ONE_THREAD)
-        healthy = Table(TableAccess(MemoryStore(name), FOLD))
+            run_log_compaction(table.client, ONE_THREAD)
+        healthy = Table(TableClient(MemoryStore(name), FOLD))
         assert_same_rows(healthy, before, n)
         healthy.upsert(rows(["zz"], ts=1))
-        later = TableAccess(MemoryStore(name), FOLD, clock=Later())
+        later = TableClient(MemoryStore(name), FOLD, clock=Later())
         with contextlib.suppress(CommitConflict):
             run_log_compaction(later, FOLD)
-        assert not healthy.access.load().timeline.pending, f"effect {n}"
+        assert not healthy.client.load().timeline.pending, f"effect {n}"
         healthy.delete(["zz"])
         assert_same_rows(healthy, before, n)
         check_visible(healthy)
@@ -326,16 +326,16 @@ def test_dying_anywhere_leaves_the_rows_and_the_next_one_ends_it(version, mode, 
 
 def test_who_is_at_work_is_let_alone():
     mor, name = made()
-    died = Table(TableAccess(FaultStore(MemoryStore(name), dies_at_the_end), OPTIONS))
+    died = Table(TableClient(FaultStore(MemoryStore(name), dies_at_the_end), OPTIONS))
     with pytest.raises(SimulatedCrash):
-        run_log_compaction(died.access, FOLD)
+        run_log_compaction(died.client, FOLD)
     before, files = everything(mor.table), data_files(mor.table)
     with pytest.raises(WriterActive):
-        run_log_compaction(mor.table.access, FOLD)
-    (waiting,) = mor.table.access.load().timeline.pending
+        run_log_compaction(mor.table.client, FOLD)
+    (waiting,) = mor.table.client.load().timeline.pending
     with pytest.raises(WriterActive):
-        abandon_log_compaction(mor.table.access, waiting.time)
-    result = run_log_compaction(TableAccess(MemoryStore(name), OPTIONS, clock=Later()), FOLD)
+        abandon_log_compaction(mor.table.client, waiting.time)
+    result = run_log_compaction(TableClient(MemoryStore(name), OPTIONS, clock=Later()), FOLD)
     assert result.instant is not None, "the dead one is withdrawn, as Hudi does, and another one made"
     assert result.finished == ()
     assert len(data_files(mor.table)) == len(files)
@@ -356,7 +356,7 @@ def test_hudi_rs_reads_folded_logs(tmp_path, hudi_rs_judge: HudiRsJudge, version
     mor.base(rows(["a", "b", "c", "e"]))
     for n in range(4):
         mor.log(rows(["a", "d"], ts=2 + n, v=float(n)), ["b"], 3)
-    run_log_compaction(mor.table.access, FOLD)
+    run_log_compaction(mor.table.client, FOLD)
     expected = mor.table.read()
     assert_same_multiset(hudi_rs_judge.snapshot(tmp_path / "t"), expected)
     mor.log(rows(["a"], ts=9, v=9.0), ["d"], 9)
@@ -369,7 +369,7 @@ def test_a_folded_log_with_another_value_is_found_out(tmp_path, hudi_rs_judge: H
     mor.base(rows(["a", "b"]))
     for n in range(3):
         mor.log(rows(["a"], ts=2 + n, v=n + 0.5))
-    result = run_log_compaction(mor.table.access, FOLD)
+    result = run_log_compaction(mor.table.client, FOLD)
     expected = mor.table.read()
     path = tmp_path / "t" / result.files[0].path
     path.write_bytes(path.read_bytes().replace(struct.pack("<d", 2.5), struct.pack("<d", 7.5)))

@@ -45,7 +45,7 @@ def make(version: int = 8, **options: object) -> tuple[lakefmt.Table, Clock]:
         properties={"hoodie.datasource.write.hive_style_partitioning": "false"},
     )
     clock = Clock()
-    table.access.clock = clock
+    table.client.clock = clock
     return table, clock
 
 

@@ -14,7 +14,7 @@ import pytest
 from lakefmt import open_table
 from lakefmt.check.run import check_table
 from lakefmt.compaction import archive
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.table import Table
 from lakefmt.timeline.timeline import Timeline
 from tests.compaction.mor_tables import MorTable, rows
@@ -56,7 +56,7 @@ def test_the_archive_keeps_what_tells_where_a_log_lies(tmp_path: Path, hudi_rs_j
     plan = table.archive(options=KEEP).plan
     assert time in plan.barrier
     assert "completed" in plan.barrier
-    assert table.access.load().timeline.find(time).is_completed
+    assert table.client.load().timeline.find(time).is_completed
     assert_same_multiset(open_table(f"{tmp_path}/t").read(), before)
     assert_same_multiset(hudi_rs_judge.snapshot(tmp_path / "t"), before)
     # Once its log is folded and cleaned away it may go.
@@ -83,7 +83,7 @@ def test_what_others_archived_is_read_by_the_history(
     before = READS[read](table)
     archive_as_others(table, monkeypatch)
     table = open_table(f"{tmp_path}/t")
-    assert time not in {instant.time for instant in table.access.load().timeline}
+    assert time not in {instant.time for instant in table.client.load().timeline}
     assert READS[read](table) == before
     # The same with eyes shut is wrong, or else this test would see nothing.
     monkeypatch.setattr(Timeline, "tells_completion_of", lambda *_: True)
@@ -96,7 +96,7 @@ def test_services_do_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     before = table.read()
     archive_as_others(table, monkeypatch)
     table = open_table(f"{tmp_path}/t")
-    assert check_table(table.access, "full").is_clean
+    assert check_table(table.client, "full").is_clean
     table.clean(options={"hoodie.clean.commits.retained": 1})
     assert_same_multiset(table.read(), before)
     table.upsert(rows(["a"], ts=3, v=3.0))  # late against the straddling row
@@ -104,4 +104,4 @@ def test_services_do_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     done = table.compact()
     assert done.plan.num_logs >= 1
     assert_same_multiset(table.read(query="read_optimized"), before)
-    assert check_table(Table(TableAccess(table.access.store, {})).access, "full").is_clean
+    assert check_table(Table(TableClient(table.client.store, {})).client, "full").is_clean

@@ -20,7 +20,7 @@ def assert_lock_object_is_kept(url: str, options: dict[str, Any], rows: Callable
     """Check that we wait for a writer on the JVM, take over its lock once its lease is over, and give ours back."""
     table = lakefmt.create_table(url, data=rows(0, 1, 1), record_key="id", ordering="ts", storage_options=options)
     told = {**PROVIDER, "hoodie.write.lock.wait_time_ms": 300}
-    store = table.access.store
+    store = table.client.store
     store.put(NAME, encode_lock_record(LockRecord("a writer on the JVM", 1 << 50, False)))
     with pytest.raises(LockUnavailable):
         table.upsert(rows(0, 10, 1), options=told)

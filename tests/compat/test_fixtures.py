@@ -50,14 +50,14 @@ def is_copy_on_write(table: Table) -> bool:
 
 def instants(table: Table) -> list[str]:
     """Every requested and completion time on the timeline, active and archived."""
-    state = table.access.with_history(table.access.load())
+    state = table.client.with_history(table.client.load())
     known = (*state.timeline.archived, *state.timeline.completed)
     return sorted({time for i in known for time in (i.time, i.completion) if time})
 
 
 def ranges(table: Table) -> Iterator[tuple[str, str | None]]:
     """From everywhere to now, from the start to everywhere, and every single commit."""
-    ends = [i.order_time for i in table.access.load().timeline.commits_by_completion]
+    ends = [i.order_time for i in table.client.load().timeline.commits_by_completion]
     yield from ((start, None) for start in ("000", *ends))
     yield from (("000", end) for end in ends)
     yield from pairwise(ends)

@@ -51,7 +51,7 @@ def test_the_thread_on_google_cloud_storage(gcs: tuple[str, dict[str, Any]]) -> 
     table = lakefmt.create_table(
         url, data=rows(0, 1, 1), record_key="id", partition_by="city", ordering="ts", storage_options=options
     )
-    assert table.access.store.capabilities.put_if_absent
+    assert table.client.store.capabilities.put_if_absent
     with pytest.raises(TableExists):
         lakefmt.create_table(url, data=rows(0, 1, 1), record_key="id", storage_options=options)
     first = table.upsert(rows(0, 10, 1))
@@ -62,7 +62,7 @@ def test_the_thread_on_google_cloud_storage(gcs: tuple[str, dict[str, Any]]) -> 
     assert_same_multiset(table.read(as_of=first.instant), rows(0, 10, 1), what="time travel")
     assert table.read(filter=[("city", "=", "sf")]).num_rows == 7
     check_invariants(table)
-    names = [item.name for item in table.access.store.list()]
+    names = [item.name for item in table.client.store.list()]
     assert not [n for n in names if n.startswith((".hoodie/.temp/", ".hoodie/.heartbeat/"))]
 
 

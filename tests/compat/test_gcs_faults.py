@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.errors import LakefmtError, StorageError
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import RemoteStore
 from lakefmt.table import Table, create_table
 from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
@@ -61,7 +61,7 @@ def network() -> Iterator[tuple[FaultyNetwork, Any, Any]]:
 
 
 def table(fs: Any, **options: object) -> Table:
-    return Table(TableAccess(RemoteStore(fs, "faults/t"), options))
+    return Table(TableClient(RemoteStore(fs, "faults/t"), options))
 
 
 @pytest.mark.parametrize("fault", TOLD)
@@ -89,7 +89,7 @@ def test_a_lock_whose_object_comes_late_or_cut_is_no_strange_object(
 ) -> None:
     faulty, direct, through = network
     lock = encode_lock_record(LockRecord("a writer on the JVM", 1 << 50, False))
-    table(direct).access.store.put(STORAGE_LOCK_NAME, lock)
+    table(direct).client.store.put(STORAGE_LOCK_NAME, lock)
     name = STORAGE_LOCK_NAME.rpartition("/")[2]
 
     def meet_the_lock(request: Any) -> Any:

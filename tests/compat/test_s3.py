@@ -67,7 +67,7 @@ def test_the_thread_on_s3(s3: tuple[str, dict[str, Any]]) -> None:
     assert table.incremental(first.completion_time).num_rows == 10
     assert table.read(filter=[("city", "=", "sf")]).num_rows == 7
     check_invariants(table)
-    names = [item.name for item in table.access.store.list()]
+    names = [item.name for item in table.client.store.list()]
     assert not [n for n in names if n.startswith((".hoodie/.temp/", ".hoodie/.heartbeat/"))]
     with pytest.raises(TableNotFound):
         lakefmt.open_table(url + "-not", storage_options=options)
@@ -81,7 +81,7 @@ def test_secrets_never_show(s3: tuple[str, dict[str, Any]]) -> None:
     url, options = s3
     table = lakefmt.create_table(url, data=rows(0, 1, 1), record_key="id", storage_options=options)
     context = lowlevel.begin_write(table)
-    shown = [repr(table), str(table), repr(context), repr(table.access.store), pickle.dumps(context)]
+    shown = [repr(table), str(table), repr(context), repr(table.client.store), pickle.dumps(context)]
     shown += [pickle.dumps(table), table.config.explain(), repr(table.properties)]
     lowlevel.abort(context)
     try:

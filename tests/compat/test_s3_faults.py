@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import LakefmtError, StorageError
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import RemoteStore
 from lakefmt.table import Table
 from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
@@ -49,7 +49,7 @@ class Network:
     def table(self, name: str, *, direct: bool = False, **options: object) -> Table:
         """Return a handle that has seen nothing yet."""
         fs = self.direct_fs if direct else self.faulty_fs
-        return Table(TableAccess(RemoteStore(fs, f"{BUCKET}/{name}"), {**SHARED, **options}))
+        return Table(TableClient(RemoteStore(fs, f"{BUCKET}/{name}"), {**SHARED, **options}))
 
     def copy(self, name: str, to: str) -> None:
         """Make another table of the same objects, inside the service."""
@@ -237,7 +237,7 @@ def test_writes_are_done_or_said_to_be_tried_again(network: Network, fault: str)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_lock_whose_object_comes_late_or_cut_is_no_strange_object(network: Network, fault: str) -> None:
     network.copy("cow", "locked")
-    store = network.table("locked", direct=True).access.store
+    store = network.table("locked", direct=True).client.store
     store.put(STORAGE_LOCK_NAME, encode_lock_record(LockRecord("a writer on the JVM", 1 << 50, False)))
 
     def meet_the_lock(request: Any) -> Any:

@@ -37,6 +37,6 @@ def test_spark_and_we_ask_the_history_where_a_log_lies(
     before = table.read()
     archive_as_others(table, monkeypatch)
     root = tmp_path / "t"
-    assert time not in {instant.time for instant in open_table(str(root)).access.load().timeline}
+    assert time not in {instant.time for instant in open_table(str(root)).client.load().timeline}
     assert_same_multiset(spark_judge.snapshot(root), before, what="Spark")
     assert_same_multiset(open_table(str(root)).read(), before, what="lakefmt")

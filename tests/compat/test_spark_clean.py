@@ -36,7 +36,7 @@ def test_cleans_by_turns(tmp_path: Path, spark_judge: SparkJudge, version: int) 
     planned = table.clean(schedule=True, options={"hoodie.clean.commits.retained": 1})
     assert planned.instant is not None
     spark_judge.write(root, plain_rows(30, ts=6), index="BLOOM", options=SPARK_CLEANS)
-    state = table.access.load()
+    state = table.client.load()
     cleans = [i for i in state.timeline.completed if i.action is Action.CLEAN]
     assert planned.instant in [i.time for i in cleans], "Spark carried our plan out"
     assert data_files() == 3 * groups, "and nothing more"

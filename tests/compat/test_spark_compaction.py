@@ -19,7 +19,7 @@ pytestmark = pytest.mark.judge_spark
 
 def completed_compactions(mor: MorTable) -> list[str]:
     """Commits on a merge-on-read table are compactions."""
-    return [i.time for i in mor.table.access.load().timeline.commits if i.action is Action.COMMIT]
+    return [i.time for i in mor.table.client.load().timeline.commits if i.action is Action.COMMIT]
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -28,7 +28,7 @@ def test_compactions_by_turns(
 ) -> None:
     root = tmp_path / "t"
     mor = MorTable(str(root), version)
-    access = mor.table.access
+    client = mor.table.client
     settings = {
         "hoodie.write.table.version": str(version),
         "hoodie.write.auto.upgrade": "false",
@@ -51,7 +51,7 @@ def test_compactions_by_turns(
     mor.log(rows("ac", ts=2, v=2.5))  # late for a
     mor.log(rows("yz", partition="y"), partition="y")
     before = mor.table.read()
-    planned = run_compaction(access, OPTIONS, schedule=True)
+    planned = run_compaction(client, OPTIONS, schedule=True)
     assert len(planned.plan.operations) == 2
     spark_judge.sql(
         f"call run_compaction(op => 'run', path => '{root}', timestamp => {planned.instant})", settings=settings
@@ -64,16 +64,16 @@ def test_compactions_by_turns(
     mor.log(rows("y", ts=6, v=6.5, partition="y"), ["z"], 6, partition="y")
     before = mor.table.read()
     spark_judge.sql(f"call run_compaction(op => 'schedule', path => '{root}')", settings=settings)
-    waiting = [i.time for i in access.load().timeline.pending if i.action is Action.COMPACTION]
+    waiting = [i.time for i in client.load().timeline.pending if i.action is Action.COMPACTION]
     assert len(waiting) == 1
-    done = run_compaction(access, OPTIONS, run=waiting[0], verify=True)
+    done = run_compaction(client, OPTIONS, run=waiting[0], verify=True)
     assert done.plan.num_logs == 2
     agreed(before, "after we ran Spark's plan", "snapshot")
 
     # All of it ours, and Spark goes on.
     mor.log(rows("h", ts=7), ["a"], 7)
     before = mor.table.read()
-    assert len(run_compaction(access, OPTIONS, verify=True).files) == 1
+    assert len(run_compaction(client, OPTIONS, verify=True).files) == 1
     agreed(before, "after our compaction", "snapshot", "read_optimized")
     theirs = rows("ch", ts=9, v=9.5)
     spark_judge.write(root, theirs, index="BLOOM")

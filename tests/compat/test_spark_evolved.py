@@ -102,9 +102,9 @@ def _written_on(judge: SparkJudge, root: Path, name: str, *, compacts: bool) -> 
     table.upsert(pa.Table.from_pylist([{**ours[0], "b": "ours", "ts": 5}], schema=table.schema))
     if compacts:
         table.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
-    state = table.access.load()
+    state = table.client.load()
     for instant in state.timeline.commits[-2:]:
-        told = table.access.commit_metadata(state, instant).extra_metadata[LATEST_SCHEMA]
+        told = table.client.commit_metadata(state, instant).extra_metadata[LATEST_SCHEMA]
         assert [field["id"] for field in json.loads(told)["fields"]][5:8] == [5, 15, 6], "x came later than a"
     assert_same_multiset(judge.snapshot(root, options=READS), table.read(), what="our write")
     added = pa.Table.from_pylist([{**ours[1], "y": 1}], schema=table.schema.append(pa.field("y", pa.int64())))

@@ -14,7 +14,7 @@ import pytest
 
 from lakefmt.errors import LeaseLost, LockUnavailable
 from lakefmt.storage import LocalStore, MemoryStore
-from lakefmt.timeline.locks.api import FencedLease, Patience, TableLock
+from lakefmt.timeline.locks.api import FencedLease, RetryPolicy, TableLock
 from lakefmt.timeline.locks.open import LockOptions, open_lock
 from tests.compat.tables import make_plain_table, plain_rows
 from tests.judges.compare import assert_same_multiset
@@ -37,7 +37,7 @@ QUICK = {
 def ours(provider: str, settings: dict[str, str], where: Path | None = None) -> TableLock:
     store = MemoryStore() if where is None else LocalStore(where)
     said = {key: int(value) if value.isdigit() else value for key, value in settings.items()}
-    return open_lock(store, LockOptions(provider, True, Patience(1.0), said), "lakefmt")
+    return open_lock(store, LockOptions(provider, True, RetryPolicy(1.0), said), "lakefmt")
 
 
 def by_turns(
@@ -103,7 +103,7 @@ def test_we_share_curators_mutex(spark_judge: SparkJudge) -> None:
     tokens, inside, most = [], [], []
 
     def work() -> None:
-        patient = LockOptions(provider, True, Patience(30.0), settings)
+        patient = LockOptions(provider, True, RetryPolicy(30.0), settings)
         with open_lock(MemoryStore(), patient, "lakefmt").hold() as lease:
             inside.append(1)
             most.append(len(inside))

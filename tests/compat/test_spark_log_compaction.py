@@ -26,8 +26,8 @@ ROLLING = {**OPTIONS, "hoodie.logfile.data.block.max.size": 400, "hoodie.logfile
 
 def folds(table: lakefmt.Table) -> list[str]:
     """The instants of completed log compactions."""
-    state = table.access.load()
-    commits = [(i, table.access.commit_metadata(state, i)) for i in state.timeline.commits]
+    state = table.client.load()
+    commits = [(i, table.client.commit_metadata(state, i)) for i in state.timeline.commits]
     return [i.time for i, commit in commits if commit.operation.value == "LOG_COMPACT"]
 
 
@@ -75,14 +75,14 @@ def test_we_run_a_plan_that_spark_made(tmp_path: Path, spark_judge: SparkJudge, 
     assert_same_multiset(table.read(), expected, what="folded by Spark")
     (theirs,) = folds(table)
     copy = shutil.copytree(root, tmp_path / "copy")
-    state = table.access.load()
+    state = table.client.load()
     for file in (copy / state.config.timeline_directory).glob(f"*{theirs}*"):  # checksums of Hadoop's, too
         if ".requested" not in file.name:
             file.unlink()
-    for stat in table.access.commit_metadata(state, state.timeline.find(theirs)).stats:
+    for stat in table.client.commit_metadata(state, state.timeline.find(theirs)).stats:
         (copy / stat.path).unlink()
     copied = lakefmt.open_table(str(copy), options=OPTIONS)
-    assert [i.time for i in copied.access.load().timeline.pending if i.action is Action.LOG_COMPACTION] == [theirs]
+    assert [i.time for i in copied.client.load().timeline.pending if i.action is Action.LOG_COMPACTION] == [theirs]
     assert_same_multiset(copied.read(), expected, what="with Spark's plan waiting")
     assert copied.compact(run=theirs).instant == theirs
     assert_same_multiset(copied.read(), expected, what="after we ran Spark's plan")

@@ -58,9 +58,9 @@ class Operation:
 
     def commits(self, *operations: str) -> int:
         """How many commits there were, or of these operations; archived ones among them."""
-        access = self.table.access
-        state = access.with_history(access.load())
-        found = [access.commit_metadata(state, i).operation.value for i in state.timeline.commits]
+        client = self.table.client
+        state = client.with_history(client.load())
+        found = [client.commit_metadata(state, i).operation.value for i in state.timeline.commits]
         return sum(not operations or one in operations for one in found)
 
 

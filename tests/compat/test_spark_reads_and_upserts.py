@@ -56,7 +56,7 @@ def test_spark_finds_ten_thousand_keys_through_our_filters(
     table = make_plain_table(root, 10_000)
     assert all(map(_has_twin_pages, root.rglob("[!.]*.parquet"))), "as files of many keys are written"
     spark_judge.write(root, plain_rows(10_000, ts=2), index="BLOOM")
-    commit = table.access.commit_metadata(table.access.load(), table.timeline.timeline.commits[-1])
+    commit = table.client.commit_metadata(table.client.load(), table.timeline.timeline.commits[-1])
     assert commit.operation is WriteOperation.UPSERT
     assert (commit.num_inserts, commit.num_updates) == (0, 10_000)
     expected = plain_rows(10_000, ts=2)

@@ -41,24 +41,24 @@ def test_an_upgraded_table_is_one_of_theirs(
     undone = table.upsert(plain_rows(9, ts=9))
     assert undone.instant is not None
     table.rollback(undone.instant)
-    commits = table.access.load().timeline.commits
+    commits = table.client.load().timeline.commits
     then = {instant.time: table.read(as_of=instant.time) for instant in commits}
     now = table.read()
 
     for step in steps:
-        upgrade_table(table.access, step)
+        upgrade_table(table.client, step)
     version = str(steps[-1])
     assert table_properties(root)["hoodie.table.version"] == version
 
     spark_judge.assert_same_rows(root, now, what="the snapshot")
     assert_same_multiset(hudi_rs_judge.snapshot(root), now, what="hudi-rs")
-    for instant in table.access.load().timeline.commits:
+    for instant in table.client.load().timeline.commits:
         rows = then[instant.time]
         assert_same_multiset(spark_judge.as_of(root, instant.time), rows, what=f"Spark as of {instant}")
         assert_same_multiset(spark_judge.as_of(root, str(instant.completion)), rows, what=f"completion of {instant}")
         assert_same_multiset(table.read(as_of=instant.time), rows, what=f"lakefmt as of {instant}")
 
-    end = str(table.access.load().timeline.highest_time)
+    end = str(table.client.load().timeline.highest_time)
     theirs = plain_rows(12, ts=20, first=6)
     spark_judge.write(root, theirs, index="BLOOM")
     now = by_key(now, theirs)
@@ -97,14 +97,14 @@ def archived_in_spark(judge: SparkJudge, root: Path) -> dict[str, str]:
 
 def archive_ourselves(root: Path, table: Table, count: int) -> None:
     """Move the oldest instants into the archive of layout 1, with lakefmt's writer."""
-    timeline = table.access.load().timeline
+    timeline = table.client.load().timeline
     files = [file for instant in timeline.completed[:count] for file in timeline.files_of(instant)]
     paths = {file: root / ".hoodie" / file.file_name for file in files}
     records = [
         LogRecord(file, path.read_bytes(), format_instant_time(datetime.fromtimestamp(path.stat().st_mtime, UTC)))
         for file, path in sorted(paths.items(), key=lambda pair: (pair[0].time, pair[0].state.rank))
     ]
-    LogArchive(table.access.store, ".hoodie/archived").append(records)
+    LogArchive(table.client.store, ".hoodie/archived").append(records)
     for path in paths.values():
         path.unlink()
 
@@ -117,15 +117,15 @@ def test_the_archive_comes_over_and_spark_goes_on_archiving(tmp_path: Path, spar
     archive_ourselves(root, table, 1)
     spark_judge.write(root, plain_rows(2, ts=20), index="BLOOM", options=ARCHIVING)
     assert len(list((root / ".hoodie/archived").glob(".commits_.archive.*"))) == 2, "Spark archived nothing"
-    state = table.access.with_history(table.access.load())
+    state = table.client.with_history(table.client.load())
     archived = [i.time for i in state.timeline.archived]
     assert len(archived) == 3
     assert archived_in_spark(spark_judge, root).keys() == set(archived)
     then = {i.time: table.read(as_of=i.time) for i in state.timeline.commits}
     since = {i.time: table.incremental(i.time) for i in state.timeline.commits}
 
-    upgrade_table(table.access, 8)
-    state = table.access.with_history(table.access.load())
+    upgrade_table(table.client, 8)
+    state = table.client.with_history(table.client.load())
     assert [i.time for i in state.timeline.archived] == archived
     told = {str(i.time): str(i.completion) for i in state.timeline.archived}
     assert archived_in_spark(spark_judge, root) == told
@@ -139,7 +139,7 @@ def test_the_archive_comes_over_and_spark_goes_on_archiving(tmp_path: Path, spar
         everything.append(spark_judge.write(root, plain_rows(2, ts=ts), index="BLOOM", options=ARCHIVING)[:17])
     directory = root / ".hoodie/timeline/history"
     assert list(directory.glob("*_1.parquet")), "Spark merged nothing"
-    end = table.access.with_history(table.access.load())
+    end = table.client.with_history(table.client.load())
     assert [i.time for i in end.timeline.commits] == everything
     assert len(end.timeline.archived) > len(archived)
     assert all(end.history is not None and end.history.body(i) for i in end.timeline.archived)

@@ -9,10 +9,10 @@ import pytest
 
 import lakefmt
 import lakefmt.write.session as session
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
-from tests.concurrency.turns import MANY
+from tests.concurrency.green_threads import MANY
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
@@ -62,7 +62,7 @@ def test_a_write_that_takes_a_key_for_absent_minds_who_brings_it_back(version, w
     )
     first.insert(pa.concat_tables([rows("sf", 1, "a", "b"), rows("la", 1, "c")]))
     first.delete(["a"])
-    rivals = [Table(TableAccess(store, MANY))]
+    rivals = [Table(TableClient(store, MANY))]
     real = session.commit_write
 
     def after_a_rival(*given):
@@ -71,7 +71,7 @@ def test_a_write_that_takes_a_key_for_absent_minds_who_brings_it_back(version, w
         return real(*given)
 
     monkeypatch.setattr(session, "commit_write", after_a_rival)
-    write(Table(TableAccess(store, MANY)))
+    write(Table(TableClient(store, MANY)))
     found = first.read()
     kept = sorted(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
     assert kept == sorted([*left, ("b", 1)])

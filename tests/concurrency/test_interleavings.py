@@ -18,14 +18,14 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import SchemaMismatch
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import LocalStore, ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.model import ModelTable, Row
 from lakefmt.values import TableType
-from tests.concurrency.turns import MANY, Writer, take_turns
+from tests.concurrency.green_threads import MANY, Writer, take_turns
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -99,7 +99,7 @@ def make(store: ObjectStore, **how: Any) -> Table:
             first.upsert(arrow(rows(row)), options={"hoodie.parquet.small.file.limit": 0})
     for found in scene.list():
         store.put(found.name, scene.read(found.name))
-    return Table(TableAccess(store, MANY))
+    return Table(TableClient(store, MANY))
 
 
 def memory() -> MemoryStore:

@@ -23,7 +23,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
     WriterActive,
 )
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import LocalStore, ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -32,9 +32,9 @@ from lakefmt.testing.store_wrapper import Step, WrapperStore
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.transactions.client import open_services, request_service
+from lakefmt.transactions.client import open_write_client, request_service
 from lakefmt.write.session import find_session
-from tests.concurrency.turns import MANY, Gate, Writer, take_turns
+from tests.concurrency.green_threads import MANY, Gate, Writer, take_turns
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 NUMBERS = itertools.count()
@@ -54,7 +54,7 @@ def make(store: ObjectStore | None = None, options: dict[str, object] | None = N
     )
     made.upsert(rows("a", "b"))
     made.upsert(rows("o", city="oslo"))
-    return Table(TableAccess(store, {**MANY, **(options or {})}))
+    return Table(TableClient(store, {**MANY, **(options or {})}))
 
 
 def content(table: Table) -> dict[str, int]:
@@ -97,7 +97,7 @@ def test_three_writers_of_one_key_and_keys_of_their_own(script: str, kind: str, 
 def test_five_writers_of_one_file_group_all_come_through() -> None:
     table = make()
     writers = take_turns(
-        table.access.store, [lambda t, n=n: t.upsert(rows(f"w{n}", "a", ts=9)) for n in range(5)], "ABCDE"
+        table.client.store, [lambda t, n=n: t.upsert(rows(f"w{n}", "a", ts=9)) for n in range(5)], "ABCDE"
     )
     assert [w.error for w in writers] == [None] * 5
     assert max(len(w.gate.waits) for w in writers) <= 4, "of those that meet one completes each time"
@@ -119,7 +119,7 @@ def test_logs_of_two_writers_in_one_slice_of_version_6_have_names_of_their_own()
 def test_writers_of_different_partitions_never_wait_for_each_other() -> None:
     table = make()
     writers = take_turns(
-        table.access.store,
+        table.client.store,
         [lambda t: t.upsert(rows("a", "new", ts=2)), lambda t: t.upsert(rows("o", "new", city="oslo", ts=2))],
         "ABBA",
     )
@@ -130,10 +130,10 @@ def test_writers_of_different_partitions_never_wait_for_each_other() -> None:
 @pytest.mark.parametrize("stored", ["true", "false"])
 def test_disjoint_keys_in_one_partition_are_compared_and_stand(stored: str) -> None:
     table = make(options=APART, properties={"hoodie.populate.meta.fields": stored})
-    writers = take_turns(table.access.store, [lambda t, n=n: t.upsert(rows(f"n{n}")) for n in range(2)], "ABBA", APART)
+    writers = take_turns(table.client.store, [lambda t, n=n: t.upsert(rows(f"n{n}")) for n in range(2)], "ABBA", APART)
     if stored == "true":
         assert [w.gate.waits for w in writers] == [[], []]
-    again = take_turns(table.access.store, [lambda t: t.upsert(rows("x")) for _ in range(2)], "ABBA", APART)
+    again = take_turns(table.client.store, [lambda t: t.upsert(rows("x")) for _ in range(2)], "ABBA", APART)
     assert sorted(len(w.gate.waits) for w in again) == [0, 1], "one of them found the other's key and came again"
     assert set(content(table)) == {"a", "b", "o", "n0", "n1", "x"}
 
@@ -142,7 +142,7 @@ def test_a_global_index_keeps_a_key_once_in_the_table() -> None:
     table = make(index="global_simple")
     options = {"hoodie.simple.index.update.partition.path": "true"}
     writers = take_turns(
-        table.access.store,
+        table.client.store,
         [lambda t: t.upsert(rows("x", ts=5)), lambda t: t.upsert(rows("x", city="oslo", ts=5))],
         "ABAB",
         options,
@@ -183,26 +183,26 @@ def test_retries_are_bounded_and_a_stream_is_not_read_twice() -> None:
 
         takes = 0
 
-        def take(self, lock: threading.Lock, seconds: float) -> bool:
+        def acquire_lock(self, lock: threading.Lock, seconds: float) -> bool:
             self.takes += 1
             if self.takes % 3 == 2:  # begin, commit, abort
-                Table(TableAccess(table.access.store, MANY)).upsert(rows("a", ts=self.takes))
+                Table(TableClient(table.client.store, MANY)).upsert(rows("a", ts=self.takes))
             return lock.acquire(timeout=9)
 
         def sleep(self, seconds: float) -> None:
             self.waits.append(seconds)
 
-    pacing = Faster()
-    loser = Table(TableAccess(table.access.store, {**MANY, **name}, pacing=pacing))
+    time_source = Faster()
+    loser = Table(TableClient(table.client.store, {**MANY, **name}, time_source=time_source))
     with pytest.raises(CommitConflict, match="3 attempts were made"):
         loser.upsert(rows("a", ts=99))
-    assert pacing.waits == [0.01, 0.02], "twice as long each time, jitter in the middle"
+    assert time_source.waits == [0.01, 0.02], "twice as long each time, jitter in the middle"
     wide = rows("s").append_column("more", pa.array([1]))
 
     def stream() -> Any:
         yield wide
 
-    slow = Writer(table.access.store, lambda t: t.bulk_insert(stream()), dict(MANY))
+    slow = Writer(table.client.store, lambda t: t.bulk_insert(stream()), dict(MANY))
     slow.step()
     table.upsert(rows("z").append_column("other", pa.array([1])))
     slow.finish()
@@ -215,7 +215,7 @@ def test_retries_are_bounded_and_a_stream_is_not_read_twice() -> None:
 def test_a_single_writer_is_refused_as_before() -> None:
     table = make()
     context, _ = written(table, rows("a", ts=2))
-    alone = Table(TableAccess(table.access.store, {**MANY, "hoodie.write.concurrency.mode": "single_writer"}))
+    alone = Table(TableClient(table.client.store, {**MANY, "hoodie.write.concurrency.mode": "single_writer"}))
     with pytest.raises(WriterActive, match=context.instant):
         alone.upsert(rows("b"))
     lowlevel.abort(context)
@@ -234,11 +234,11 @@ class FarAway(WrapperStore):
 
 
 def test_a_store_without_locks_between_processes_wants_a_provider() -> None:
-    far = FarAway(make().access.store)
+    far = FarAway(make().client.store)
     with pytest.raises(InvalidInputError, match=r"lock\.provider"):
-        Table(TableAccess(far, MANY)).upsert(rows("a"))
+        Table(TableClient(far, MANY)).upsert(rows("a"))
     named = {**MANY, "hoodie.write.lock.provider": "InProcessLockProvider"}
-    assert Table(TableAccess(far, named)).upsert(rows("a")).num_updates == 1
+    assert Table(TableClient(far, named)).upsert(rows("a")).num_updates == 1
 
 
 # --- the dead, the slow, and what they leave --------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_dead_writers_are_undone_beside_live_ones_and_slow_ones_are_not(tmp_path
 def test_who_was_thought_dead_does_not_commit_and_leaves_no_file() -> None:
     table = make()
     context, statuses = written(table, rows("a", "z", ts=7))
-    impatient = Table(TableAccess(table.access.store, DEAD_AT_ONCE))
+    impatient = Table(TableClient(table.client.store, DEAD_AT_ONCE))
     impatient.upsert(rows("b", ts=2))
     more = lowlevel.assign(context, rows("late", city="rome"))
     statuses += [lowlevel.write_files(context, a, b) for a, b in more]
@@ -282,11 +282,11 @@ def test_who_was_thought_dead_does_not_commit_and_leaves_no_file() -> None:
 def test_files_of_a_zombie_that_died_are_swept_with_its_markers() -> None:
     table = make()
     context, _ = written(table, rows("a", ts=7))
-    impatient = Table(TableAccess(table.access.store, DEAD_AT_ONCE))
+    impatient = Table(TableClient(table.client.store, DEAD_AT_ONCE))
     impatient.upsert(rows("b", ts=2))
     for assignment, batches in lowlevel.assign(context, rows("late", city="rome")):
         lowlevel.write_files(context, assignment, batches)  # then it dies, and tidies nothing up
-    assert [i for i in table.access.store.list("city=rome") if context.instant in i.name]
+    assert [i for i in table.client.store.list("city=rome") if context.instant in i.name]
     impatient.upsert(rows("b", ts=3))
     check_no_orphans(table)
 
@@ -294,14 +294,14 @@ def test_files_of_a_zombie_that_died_are_swept_with_its_markers() -> None:
 def test_a_rollback_that_died_half_way_stops_its_target() -> None:
     table = make()
     context, statuses = written(table, rows("a", ts=7))
-    state = table.access.load()
-    timeline = table.access.timeline_store(state.config)
+    state = table.client.load()
+    timeline = table.client.timeline_store(state.config)
     plan = {
         "instantToRollback": {"commitTime": context.instant, "action": "commit"},
         "RollbackRequests": [],
         "version": 1,
     }
-    time = table.access.instant_clock(state.config).next(state.timeline.highest_time)
+    time = table.client.instant_clock(state.config).next(state.timeline.highest_time)
     timeline.request(time, Action.ROLLBACK, encode_body(BodyKind.ROLLBACK_PLAN, plan))
     with pytest.raises(InstantNotPending, match="being rolled back"):
         lowlevel.commit(context, statuses)
@@ -319,12 +319,12 @@ EFFECTS = 40
 def test_every_effect_of_a_write_beside_a_pending_one(mode: FaultMode, crash: bool) -> None:
     for number in range(1, EFFECTS):
         table = make()
-        store = table.access.store
+        store = table.client.store
         pending, statuses = written(table, rows("mine", city="rome", ts=4))
         faulty = FaultStore(store, fail_at(number, mode, crash=crash))
         failed = False
         try:
-            Table(TableAccess(faulty, MANY)).upsert(rows("a", "theirs", ts=5))
+            Table(TableClient(faulty, MANY)).upsert(rows("a", "theirs", ts=5))
         except (LakefmtError, SimulatedCrash):
             failed = True
         story = f"effect {number} {mode}"
@@ -336,7 +336,7 @@ def test_every_effect_of_a_write_beside_a_pending_one(mode: FaultMode, crash: bo
         after = {**before, "a": 5, "theirs": 5}
         assert found in (before, after), story
         assert failed or found == after, story
-        next_one = Table(TableAccess(store, DEAD_AT_ONCE))
+        next_one = Table(TableClient(store, DEAD_AT_ONCE))
         next_one.upsert(rows("a", "theirs", ts=6))
         assert content(table) == {**before, "a": 6, "theirs": 6}, story
         check_invariants(table)
@@ -367,7 +367,7 @@ def test_a_commit_that_is_undone_meanwhile_takes_what_built_on_it_along() -> Non
     table = make()
     last = table.upsert(rows("a", "gone", ts=5))
     assert last.instant is not None
-    writer = Writer(table.access.store, lambda t: t.upsert(rows("b", ts=6)), dict(MANY))
+    writer = Writer(table.client.store, lambda t: t.upsert(rows("b", ts=6)), dict(MANY))
     writer.step()  # has begun and written
     table.rollback(last.instant)
     writer.finish()
@@ -376,8 +376,8 @@ def test_a_commit_that_is_undone_meanwhile_takes_what_built_on_it_along() -> Non
 
 
 def plan_clustering(table: Table, group: tuple[str, str]) -> str:
-    services = open_services(table.access)
-    state = table.access.load()
+    services = open_write_client(table.client)
+    state = table.client.load()
     piece = {"partitionPath": group[0], "fileId": group[1], "dataFilePath": "", "deltaFilePaths": [], "version": 1}
     plan = {"inputGroups": [{"slices": [piece], "version": 1}], "version": 1}
     body = encode_body(BodyKind.REQUESTED_REPLACE, {"operationType": "CLUSTER", "clusteringPlan": plan, "version": 1})
@@ -401,7 +401,7 @@ def test_a_file_group_that_is_being_clustered_is_not_written_to() -> None:
     assert table.insert(rows("beside")).num_inserts == 1, "new rows go to files of their own"
     assert table.upsert(rows("o", city="oslo", ts=3)).num_updates == 1
     assert content(table) == {"a": 1, "b": 1, "o": 3, "beside": 1}
-    alone = Table(TableAccess(table.access.store, {**MANY, "hoodie.write.concurrency.mode": "single_writer"}))
+    alone = Table(TableClient(table.client.store, {**MANY, "hoodie.write.concurrency.mode": "single_writer"}))
     with pytest.raises(UnsupportedFeature, match="cannot write beside"):
         alone.upsert(rows("o", city="oslo"))
 
@@ -414,7 +414,7 @@ def test_early_detection_spares_the_work() -> None:
     with pytest.raises(CommitConflict, match="is writing") as caught:
         lowlevel.assign(other, rows("b", ts=2))
     assert caught.value.rival == context.instant
-    assert not any(True for _ in table.access.store.list(f".hoodie/.temp/{other.instant}"))
+    assert not any(True for _ in table.client.store.list(f".hoodie/.temp/{other.instant}"))
     lowlevel.commit(context, statuses)
     with pytest.raises(CommitConflict, match="completed meanwhile"):
         lowlevel.assign(other, rows("b", ts=2))
@@ -425,7 +425,7 @@ def test_early_detection_spares_the_work() -> None:
 def test_updates_by_filter_read_their_rows_again() -> None:
     table = make()
     one_more = {"ts": pc.field("ts") + 1}
-    writer = Writer(table.access.store, lambda t: t.update("id = 'a'", one_more), dict(MANY))
+    writer = Writer(table.client.store, lambda t: t.update("id = 'a'", one_more), dict(MANY))
     writer.step()  # has read, begun and written
     table.upsert(rows("a", ts=10))
     writer.finish()
@@ -435,7 +435,7 @@ def test_updates_by_filter_read_their_rows_again() -> None:
 
 def test_deletes_by_filter_read_their_rows_again() -> None:
     table = make()
-    writer = Writer(table.access.store, lambda t: t.delete("id = 'a' and ts = 1"), dict(MANY))
+    writer = Writer(table.client.store, lambda t: t.delete("id = 'a' and ts = 1"), dict(MANY))
     writer.step()
     table.upsert(rows("a", ts=10))
     writer.finish()
@@ -472,7 +472,7 @@ def test_a_column_that_a_rival_adds_meanwhile_is_null_in_rows_that_are_written_a
             return mine.upsert(rows("a", ts=9), partial=True)
         return getattr(mine, verb)(rows("a", ts=9))
 
-    writer = Writer(table.access.store, call, dict(MANY))
+    writer = Writer(table.client.store, call, dict(MANY))
     writer.step()  # has begun and written
     more = pa.StructArray.from_arrays([pa.array([1])], fields=[pa.field("n", pa.int64(), nullable=False)])
     table.upsert(rows("a", ts=5).append_column("more", more))
@@ -491,7 +491,7 @@ def test_a_column_that_a_rival_adds_meanwhile_is_null_in_rows_that_are_written_a
 
 def test_a_write_that_completes_while_a_compaction_clean_and_archive_run() -> None:
     table = make(table_type="mor")
-    store = table.access.store
+    store = table.client.store
     for ts in (2, 3):
         table.upsert(rows("a", "b", ts=ts))
     keep = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2}
@@ -515,11 +515,11 @@ def test_a_write_that_completes_while_a_compaction_clean_and_archive_run() -> No
 
 def test_two_tables_never_wait_for_each_other() -> None:
     one, other = make(), make()
-    holder = open_services(one.access)
+    holder = open_write_client(one.client)
     with holder.lock.hold():
-        quick = Table(TableAccess(other.access.store, {**MANY, "hoodie.write.lock.wait_time_ms": 0}))
+        quick = Table(TableClient(other.client.store, {**MANY, "hoodie.write.lock.wait_time_ms": 0}))
         assert quick.upsert(rows("a", ts=2)).num_updates == 1
-        blocked = Table(TableAccess(one.access.store, {**MANY, "hoodie.write.lock.wait_time_ms": 0}))
+        blocked = Table(TableClient(one.client.store, {**MANY, "hoodie.write.lock.wait_time_ms": 0}))
         with pytest.raises(LakefmtError, match="lock"):
             blocked.upsert(rows("a", ts=2))
 
@@ -528,9 +528,9 @@ def test_two_tables_never_wait_for_each_other() -> None:
 
 
 def test_sabotage_without_the_check_rows_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "settle_with_rivals", lambda s, c, b, metadata, f, n: metadata)
+    monkeypatch.setattr(conversation, "resolve_conflicts", lambda s, c, b, metadata, f, n: metadata)
     table = make()
-    take_turns(table.access.store, [lambda t: t.upsert(rows("a", ts=2)), lambda t: t.upsert(rows("b", ts=2))], "ABAB")
+    take_turns(table.client.store, [lambda t: t.upsert(rows("a", ts=2)), lambda t: t.upsert(rows("b", ts=2))], "ABAB")
     assert content(table) != {"a": 2, "b": 2, "o": 1}
 
 
@@ -539,5 +539,5 @@ def test_sabotage_without_the_comparison_of_keys_a_key_is_there_twice(monkeypatc
 
     monkeypatch.setattr(rivals, "_file_with_key", lambda *given, **how: None)
     table = make(options=APART)
-    take_turns(table.access.store, [lambda t: t.upsert(rows("x")) for _ in range(2)], "ABAB", APART)
+    take_turns(table.client.store, [lambda t: t.upsert(rows("x")) for _ in range(2)], "ABAB", APART)
     assert table.read()["id"].to_pylist().count("x") == 2

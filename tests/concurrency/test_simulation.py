@@ -17,7 +17,7 @@ import pytest
 
 import lakefmt.transactions.client as services
 import lakefmt.write.commit.conflict_resolution as rivals
-from lakefmt.testing.serializability import History
+from lakefmt.testing.serializability import RecordedHistory
 from lakefmt.testing.simulation import check_history, scene_of, simulate
 from lakefmt.timeline.heartbeat import Liveness
 
@@ -121,7 +121,7 @@ def test_undoing_a_slow_writer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "was undone while it showed signs of life" in story
 
 
-def _tampered(change: Callable[[History], object]) -> str:
+def _tampered(change: Callable[[RecordedHistory], object]) -> str:
     history = simulate(1)
     check_history(history)
     change(history)
@@ -131,10 +131,10 @@ def _tampered(change: Callable[[History], object]) -> str:
 
 
 def test_the_judge_sees_a_lost_commit_a_wrong_read_and_a_false_answer() -> None:
-    def forget(history: History) -> None:
+    def forget(history: RecordedHistory) -> None:
         history.completions.remove(next(t for t in history.completions[1:]))
 
-    def lie(history: History) -> None:
+    def lie(history: RecordedHistory) -> None:
         next(t for t in history.tried if t.verb is None or t.name == "w0.1").acknowledged = False
         history.tried[-1].name = "nothing of that name"
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import Capabilities
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -42,7 +42,7 @@ class FarStore(WrapperStore):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(self.inner.capabilities, at_hand=False)
+        return replace(self.inner.capabilities, low_latency=False)
 
     def _note(self, kind: str, name: str) -> None:
         if self.is_held and threading.current_thread() is threading.main_thread():
@@ -81,7 +81,7 @@ def test_a_write_puts_its_claim_its_request_and_its_commit(
         store.url, schema=rows("a", 0).schema, record_key="id", partition_by="city", options=MANY
     )
     other.upsert(pa.concat_tables([rows("a", 0), rows("b", 0)]))
-    table = Table(TableAccess(far, MANY))
+    table = Table(TableClient(far, MANY))
     table.upsert(rows("a", 1))
     other.upsert(rows("b", 1))  # somebody else's commit, which has to be read
     monkeypatch.setattr(InProcessLock, "hold", hold)

@@ -11,27 +11,27 @@ import lakefmt
 import lakefmt.write.session as session
 from lakefmt import lowlevel
 from lakefmt.errors import InstantNotPending, LeaseLost, StorageError
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.scheduler import SystemPacing
+from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.timeline.instant import Action
-from lakefmt.timeline.locks.reentrant import turn_at
+from lakefmt.timeline.locks.reentrant import held_lock_scope
 from lakefmt.timeline.markers import remove_markers
-from lakefmt.transactions.client import open_services
+from lakefmt.transactions.client import open_write_client
 from lakefmt.transactions.recovery import undo_dead_writes
 from lakefmt.values import WriteOperation
 from lakefmt.write.commit.transaction import concurrency_of
 from lakefmt.write.context import WriteRequest
-from tests.concurrency.turns import MANY
+from tests.concurrency.green_threads import MANY
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 ROWS = pa.table({"id": ["a"], "n": [1]}, schema=SCHEMA)
 
 
-class Patient(SystemPacing):
+class Patient(SystemTimeSource):
     """Does not wait, and remembers for how long it would have."""
 
     def __init__(self) -> None:
@@ -46,9 +46,9 @@ def make() -> Table:
     return lakefmt.create_table(store.url, schema=SCHEMA, record_key="id", options=MANY)
 
 
-def begin(table: Table, pacing: Patient) -> session.WriteSession:
-    access = TableAccess(table.access.store, MANY, pacing=pacing)
-    return session.WriteSession.begin(access, WriteRequest(WriteOperation.UPSERT), SCHEMA)
+def begin(table: Table, time_source: Patient) -> session.WriteSession:
+    client = TableClient(table.client.store, MANY, time_source=time_source)
+    return session.WriteSession.begin(client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
 
 
 def write(writing: session.WriteSession) -> None:
@@ -64,19 +64,19 @@ def test_a_write_that_lost_its_turn_is_undone_under_a_lock_of_its_own() -> None:
             raise LeaseLost("it is somebody else's")
 
     table = make()
-    with turn_at(table.access.store.url) as turn:
+    with held_lock_scope(table.client.store.url) as turn:
         writing = begin(table, Patient())
         write(writing)
         turn._lease = Lost()
         with pytest.raises(KeyError), writing.undone_on_error():
             raise KeyError("what the caller is told")
-    assert table.access.load().timeline.pending == ()
+    assert table.client.load().timeline.pending == ()
     check_no_orphans(table)
 
 
 @pytest.mark.parametrize(("failures", "left"), [(1, 0), (3, 0), (4, 1)])
 def test_a_write_is_undone_when_the_store_answers_again(failures: int, left: int, monkeypatch) -> None:
-    table, pacing, real = make(), Patient(), session.abort_write
+    table, time_source, real = make(), Patient(), session.abort_write
     failed: list[int] = []
 
     def flaky(*given):
@@ -86,26 +86,26 @@ def test_a_write_is_undone_when_the_store_answers_again(failures: int, left: int
         return real(*given)
 
     monkeypatch.setattr(session, "abort_write", flaky)
-    writing = begin(table, pacing)
+    writing = begin(table, time_source)
     write(writing)
     with pytest.raises(KeyError), writing.undone_on_error():
         raise KeyError("what the caller is told")
-    assert pacing.waits == [0.05, 0.2, 0.5][:failures]
-    assert len(table.access.load().timeline.pending) == left
+    assert time_source.waits == [0.05, 0.2, 0.5][:failures]
+    assert len(table.client.load().timeline.pending) == left
 
 
 def test_an_inflight_file_that_came_after_its_rollback_is_no_pending_write() -> None:
     table = make()
     context = lowlevel.begin_write(table)
     statuses = [lowlevel.write_files(context, a, b) for a, b in lowlevel.assign(context, ROWS)]
-    store, pending = table.access.store, table.access.load().timeline
+    store, pending = table.client.store, table.client.load().timeline
     (requested,) = (f.file_name for f in pending.files_of(pending.pending[0]) if f.state.name == "REQUESTED")
     store.delete([f".hoodie/timeline/{requested}"])
     remove_markers(store, context.instant)
     with pytest.raises(InstantNotPending):
         lowlevel.commit(context, statuses)
     lowlevel.abort(context)
-    assert table.access.load().timeline.pending == ()
+    assert table.client.load().timeline.pending == ()
     check_no_orphans(table)
 
 
@@ -124,10 +124,10 @@ def test_whoever_undoes_others_proves_the_lock_before_each(good: int) -> None:
     table = make()
     for _ in range(2):
         begin(table, Patient())._live.heartbeat.abandon()
-    first, second = [instant.time for instant in table.access.load().timeline.pending]
+    first, second = [instant.time for instant in table.client.load().timeline.pending]
     options = {**MANY, "hoodie.client.heartbeat.tolerable.misses": 0}
-    services = open_services(TableAccess(MemoryStore(table.access.store.url.removeprefix("memory://")), options))
-    config, lease = services.access.load_config(), Slipping()
+    services = open_write_client(TableClient(MemoryStore(table.client.store.url.removeprefix("memory://")), options))
+    config, lease = services.client.load_config(), Slipping()
     rules = concurrency_of(services)
     if good < 2:
         with pytest.raises(LeaseLost):

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import CommitConflict, InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.conflict import Changes, Reason, Verdict, changes_of, judge, judge_plan, settle_schema
+from lakefmt.timeline.conflict import (
+    Changes,
+    Reason,
+    Verdict,
+    changes_of,
+    check_conflict,
+    check_plan_conflict,
+    merge_schemas,
+)
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.transactions.concurrency import FailedWrites, check_concurrency
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
@@ -136,7 +144,7 @@ CASES: list[tuple[str, Changes, dict[str, Reason]]] = [
 
 @pytest.mark.parametrize(("mine", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_verdicts_on_completed_rivals(mine: Changes, expected: dict[str, Reason]) -> None:
-    found = {name: judge(mine, RIVAL, changes_of(theirs), layout=2) for name, theirs in THEIRS.items()}
+    found = {name: check_conflict(mine, RIVAL, changes_of(theirs), layout=2) for name, theirs in THEIRS.items()}
     assert {name: each.reason for name, each in found.items() if each is not None} == expected
     assert all(each is None or each.verdict is Verdict.REBASE for each in found.values())
     assert all(each is None or bool(each.doubtful) is (each.reason is K) for each in found.values())
@@ -144,9 +152,9 @@ def test_verdicts_on_completed_rivals(mine: Changes, expected: dict[str, Reason]
 
 def test_in_version_6_a_log_stands_on_the_compaction_that_names_it_only() -> None:
     compacted = changes_of(THEIRS["compact a"])
-    assert judge(LOG, RIVAL, compacted, layout=2) is None
-    assert judge(LOG_ON_IT, RIVAL, compacted, layout=1) is None
-    found = judge(LOG, RIVAL, compacted, layout=1)
+    assert check_conflict(LOG, RIVAL, compacted, layout=2) is None
+    assert check_conflict(LOG_ON_IT, RIVAL, compacted, layout=1) is None
+    found = check_conflict(LOG, RIVAL, compacted, layout=1)
     assert found is not None
     assert found.reason is G
 
@@ -168,9 +176,9 @@ def test_in_version_6_a_log_stands_on_the_compaction_that_names_it_only() -> Non
     ],
 )
 def test_verdicts_on_plans(mine: Changes, plan: Instant, newly: bool, layout: int, expected: Verdict | None) -> None:
-    found = judge_plan(mine, plan, UPDATE.groups, newly=newly, layout=layout)
+    found = check_plan_conflict(mine, plan, UPDATE.groups, newly=newly, layout=layout)
     assert (None if found is None else found.verdict) is expected
-    assert judge_plan(mine, plan, [(PartitionPath("z"), FileId("z"))], newly=newly, layout=layout) is None
+    assert check_plan_conflict(mine, plan, [(PartitionPath("z"), FileId("z"))], newly=newly, layout=layout) is None
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------
@@ -193,8 +201,8 @@ SCOPES = st.one_of(st.none(), st.sets(st.sampled_from("pqr")).map(lambda names: 
 
 @given(commits(), commits(), SCOPES, SCOPES)
 def test_shared_file_groups_conflict_both_ways(one: CommitMetadata, other: CommitMetadata, a, b) -> None:  # type: ignore[no-untyped-def]
-    there = judge(changes_of(one, keys_in=a), RIVAL, changes_of(other), layout=2)
-    back = judge(changes_of(other, keys_in=b), RIVAL, changes_of(one), layout=2)
+    there = check_conflict(changes_of(one, keys_in=a), RIVAL, changes_of(other), layout=2)
+    back = check_conflict(changes_of(other, keys_in=b), RIVAL, changes_of(one), layout=2)
     shared = tuple(sorted(one.file_ids() & other.file_ids()))
     for found in (there, back):
         assert (found is not None and found.reason is G) is bool(shared)
@@ -207,7 +215,7 @@ def test_commits_in_different_partitions_are_clean(one: CommitMetadata, other: C
     touched = {s.partition_path for s in other.stats} | set(other.replaced_file_ids)
     mine = {s.partition_path for s in one.stats} | set(one.replaced_file_ids)
     keys_in, covers = (None if s is None else s - touched for s in (keys_in, covers))
-    found = judge(changes_of(one, keys_in=keys_in, covers=covers), RIVAL, changes_of(other), layout=2)
+    found = check_conflict(changes_of(one, keys_in=keys_in, covers=covers), RIVAL, changes_of(other), layout=2)
     if not mine & touched and None not in (keys_in, covers):
         assert found is None
     if None in (keys_in, covers) and found is not None:
@@ -216,8 +224,8 @@ def test_commits_in_different_partitions_are_clean(one: CommitMetadata, other: C
 
 @given(commits(), commits(), SCOPES, SCOPES)
 def test_who_minds_more_conflicts_more(one: CommitMetadata, other: CommitMetadata, keys_in, covers) -> None:  # type: ignore[no-untyped-def]
-    modest = judge(changes_of(one), RIVAL, changes_of(other), layout=2)
-    minding = judge(changes_of(one, keys_in=keys_in, covers=covers), RIVAL, changes_of(other), layout=2)
+    modest = check_conflict(changes_of(one), RIVAL, changes_of(other), layout=2)
+    minding = check_conflict(changes_of(one, keys_in=keys_in, covers=covers), RIVAL, changes_of(other), layout=2)
     assert modest is None or minding is not None
 
 
@@ -241,7 +249,7 @@ def test_who_minds_more_conflicts_more(one: CommitMetadata, other: CommitMetadat
 )
 def test_schemas(mine: str, rivals: dict[str, str], expected: str | None) -> None:
     said = {InstantTime(time): schema for time, schema in rivals.items()}
-    assert settle_schema(mine, "a", InstantTime("3"), said) == expected
+    assert merge_schemas(mine, "a", InstantTime("3"), said) == expected
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import LocalStore, ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -216,7 +216,7 @@ def scene(verb: str, version: int) -> Scene:
 
 def over(store: ObjectStore, plan=None) -> tuple[Table, FaultStore]:  # type: ignore[no-untyped-def]
     faulty = FaultStore(store) if plan is None else FaultStore(store, plan)
-    return Table(TableAccess(faulty, OPTIONS)), faulty
+    return Table(TableClient(faulty, OPTIONS)), faulty
 
 
 def same(left: pa.Table, right: pa.Table) -> bool:

@@ -147,4 +147,4 @@ def test_a_killed_upsert_leaves_the_state_before_or_after(tmp_path: Path, seed: 
 
 
 def _stats(table: lakefmt.Table, instant):  # type: ignore[no-untyped-def]
-    return table.access.commit_metadata(table.access.load(), instant).stats
+    return table.client.commit_metadata(table.client.load(), instant).stats

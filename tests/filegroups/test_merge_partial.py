@@ -17,7 +17,7 @@ from lakefmt.filegroups.logs.reader import LogRows
 from lakefmt.filegroups.merge.base import Incoming, merge_into_base
 from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.merge.precombine import combine_rows
-from lakefmt.filegroups.ordering import gives_way, marked_deletes, ordering_columns
+from lakefmt.filegroups.ordering import is_replaceable, marked_deletes, ordering_columns
 from lakefmt.values import RECORD_KEY
 
 GONE = "__gone"
@@ -280,16 +280,16 @@ def test_which_values_are_defaults(kind: pa.DataType, default: bytes | None, val
     field = pa.field("c", kind, metadata={b"avro.default": default} if default else None)
     column = pa.array(values, pa.int32() if pa.types.is_date(kind) else None)
     column = column.cast(kind) if pa.types.is_temporal(kind) else pa.array(values, kind)
-    assert gives_way(column, field, Partial(PartialMode.IGNORE_DEFAULTS)).tolist() == expected
+    assert is_replaceable(column, field, Partial(PartialMode.IGNORE_DEFAULTS)).tolist() == expected
     nulls = [value is None for value in values]
-    assert gives_way(column, field, Partial(PartialMode.IGNORE_NULLS)).tolist() == nulls
+    assert is_replaceable(column, field, Partial(PartialMode.IGNORE_NULLS)).tolist() == nulls
 
 
 def test_an_unavailable_value_is_text_or_bytes() -> None:
     partial = Partial(PartialMode.FILL_UNAVAILABLE, "1")
     for kind, values in ((pa.string(), ["1", None, "2"]), (pa.binary(), [b"1", None, b"2"])):
-        assert gives_way(pa.array(values, kind), pa.field("c", kind), partial).tolist() == [True, False, False]
-    assert not gives_way(pa.array([1]), pa.field("c", pa.int64()), partial).any()
+        assert is_replaceable(pa.array(values, kind), pa.field("c", kind), partial).tolist() == [True, False, False]
+    assert not is_replaceable(pa.array([1]), pa.field("c", pa.int64()), partial).any()
 
 
 def test_places_in_a_log_are_numbers_and_nothing_else() -> None:

@@ -11,7 +11,7 @@ import pytest
 from lakefmt.errors import CorruptFile, FormatError, UnsupportedFeature
 from lakefmt.formats.avro.container import decode_container, encode_container
 from lakefmt.formats.avro.writer import encode_long
-from lakefmt.schema.avro_tree import parse_schema
+from lakefmt.schema.avro_tree import parse_avro_schema
 
 HUGE = 1 << 62
 
@@ -141,7 +141,7 @@ def test_a_reader_cannot_be_made_to_fill_in_much():
 
 def test_a_large_schema_is_still_read():
     fields = [{"name": f"f{n}", "type": ["null", "long", "string"]} for n in range(3000)]
-    assert len(parse_schema(json.dumps({"type": "record", "name": "R", "fields": fields})).fields) == 3000
+    assert len(parse_avro_schema(json.dumps({"type": "record", "name": "R", "fields": fields})).fields) == 3000
 
 
 RICH = {

@@ -21,6 +21,7 @@ from lakefmt.formats.avro.columnar.codec import decode_rows
 from lakefmt.formats.avro.container import decode_container, decode_container_records, encode_container
 from lakefmt.formats.avro.reader import compile_decoder
 from lakefmt.formats.bloom.bloom_filter import decode_bloom_filter
+from lakefmt.formats.log._positions import decode_positions
 from lakefmt.formats.log.blocks import (
     BlockKind,
     HeaderKey,
@@ -32,11 +33,10 @@ from lakefmt.formats.log.blocks import (
 from lakefmt.formats.log.cdc import decode_cdc_content
 from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_contents
 from lakefmt.formats.log.delete_block import decode_delete_content
-from lakefmt.formats.log.positions import decode_positions
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt.formats.properties import check_table_checksum, decode_properties
 from lakefmt.schema import avro_to_arrow
-from lakefmt.schema.avro_tree import parse_schema
+from lakefmt.schema.avro_tree import parse_avro_schema
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.timeline.archive.lsm_timeline import decode_manifest, parse_manifest_name
 from lakefmt.timeline.archive.store import HistoryStore
@@ -52,7 +52,14 @@ from lakefmt.timeline.rollback import choose_logs, scan_logs
 from lakefmt.timeline.savepoint import parse_savepoint, savepoint_record
 from lakefmt.timeline.timeline import timeline_from_names
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
-from lakefmt.write.commit.key_stats import HASH_NOTE, KEY_NOTE, KeySpan, noted_hashes, noted_ranges, sharing_hashes
+from lakefmt.write.commit.key_stats import (
+    KEY_HASHES_ENTRY,
+    KEY_RANGES_ENTRY,
+    KeySpan,
+    key_hashes_of,
+    key_ranges_of,
+    sharing_hashes,
+)
 from tests.fuzz.seeds import (
     TIMELINE,
     avro_schema_of,
@@ -203,11 +210,11 @@ def decode_bloom_bytes(data: bytes, type_code: str | None) -> None:
 def decode_key_notes(data: bytes) -> None:
     """Read the bytes as what a commit tells of the keys of a file with two rows."""
     stat = WriteStat(FileId("f-0"), PartitionPath(""), "f", num_writes=2)
-    told = {KEY_NOTE: text_of(data), HASH_NOTE: text_of(data)}
+    told = {KEY_RANGES_ENTRY: text_of(data), KEY_HASHES_ENTRY: text_of(data)}
     commit = CommitMetadata(WriteOperation.INSERT, (stat,), extra_metadata=told)
-    for ends in noted_ranges(commit).values():
+    for ends in key_ranges_of(commit).values():
         KeySpan(b"a", b"b").misses(ends)
-    sharing_hashes([_KEYS], list(noted_hashes(commit).values()))
+    sharing_hashes([_KEYS], list(key_hashes_of(commit).values()))
 
 
 def in_lines(parse: Callable[[list[str]], object]) -> Decode:
@@ -370,7 +377,7 @@ DECODERS: tuple[Decoder, ...] = (
     Decoder(
         "Avro schema",
         ("formats.avro_schema.parse_schema",),
-        named(lambda text: compile_decoder(parse_schema(text), parse_schema(text))),
+        named(lambda text: compile_decoder(parse_avro_schema(text), parse_avro_schema(text))),
         {
             "commit": avro_schema_of("v9-1.2.0-commit-completed.avro"),
             "clean": avro_schema_of("v8-1.0.2-clean-requested.avro"),
@@ -389,7 +396,7 @@ DECODERS: tuple[Decoder, ...] = (
     Decoder("commit", ("timeline.commit.decode_commit",), lambda data: decode_commit(data, "f"), _COMMITS),
     Decoder(
         "what a commit tells of its keys",
-        ("write.key_notes.noted_hashes", "write.key_notes.noted_ranges"),
+        ("write.key_stats.key_hashes_of", "write.key_stats.key_ranges_of"),
         decode_key_notes,
         {"ranges": b'{"f":["a","c"]}', "hashes": b'{"f":"MUFGc15faJI="}'},
         (),
@@ -575,7 +582,7 @@ VERBS = ("decode", "parse", "scan", "split", "load", "read", "list")
 #: Public functions with such a name that no row of the register goes through, and why.
 EXEMPT: dict[str, str] = {
     "timeline.rollback.list_data_files": "names of a listing, no bytes",
-    "timeline.lock_dynamodb.decode_lock_item": "takes botocore's dictionary, not bytes: tests/locks/test_wires.py",
+    "timeline.lock_dynamodb.decode_lock_item": "takes botocore's dictionary, not bytes: tests/timeline/locks/test_wire_formats.py",
     "formats.names.split_base_file": "what parse_base_file, which has rows, is made of",
     "formats.avro_reading.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
     "formats.avro_rows_decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",

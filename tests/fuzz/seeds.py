@@ -62,7 +62,7 @@ def avro_schema_of(name: str) -> bytes:
 
 def table_schemas() -> dict[str, bytes]:
     """Return schemas of real tables, as their commits hold them."""
-    with (DATA / "vocabulary" / "avro_schemas.jsonl").open("rb") as lines:
+    with (DATA / "keys" / "avro_schemas.jsonl").open("rb") as lines:
         rows = [json.loads(line) for line in lines]
     texts = {text for row in rows for text in row.values() if isinstance(text, str) and text.startswith("{")}
     return {f"schema {number}": text.encode() for number, text in enumerate(sorted(texts, key=len)[-2:])}

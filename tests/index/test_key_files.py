@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.errors import CorruptFile, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.index import IndexKeys, Located, key_files, open_index
 from lakefmt.index.key_reader import KeyFiles
 from lakefmt.storage.local.store import LocalStore
@@ -62,22 +62,22 @@ class Watched:
 
     def __init__(self, path: str) -> None:
         self.store = CountingStore(LocalStore(path))
-        self.access = TableAccess(self.store)
-        self.slices = self.access.slices(self.access.load())
+        self.client = TableClient(self.store)
+        self.slices = self.client.slices(self.client.load())
         self._key_chunks = {p.base.path: _key_chunk(f"{path}/{p.base.path}") for p in self.slices if p.base is not None}
         self.store.reset()
 
     def locate(self, name: str, keys: list[str]) -> Located:
-        return open_index(name).locate(meant_for(keys), self.slices, key_files(self.access))
+        return open_index(name).locate(meant_for(keys), self.slices, key_files(self.client))
 
     def key_columns_read(self) -> set[str]:
         """The files of whose key column something was read."""
         return {
-            access.name
-            for access in self.store.log
-            if access.kind == "range"
-            and access.name in self._key_chunks
-            and _overlap(access.offset, access.size, *self._key_chunks[access.name])
+            client.name
+            for client in self.store.log
+            if client.kind == "range"
+            and client.name in self._key_chunks
+            and _overlap(client.offset, client.size, *self._key_chunks[client.name])
         }
 
     def bytes_read(self) -> int:
@@ -152,10 +152,10 @@ def test_a_look_up_reads_key_columns_and_nothing_else_of_the_rows(ordered_table:
     table.locate("simple", [ordered_key(n * ROWS) for n in range(FILES)])
     chunks = table._key_chunks
     assert table.key_columns_read() == set(chunks)
-    for access in table.store.log:
-        begin, size = chunks[access.name]
-        assert begin <= access.offset
-        assert access.offset + access.size <= begin + size
+    for client in table.store.log:
+        begin, size = chunks[client.name]
+        assert begin <= client.offset
+        assert client.offset + client.size <= begin + size
 
 
 def test_an_upsert_of_ordered_keys_opens_one_key_column(ordered_table: str, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_an_upsert_of_ordered_keys_opens_one_key_column(ordered_table: str, tmp_
     keys = [ordered_key(7 * ROWS + n) for n in range(100)]
     numbers = np.zeros(100)
     rows = pa.table({"id": keys, "noise": numbers, "more": numbers, "other": numbers})
-    done = Table(watched.access).upsert(rows, options={"lakefmt.durability": "none"})
+    done = Table(watched.client).upsert(rows, options={"lakefmt.durability": "none"})
     assert (done.num_updates, done.num_inserts) == (100, 0)
     assert len(watched.key_columns_read()) == 1
 
@@ -293,7 +293,7 @@ def test_an_upsert_asks_for_each_footer_once(tmp_path: Path) -> None:
     made.bulk_insert(data)
     (file,) = (tmp_path / "t").glob("*.parquet")
     store = CountingStore(LocalStore(tmp_path / "t"))
-    Table(TableAccess(store, {"lakefmt.durability": "none"})).upsert(data.slice(0, 10))
+    Table(TableClient(store, {"lakefmt.durability": "none"})).upsert(data.slice(0, 10))
     size = file.stat().st_size
     ends = [a for a in store.log if a.kind == "range" and a.name == file.name and a.offset + a.size == size]
     assert len(ends) == 1
@@ -314,13 +314,13 @@ def test_kept_footers_are_bounded_in_bytes() -> None:
     key_reader = KeyFiles(counting, kept_bytes=60_000)
     for file in [*files, *files[-2:]]:
         assert key_reader.footer(file).num_rows == 1
-    read = [access.name for access in counting.log if access.kind == "range"]
+    read = [client.name for client in counting.log if client.kind == "range"]
     assert set(read) == {file.name for file in files}
     counting.reset()
     key_reader.footer(files[-1])
     assert not counting.log
     key_reader.footer(files[0])
-    assert {access.name for access in counting.log if access.kind == "range"} == {files[0].name}
+    assert {client.name for client in counting.log if client.kind == "range"} == {files[0].name}
 
 
 def test_kept_keys_are_read_once_and_bounded_in_bytes() -> None:
@@ -339,10 +339,10 @@ def test_kept_keys_are_read_once_and_bounded_in_bytes() -> None:
     def read_by(file: BaseFile) -> bool:
         counting.reset()
         assert key_reader.keys(file).to_pylist() == keys
-        placed = key_reader.placed_keys(file, pa.array(["key-000007"]))
+        placed = key_reader.keys_with_positions(file, pa.array(["key-000007"]))
         assert placed is not None
         assert placed[0].to_pylist() == keys
-        return any(access.kind == "range" for access in counting.log)
+        return any(client.kind == "range" for client in counting.log)
 
     assert [read_by(file) for file in files[:2]] == [True, True]
     assert [read_by(file) for file in files[:2]] == [False, False]
@@ -353,7 +353,7 @@ def test_kept_keys_are_read_once_and_bounded_in_bytes() -> None:
     for _ in range(2):
         counting.reset()
         none.keys(files[3])
-        assert any(access.kind == "range" for access in counting.log), "what does not fit is not kept"
+        assert any(client.kind == "range" for client in counting.log), "what does not fit is not kept"
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
@@ -362,7 +362,7 @@ def test_keys_of_merge_on_read_tables_are_kept(kind: str, tmp_path: Path) -> Non
     schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
     lakefmt.create_table(path, schema=schema, record_key="id", table_type=kind, options={"lakefmt.durability": "none"})
     counting = CountingStore(LocalStore(path))
-    table = Table(TableAccess(counting, {"lakefmt.durability": "none", "hoodie.parquet.small.file.limit": 0}))
+    table = Table(TableClient(counting, {"lakefmt.durability": "none", "hoodie.parquet.small.file.limit": 0}))
     rows = pa.table({"id": [f"k{n}" for n in range(500)], "v": range(500)}, schema=schema)
     table.insert(rows)
     opened = []
@@ -376,6 +376,6 @@ def test_keys_of_merge_on_read_tables_are_kept(kind: str, tmp_path: Path) -> Non
 
 
 def test_one_table_has_one_cache_of_footers(ordered_table: str) -> None:
-    one, two = TableAccess(LocalStore(ordered_table)), TableAccess(LocalStore(ordered_table))
+    one, two = TableClient(LocalStore(ordered_table)), TableClient(LocalStore(ordered_table))
     assert key_files(one) is key_files(one)
     assert key_files(one) is not key_files(two)

@@ -110,7 +110,7 @@ def test_deletes_ask_it_partition_by_partition(table: Table, own: dict[str, str]
 def test_it_can_be_explained(own: dict[str, str], table: Table, tmp_path) -> None:
     report = lakefmt.open_table(str(tmp_path / "table"), options=own).index.explain(["k1", "x"])
     assert (report.index, report.keys, report.found) == ("remembering", 2, 1)
-    assert report.opened_in_vain is None
+    assert report.false_positives is None
     assert str(report).splitlines()[-1].split() == ["found", "2", "2"]
 
 

@@ -26,13 +26,13 @@ def rows(ts: int) -> pa.Table:
 
 def kept_of(table: Table) -> dict[str, int]:
     """Return how many entries each cache of a handle has."""
-    key_files(table.access)
-    counts = {f"files {number}": len(kept) for number, kept in enumerate(table.access.reader.kept)}
-    return {**counts, "commits": len(table.access._commits)}
+    key_files(table.client)
+    counts = {f"files {number}": len(kept) for number, kept in enumerate(table.client.reader.kept)}
+    return {**counts, "commits": len(table.client._commits)}
 
 
 def files_of(table: Table) -> int:
-    return len([item for item in table.access.store.list() if item.name.endswith(".parquet") and "city=" in item.name])
+    return len([item for item in table.client.store.list() if item.name.endswith(".parquet") and "city=" in item.name])
 
 
 @pytest.mark.slow

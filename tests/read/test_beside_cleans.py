@@ -12,7 +12,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import SnapshotExpired
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import open_store
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.arrow_filesystem import ArrowHandler
@@ -78,7 +78,7 @@ def busy(table_type: str, times: int, moment: str) -> tuple[Table, Others]:
     others = Others(made, times)
     moments: dict[str, Any] = {"before_open": lambda name: None, "after_list": lambda: None}
     moments |= {moment: others.work if moment == "after_list" else lambda name: others.work()}
-    return Table(TableAccess(BusyStore(url, **moments))), others
+    return Table(TableClient(BusyStore(url, **moments))), others
 
 
 def values(found: pa.Table) -> list[int]:
@@ -136,7 +136,7 @@ def test_a_file_that_the_newest_state_misses_is_told(verb: str) -> None:
             others.table.upsert(rows(len(opened)).slice(0, 1))  # the timeline moves on, and this partition stays
             raise FileNotFoundError(name)
 
-    lost = Table(TableAccess(BusyStore(table.access.store.url, lose, lambda: None)))
+    lost = Table(TableClient(BusyStore(table.client.store.url, lose, lambda: None)))
     with pytest.raises(SnapshotExpired, match="is gone"):
         READS[verb](lost)
 

@@ -14,7 +14,7 @@ import pytest
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
@@ -54,7 +54,7 @@ def short(changes: pa.Table) -> list[tuple[str, str, int]]:
 
 
 def change_files(table: lakefmt.Table) -> list[str]:
-    return sorted(item.name for item in table.access.store.list() if item.name.endswith(".cdc"))
+    return sorted(item.name for item in table.client.store.list() if item.name.endswith(".cdc"))
 
 
 # ------------------------------------------------------------------------------------------------------ what is in it
@@ -196,7 +196,7 @@ def test_a_clean_that_died_halfway_leaves_no_smaller_state(ending: str) -> None:
     assert short(table.changes(str(start))) == [("u", "a", 2), ("u", "b", 2), ("u", "a", 3)]
     plan = table.clean(options={"hoodie.clean.commits.retained": 1}, schedule=True).plan
     doomed = sorted(name for name in plan.paths if name.endswith(ending))
-    table.access.store.delete(doomed[:1])
+    table.client.store.delete(doomed[:1])
     with pytest.raises(SnapshotExpired, match="is gone"):
         table.changes(str(start))
 
@@ -214,7 +214,7 @@ def test_change_files_go_with_their_slices() -> None:
 
 
 def _bases(table: lakefmt.Table) -> list[str]:
-    return [item.name for item in table.access.store.list() if item.name.endswith(".parquet")]
+    return [item.name for item in table.client.store.list() if item.name.endswith(".parquet")]
 
 
 def test_a_rollback_takes_change_files_along() -> None:
@@ -236,15 +236,15 @@ def test_a_second_attempt_takes_over_and_a_lost_one_is_swept() -> None:
     again = lowlevel.write_files(context, assignment, batches)
     assert again.adopted
     assert again.stat == first.stat
-    assert again.stat.extra["cdcStats"] == {name: table.access.store.info(name).size for name in change_files(table)}
+    assert again.stat.extra["cdcStats"] == {name: table.client.store.info(name).size for name in change_files(table)}
     # The base file of a first attempt never appeared: its change file is taken over as it is.
-    table.access.store.delete([assignment.path])
+    table.client.store.delete([assignment.path])
     third = lowlevel.write_files(context, assignment, batches)
     assert third.stat.extra == first.stat.extra
     # An announced change file that the commit does not name goes.
     stray = change_files(table)[0].replace(".log.1_", ".log.1_9")
-    table.access.store.put(f".hoodie/.temp/{context.instant}/{stray}.marker.CREATE", b"")
-    table.access.store.put(stray, b"x")
+    table.client.store.put(f".hoodie/.temp/{context.instant}/{stray}.marker.CREATE", b"")
+    table.client.store.put(stray, b"x")
     lowlevel.commit(context, [first, third])
     assert len(change_files(table)) == 1
     check_no_orphans(table)
@@ -258,10 +258,10 @@ def test_somebody_elses_change_file_is_not_taken_over() -> None:
     ((assignment, batches),) = lowlevel.assign(context, rows("a", ts=2))
     lowlevel.write_files(context, assignment, batches)
     (name,) = change_files(table)
-    data = bytes(table.access.store.read(name, 1 << 20))
-    table.access.store.delete([assignment.path])
+    data = bytes(table.client.store.read(name, 1 << 20))
+    table.client.store.delete([assignment.path])
     for other in (data.replace(context.instant.encode(), b"20200101000000000"), data + data):
-        table.access.store.put(name, other)
+        table.client.store.put(name, other)
         with pytest.raises(CorruptFile, match="not written by"):
             lowlevel.write_files(context, assignment, batches)
 
@@ -276,14 +276,14 @@ def test_a_compaction_that_dies_anywhere_leaves_no_change_file_behind(abandon: b
     number = effects = 1
     while number <= effects:
         store = MemoryStore(f"test-changes-{next(NUMBERS)}")
-        for item in made.access.store.list():
-            store.put(item.name, made.access.store.read(item.name))
+        for item in made.client.store.list():
+            store.put(item.name, made.client.store.read(item.name))
         faulty = FaultStore(store, fail_at(number, FaultMode.AFTER, crash=True))
         with contextlib.suppress(SimulatedCrash):
-            lakefmt.table.Table(TableAccess(faulty, dead)).compact(options=due)
+            lakefmt.table.Table(TableClient(faulty, dead)).compact(options=due)
         effects = max(effects, len(faulty.effects) + (number == len(faulty.effects)))
-        healthy = lakefmt.table.Table(TableAccess(store, dead))
-        pending = [i.time for i in healthy.access.load().timeline.pending] if abandon else []
+        healthy = lakefmt.table.Table(TableClient(store, dead))
+        pending = [i.time for i in healthy.client.load().timeline.pending] if abandon else []
         if pending:
             healthy.compact(abandon=pending[0])
             assert change_files(healthy) == []
@@ -304,14 +304,14 @@ def test_damage_is_an_error_and_never_fewer_changes() -> None:
     table.upsert(rows("a"))
     table.upsert(rows("a", ts=2))
     (name,) = change_files(table)
-    data = bytes(table.access.store.read(name, 1 << 20))
+    data = bytes(table.client.store.read(name, 1 << 20))
     for bad in (b"", data[:-1], data + b"rest", b"x" + data[1:]):
-        table.access.store.put(name, bad)
+        table.client.store.put(name, bad)
         if bad == b"":
             continue  # no block says that nothing changed
         with pytest.raises(CorruptFile):
             table.changes("000")
-    table.access.store.delete([name])
+    table.client.store.delete([name])
     with pytest.raises(SnapshotExpired, match="is gone"):
         table.changes("000")
 

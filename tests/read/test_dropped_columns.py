@@ -12,7 +12,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import open_store
 from lakefmt.table import Table, open_table
 from lakefmt.testing.stores import CountingStore
@@ -69,7 +69,7 @@ def test_values_come_back_from_the_path_with_their_types(tmp_path: Path, partiti
 def test_filters_on_them_prune_and_filter(tmp_path: Path) -> None:
     make(tmp_path / "t", ["city", "n"])
     store = CountingStore(open_store(str(tmp_path / "t")))
-    table = Table(TableAccess(store))
+    table = Table(TableClient(store))
     assert table.read(["id"], "city = 'a/b' and n > 0").column("id").to_pylist() == ["k0", "k4"]
     opened = {one.name.partition("/")[0] for one in store.log if one.kind == "range"}
     assert opened == {"city=a%2Fb"}

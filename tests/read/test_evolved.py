@@ -14,7 +14,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.testing.stores import CountingStore
 from lakefmt.timeline.commit import encode_commit
@@ -99,17 +99,17 @@ def given_ids(history: str | None = GROWN, **how: object) -> tuple[CountingStore
         **how,  # type: ignore[arg-type]
     )
     made.upsert(ROWS)
-    state = made.access.load()
+    state = made.client.load()
     (commit,) = state.timeline.commits
-    said = made.access.commit_metadata(state, commit)
+    said = made.client.commit_metadata(state, commit)
     named = {**said.extra_metadata, LATEST_SCHEMA: json.dumps(schemas((5, NAMES))[0])}
     body = encode_commit(replace(said, extra_metadata=named), state.config.version, replace=False)
-    made.access.store.put(f"{state.config.timeline_directory}/{commit.file_name}", body)
+    made.client.store.put(f"{state.config.timeline_directory}/{commit.file_name}", body)
     if history is not None:
-        made.access.store.put(f"{HISTORY}/{commit.time}_{commit.completion}.schemacommit", history.encode())
-        made.access.store.put(f"{HISTORY}/{commit.time}.schemacommit.inflight", b"")
-    store = CountingStore(made.access.store)
-    return store, lakefmt.Table(TableAccess(store, OPTIONS))
+        made.client.store.put(f"{HISTORY}/{commit.time}_{commit.completion}.schemacommit", history.encode())
+        made.client.store.put(f"{HISTORY}/{commit.time}.schemacommit.inflight", b"")
+    store = CountingStore(made.client.store)
+    return store, lakefmt.Table(TableClient(store, OPTIONS))
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
@@ -123,9 +123,9 @@ def test_a_table_that_has_grown_goes_on_and_keeps_its_ids(version: int, kind: st
     table.delete(["a"])
     table.insert([{"id": "b", "v": 3}])
     assert table.read().to_pylist() == [{"id": "b", "v": 3}]
-    state = table.access.load()
+    state = table.client.load()
     for commit in state.timeline.commits:
-        assert json.loads(table.access.commit_metadata(state, commit).extra_metadata[LATEST_SCHEMA])["version_id"] == 5
+        assert json.loads(table.client.commit_metadata(state, commit).extra_metadata[LATEST_SCHEMA])["version_id"] == 5
 
 
 def test_columns_that_would_need_an_id_are_refused() -> None:
@@ -164,9 +164,9 @@ def test_the_history_is_looked_at_where_commits_name_ids_only_and_once() -> None
     table.read()
     assert not [one for one in store.log if one.name.startswith(HISTORY)]
     plain = CountingStore(
-        lakefmt.create_table(f"memory://evolved-{next(NUMBERS)}", data=ROWS, record_key="id").access.store
+        lakefmt.create_table(f"memory://evolved-{next(NUMBERS)}", data=ROWS, record_key="id").client.store
     )
-    other = lakefmt.Table(TableAccess(plain, OPTIONS))
+    other = lakefmt.Table(TableClient(plain, OPTIONS))
     other.upsert(ROWS)
     other.read()
     assert plain.log

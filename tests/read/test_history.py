@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import CorruptFile, InstantNotFound, LakefmtError, ObjectNotFound, SnapshotExpired
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore, open_store
 from lakefmt.table import Table, open_table
 from lakefmt.testing.stores import CountingStore
@@ -108,7 +108,7 @@ def test_every_instant_and_every_range_reads_as_before(past: Past, count: int) -
     archive(past.root, count - 1)
     archive(past.root, 1)
     table = past.open()
-    assert len(table.access.load().timeline) == 6 - count
+    assert len(table.client.load().timeline) == 6 - count
     for time, expected in past.as_of.items():
         assert_same_multiset(table.read(as_of=time, meta_columns=True), expected, what=f"as of {time}")
     for (start, end), expected in past.increments.items():
@@ -126,10 +126,10 @@ OLD = {"minEventTime", "maxEventTime"}
 
 @every_version
 def test_the_archive_gives_back_what_was_archived(past: Past) -> None:
-    before = past.open().access.load().timeline.completed
+    before = past.open().client.load().timeline.completed
     bodies = [path.read_bytes() for path in completed_files(past.root)]
     archive(past.root, 4)
-    state = past.open().access
+    state = past.open().client
     history = HistoryStore(
         state.store, state.load_config().history_directory, state.load_config().version.layout
     ).load()
@@ -153,7 +153,7 @@ def test_the_newest_snapshot_never_looks_at_the_archive(past: Past) -> None:
     for path in archive_of(past):
         path.write_bytes(b"not to be read")
     store = CountingStore(open_store(str(past.root)))
-    table = Table(TableAccess(store))
+    table = Table(TableClient(store))
     newest = max(past.as_of)
     assert_same_multiset(table.read(meta_columns=True), past.as_of[newest])
     assert table.read(as_of=newest).num_rows == past.as_of[newest].num_rows
@@ -165,12 +165,12 @@ def test_the_newest_snapshot_never_looks_at_the_archive(past: Past) -> None:
 def test_an_instant_is_found_by_either_time_once_the_archive_is_known(past: Past) -> None:
     times = sorted(past.as_of)
     archive(past.root, 5)
-    access = past.open().access
-    state = access.load()
+    client = past.open().client
+    state = client.load()
     with pytest.raises(InstantNotFound, match="active timeline"):
         state.timeline.find(times[0])
-    known = access.with_history(state)
-    assert access.with_history(known) is known
+    known = client.with_history(state)
+    assert client.with_history(known) is known
     assert {known.timeline.find(time).state for time in times} == {State.COMPLETED}
     with pytest.raises(InstantNotFound, match="on the timeline"):
         known.timeline.find("20000101000000000")
@@ -202,15 +202,15 @@ def test_where_no_version_is_named_the_newest_manifest_counts(past: Past) -> Non
     version = past.root / ".hoodie/timeline/history/_version_"
     for change in (version.unlink, lambda: version.write_text("x")):
         change()
-        access = past.open().access
-        assert len(access.with_history(access.load()).timeline.archived) == 4
+        client = past.open().client
+        assert len(client.with_history(client.load()).timeline.archived) == 4
 
 
 @sorted_only
 def test_an_archive_that_is_merged_meanwhile_is_read_again(past: Past) -> None:
     archive(past.root, 2)
-    access = past.open().access
-    history = access.with_history(access.load()).history
+    client = past.open().client
+    history = client.with_history(client.load()).history
     assert history is not None
     (old,) = past.root.rglob("history/*_0.parquet")
     merged = old.with_name(old.name.replace("_0.parquet", "_1.parquet"))
@@ -220,7 +220,7 @@ def test_an_archive_that_is_merged_meanwhile_is_read_again(past: Past) -> None:
     (merged.parent / "_version_").write_text("2")
     with pytest.raises(ObjectNotFound, match="merged meanwhile"):
         history.body(history.instants[0])
-    again = access.with_history(access.load()).history
+    again = client.with_history(client.load()).history
     assert again is not None
     assert again.instants == history.instants
     assert again.body(again.instants[0])
@@ -228,15 +228,15 @@ def test_an_archive_that_is_merged_meanwhile_is_read_again(past: Past) -> None:
 
 @every_version
 def test_a_commit_that_is_archived_while_it_is_needed_is_found(past: Past) -> None:
-    access = past.open().access
-    state = access.load()
+    client = past.open().client
+    state = client.load()
     first = state.timeline.commits[0]
     archive(past.root, 2)
-    assert access.commit_metadata(state, first).operation is WriteOperation.INSERT
+    assert client.commit_metadata(state, first).operation is WriteOperation.INSERT
     for path in archive_of(past):
         path.unlink()
     with pytest.raises(SnapshotExpired, match="undone"):
-        access.commit_metadata(state, state.timeline.commits[1])
+        client.commit_metadata(state, state.timeline.commits[1])
 
 
 # --- real archives ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.read.incremental import plan_increment
 from lakefmt.storage import open_store
 from lakefmt.table import Table
@@ -250,7 +250,7 @@ def test_only_files_that_the_selected_commits_name_are_opened(tmp_path: Path) ->
     first = table.timeline.timeline.commits[0].order_time
     done = table.upsert(rows(0, 1, 2))
     store = CountingStore(open_store(str(tmp_path / "t")))
-    found = Table(TableAccess(store)).incremental(first)
+    found = Table(TableClient(store)).incremental(first)
     assert found.to_pylist() == rows(0, 1, 2).to_pylist()
     opened = {one.name for one in store.log if one.kind == "range"}
     assert opened == {stat.path for stat in done.files}

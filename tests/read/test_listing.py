@@ -11,7 +11,7 @@ import pytest
 
 import lakefmt
 from lakefmt.filegroups.listing import StorageListing, partition_levels
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.keys import key_spec_from_properties, plan_key_spec
 from lakefmt.storage import LocalStore, MemoryStore, open_store
 from lakefmt.storage.api import ObjectStore
@@ -136,7 +136,7 @@ def counted(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Table, Coun
     path = str(tmp_path / "t") if request.param == "local" else f"memory://listing-{request.node.name}"
     lakefmt.create_table(path, schema=SCHEMA, record_key="id", partition_by="city").insert(rows(12))
     store = CountingStore(open_store(path))
-    return Table(TableAccess(store)), store
+    return Table(TableClient(store)), store
 
 
 @pytest.mark.parametrize("filter", ["city = 'c07'", [("city", "=", "c07")], [("city", "in", ["c07"]), ("n", ">", 1)]])
@@ -176,7 +176,7 @@ def test_a_filter_on_statistics_reads_a_fifth_of_a_clustered_table(tmp_path: Pat
         writer.write_table(content, row_group_size=count // 20)
         writer.add_key_value_metadata(footers)
     store = CountingStore(open_store(str(tmp_path / "t")))
-    counted = Table(TableAccess(store))
+    counted = Table(TableClient(store))
     assert counted.read(filter=f"id between {count // 2} and {count // 2 + 1000}").num_rows == 1001
     assert store.statistics().bytes_read <= file.stat().st_size // 5
     store.reset()

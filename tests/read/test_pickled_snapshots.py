@@ -71,7 +71,7 @@ def test_a_pickled_snapshot_whose_files_are_gone_says_so(tmp_path: Path) -> None
     table.clean(options={"hoodie.clean.commits.retained": 1})
     with pytest.raises(SnapshotExpired):
         pickle.loads(kept).read()
-    table.access.store.delete([".hoodie/hoodie.properties"])
+    table.client.store.delete([".hoodie/hoodie.properties"])
     with pytest.raises(LakefmtError):
         pickle.loads(kept).read()
 

@@ -9,7 +9,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import SnapshotExpired
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.read.snapshot_files import cleaned_files, lost_files
 from lakefmt.storage import open_store
 from lakefmt.table import Table
@@ -39,7 +39,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def root_of(table: Table) -> Path:
-    return Path(table.access.store.url.removeprefix("file://"))
+    return Path(table.client.store.url.removeprefix("file://"))
 
 
 def paths(table: Table) -> list[str]:
@@ -157,7 +157,7 @@ def test_cleans_before_the_bound_are_not_read_one_by_one(table: Table) -> None:
         done = table.upsert(rows(0, 6, n))
         clean(root_of(table), later(done), old, oldest=done.instant)
     store = CountingStore(open_store(str(root_of(table))))
-    counted = Table(TableAccess(store))
+    counted = Table(TableClient(store))
     assert counted.read(as_of=done.instant).num_rows == 6
     assert len([one for one in store.log if one.kind == "read" and one.name.endswith(".clean")]) == 1
 

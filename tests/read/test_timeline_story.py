@@ -16,13 +16,13 @@ import lakefmt
 from lakefmt.cli.commands import inspect
 from lakefmt.read.stats import TimelineView, follow_timeline
 from lakefmt.read.timeline_format import TimelineEntry, draw_lines, sign_of
-from lakefmt.storage.scheduler import SystemPacing
+from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.timeline.archive.store import History, HistoryStore
 from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp
 from lakefmt.timeline.instant import Action, State, instant_file_name, parse_instant_time
 from tests.cli.conftest import run  # noqa: F401 - the command line, as the tests of it call it
-from tests.timeline.test_history_logs import real_archive
+from tests.timeline.archive.test_v6_log import real_archive
 
 OFF = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
 NUMBERS = itertools.count()
@@ -48,12 +48,12 @@ def lived(where=None, version=8, commits=3, **options):
 
 def begin(table, action=Action.COMMIT, *, owner=None):
     """Leave a pending instant, as a writer that died does; with an owner there is its sign of life."""
-    config = table.access.load_config()
+    config = table.client.load_config()
     time = f"{int(table.timeline.timeline.highest_time) + 1}"
     name = instant_file_name(time, action, State.INFLIGHT, config.version.layout)
     if owner:
-        table.access.store.put(heartbeat_name(time), make_stamp(owner))
-    table.access.store.put(f"{config.timeline_directory}/{name}", b"")
+        table.client.store.put(heartbeat_name(time), make_stamp(owner))
+    table.client.store.put(f"{config.timeline_directory}/{name}", b"")
     return time
 
 
@@ -108,7 +108,7 @@ def test_archived_instants_of_hudi_took_what_they_took():
 def test_what_an_archive_says_of_times_is_not_believed_blindly(said, monkeypatch):
     table = lived(version=6, commits=3)
     table.archive(options={"hoodie.keep.min.commits": 1})
-    table = lakefmt.open_table(table.access.store.url)
+    table = lakefmt.open_table(table.client.store.url)
     real = LogArchive.entries
     monkeypatch.setattr(
         LogArchive, "entries", lambda self, *file: [replace(one, transition=said) for one in real(self, *file)]
@@ -121,14 +121,14 @@ def test_what_is_pending_tells_who_is_at_it_and_what_failed():
     table = lived()
     alive = begin(table, owner="ann")
     planned = begin(table, Action.CLEAN)
-    table.access.store.delete([f".hoodie/timeline/{planned}.clean.inflight"])
-    table.access.store.put(f".hoodie/timeline/{planned}.clean.requested", b"")
+    table.client.store.delete([f".hoodie/timeline/{planned}.clean.inflight"])
+    table.client.store.put(f".hoodie/timeline/{planned}.clean.requested", b"")
     told = {one.time: one for one in table.timeline}
     assert told[alive].note.startswith("at work: its last heartbeat is")
     assert told[alive].writer.startswith("ann on ")
     assert not told[alive].failed
     assert (told[planned].note, told[planned].failed) == ("planned", False)
-    table.access.options = {**table.access.options, **DEAD}
+    table.client.options = {**table.client.options, **DEAD}
     told = {one.time: one for one in table.timeline}
     assert told[alive].failed
     assert sign_of(told[alive]) == "✗"
@@ -154,7 +154,7 @@ def test_what_was_archived_comes_on_request(version):
     everything = table.timeline.with_archived()
     assert [(one.time, one.archived) for one in everything] == [(time, n < 3) for n, time in enumerate(times)]
     assert all(one.operation == "upsert" and one.updates + one.inserts == 1 for one in everything)
-    assert [one.time for one in TimelineView.load(table.access, archived=True, limit=4)] == times[1:]
+    assert [one.time for one in TimelineView.load(table.client, archived=True, limit=4)] == times[1:]
     assert str(everything).count("archived") == 3
 
 
@@ -162,7 +162,7 @@ class EnoughError(Exception):
     """Nothing is left to happen."""
 
 
-class Busy(SystemPacing):
+class Busy(SystemTimeSource):
     """Instead of waiting something happens; at the end somebody has enough."""
 
     def __init__(self, *deeds, end=EnoughError):
@@ -178,16 +178,16 @@ class Busy(SystemPacing):
 def test_following_tells_each_change_once_and_waits_through_the_pacing():
     table = lived(commits=1)
     begun = []
-    other = lakefmt.open_table(table.access.store.url, options={**OFF, **DEAD})
-    table.access.pacing = Busy(
+    other = lakefmt.open_table(table.client.store.url, options={**OFF, **DEAD})
+    table.client.time_source = Busy(
         lambda: None,
         lambda: begun.append(begin(other, owner="ann")),
-        lambda: setattr(table.access, "options", {**table.access.options, **DEAD}),
+        lambda: setattr(table.client, "options", {**table.client.options, **DEAD}),
         lambda: other.upsert(rows("b")),
     )
     seen = []
     with contextlib.suppress(EnoughError):
-        for new in follow_timeline(table.access, 7.0):
+        for new in follow_timeline(table.client, 7.0):
             seen.append([(one.action, one.state, one.failed) for one in new])
     assert seen == [
         [("commit", "completed", False)],
@@ -196,7 +196,7 @@ def test_following_tells_each_change_once_and_waits_through_the_pacing():
         [("commit", "inflight", True)],
         [("rollback", "completed", False), ("commit", "completed", False)],
     ]
-    assert table.access.pacing.slept == [7.0] * 5
+    assert table.client.time_source.slept == [7.0] * 5
     assert f"undid {begun[0]}" in str(table.timeline)
 
 
@@ -214,9 +214,9 @@ def test_the_command_prints_what_the_value_prints(run, tmp_path):  # noqa: F811
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_command_goes_on_until_interrupted(capsys, as_json):
     table = lived(commits=2)
-    other = lakefmt.open_table(table.access.store.url, options=OFF)
-    table.access.pacing = Busy(lambda: other.upsert(rows("b")), lambda: None, end=KeyboardInterrupt)
-    inspect._follow(table.access, 2.0, 1, as_json)
+    other = lakefmt.open_table(table.client.store.url, options=OFF)
+    table.client.time_source = Busy(lambda: other.upsert(rows("b")), lambda: None, end=KeyboardInterrupt)
+    inspect._follow(table.client, 2.0, 1, as_json)
     told = capsys.readouterr().out.splitlines()
     times = [one.time for one in table.timeline]
     if as_json:

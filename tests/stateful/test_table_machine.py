@@ -153,7 +153,7 @@ class TableMachine(RuleBasedStateMachine):
         if self.may_upgrade():
             self.upgrade_to(9)
         for log in (False, True):
-            if self.table.access.load().timeline.pending:
+            if self.table.client.load().timeline.pending:
                 self.compact(schedule=False, log=log)
 
     def may_upgrade(self) -> bool:
@@ -187,8 +187,8 @@ class TableMachine(RuleBasedStateMachine):
     def upgrade_to(self, to: int) -> None:
         self.table.upgrade(to)
         assert self.table.properties.version.value == to
-        access = self.table.access
-        commits = access.with_history(access.load()).timeline.commits  # long runs have archived some
+        client = self.table.client
+        commits = client.with_history(client.load()).timeline.commits  # long runs have archived some
         mine = {time for time, _ in self.instants}
         assert mine <= {i.time for i in commits}, "an upgrade keeps every instant"
         self.instants = [(i.time, i.order_time) for i in commits if i.time in mine]
@@ -236,9 +236,9 @@ class TableMachine(RuleBasedStateMachine):
     def served(self, name: str) -> None:
         COUNTED[name] += 1
         self.services += 1
-        access = self.table.access
-        state = access.load()
-        oldest = access.retained_from(state) or ""
+        client = self.table.client
+        state = client.load()
+        oldest = client.retained_from(state) or ""
         self.kept_from = next(
             (at for at, (time, _) in enumerate(self.instants, 1) if time >= oldest), len(self.instants)
         )
@@ -246,7 +246,7 @@ class TableMachine(RuleBasedStateMachine):
 
     def may_roll_back(self) -> bool:
         """Whether the newest commit can be undone: a service has not built on it, nor taken what was before it."""
-        state = self.table.access.load()
+        state = self.table.client.load()
         newest = state.timeline.latest_commit
         if newest is None or not self.instants or newest.time != self.instants[-1][0]:
             return False
@@ -306,7 +306,7 @@ class TableMachine(RuleBasedStateMachine):
         self.pulled = self.model.next_start(self.pulled)
         told = found.schema.metadata[b"lakefmt.next_start"].decode()
         # Compactions are commits that bring nothing: a puller may go past them.
-        compacted = [i.order_time for i in self.table.access.load().timeline.commits] if self.is_mor else []
+        compacted = [i.order_time for i in self.table.client.load().timeline.commits] if self.is_mor else []
         assert told == max([self.moment(self.pulled), *compacted]), "where the next pull begins"
 
     def moment(self, commit: int) -> str:
@@ -317,7 +317,7 @@ class TableMachine(RuleBasedStateMachine):
             return  # of a key that plain inserts have stored twice it merges a log's row with one image only
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder) / "t"
-            copy_out(self.table.access.store, root)
+            copy_out(self.table.client.store, root)
             self.same(self.judge.snapshot(root), self.model.rows(), "hudi-rs")
         COUNTED["hudi-rs"] += 1
 

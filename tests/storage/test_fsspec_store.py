@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lakefmt.errors import ObjectNotFound, StorageError
 from lakefmt.storage import PutOutcome, RemoteStore
-from lakefmt.testing.suites import StoreSuite, names_in
+from lakefmt.testing.suites import StoreSuite, listed_names
 
 numbers = itertools.count()
 
@@ -144,7 +144,7 @@ class TestAzureLikeStore(StoreSuite):
     @pytest.mark.parametrize("name", ["plain", "50%/100%25"])
     def test_an_odd_name_is_kept_letter_by_letter(self, store, name):
         assert store.put_if_absent(name, b"one") is PutOutcome.DONE
-        assert names_in(store) == [name]
+        assert listed_names(store) == [name]
 
 
 def test_a_repetition_by_the_client_is_told_from_a_refusal():
@@ -250,7 +250,7 @@ def test_what_cannot_be_removed_is_told_and_the_rest_is_removed():
     fs.rm_file = refuse
     with pytest.raises(StorageError, match=r"cannot remove 'b' in gs://bucket/t: PermissionError \(and 1 more\)"):
         store.delete(["a", "b", "c", "d"])
-    assert names_in(store) == ["b", "c"]
+    assert listed_names(store) == ["b", "c"]
 
 
 def test_a_removal_that_fails_on_what_is_gone_is_fine():
@@ -302,7 +302,7 @@ def test_a_temporary_directory_that_fills_up_is_a_sentence():
 
     with pytest.raises(StorageError, match=r"cannot buffer 'big' in .*: the disk is full"):
         fill()
-    assert names_in(store) == []
+    assert listed_names(store) == []
 
 
 def test_a_sink_leaves_nothing_on_this_machine(tmp_path, monkeypatch):
@@ -320,6 +320,6 @@ def test_a_base_can_be_any_path_and_objects_outside_are_not_seen():
     store = RemoteStore(fs, "bucket/t")
     RemoteStore(fs, "bucket/t2").put("a", b"x")
     RemoteStore(fs, "bucket").put("t", b"x")
-    assert names_in(store) == []
+    assert listed_names(store) == []
     with pytest.raises(ObjectNotFound):
         store.read("a")

@@ -16,7 +16,7 @@ from lakefmt import lowlevel
 from lakefmt.errors import UnsafePath
 from lakefmt.storage import LocalStore
 from lakefmt.testing.invariants import check_invariants
-from lakefmt.testing.suites import names_in
+from lakefmt.testing.suites import listed_names
 from tests.judges.compare import assert_same_multiset
 
 NUMBERS = itertools.count()
@@ -41,10 +41,10 @@ def rows(first: int, last: int, n: int) -> pa.Table:
 
 def move_away(root: Path, name: str) -> None:
     """Put a directory elsewhere and a link in its place, as people do when a disk is full."""
-    elsewhere = root.parent / f"elsewhere-{next(NUMBERS)}"
+    partition_changed = root.parent / f"partition_changed-{next(NUMBERS)}"
     if (root / name).is_dir() and not (root / name).is_symlink():
-        (root / name).rename(elsewhere)
-        (root / name).symlink_to(elsewhere)
+        (root / name).rename(partition_changed)
+        (root / name).symlink_to(partition_changed)
 
 
 # ---------------------------------------------------------------------------------------------------------------- tables
@@ -113,12 +113,12 @@ def test_rows_behind_a_link_are_read(tmp_path, hudi_rs_judge):
 
 def test_a_dead_write_behind_a_link_is_rolled_back(tmp_path):
     table = linked_table(tmp_path)
-    before = names_in(table.access.store)
+    before = listed_names(table.client.store)
     context = lowlevel.begin_write(table)
     for assignment, batches in lowlevel.assign(context, rows(0, 6, 2)):
         lowlevel.write_files(context, assignment, batches)
     lowlevel.abort(context)
-    left = [name for name in names_in(table.access.store) if not name.startswith(".hoodie/")]
+    left = [name for name in listed_names(table.client.store) if not name.startswith(".hoodie/")]
     assert left == [name for name in before if not name.startswith(".hoodie/")]
 
 
@@ -157,8 +157,8 @@ def test_links_are_what_they_lead_to(store, root, tmp_path):
     (root / "d" / "file").symlink_to(outside / "deep" / "b")
     (root / "d" / "nowhere").symlink_to(outside / "missing")
     (root / "d" / "itself").symlink_to(root / "d" / "itself")
-    assert names_in(store) == ["d/a", "d/file", "d/link/deep/b"]
-    assert names_in(store, "d", recursive=False) == ["d/a", "d/file"]
+    assert listed_names(store) == ["d/a", "d/file", "d/link/deep/b"]
+    assert listed_names(store, "d", recursive=False) == ["d/a", "d/file"]
     assert store.list_directories("d") == ["d/link"]
     assert store.list_directories("d/link") == ["d/link/deep"]
     assert store.read("d/link/deep/b") == store.read("d/file") == b"22"
@@ -177,7 +177,7 @@ def test_nothing_behind_a_link_is_removed_with_it(store, root, tmp_path):
     store.delete_tree("whole")
     store.delete_tree("d")
     assert (outside / "precious").read_bytes() == b"x"
-    assert names_in(store) == []
+    assert listed_names(store) == []
 
 
 def test_an_object_behind_a_link_is_removed_by_its_name(store, root, tmp_path):
@@ -213,7 +213,7 @@ def test_leftovers_behind_links_are_swept(store, root, tmp_path):
     outside.mkdir()
     store.put("a", b"1")
     (root / "link").symlink_to(outside)
-    store.leave_temporary("link/x", b"half")
+    store.leave_temporary_object("link/x", b"half")
     assert len(os.listdir(outside)) == 1
     assert store.remove_leftovers(2**40) == 1
     assert os.listdir(outside) == []

@@ -15,11 +15,11 @@ import pytest
 
 from lakefmt.errors import ObjectNotFound, StateError, StorageError
 from lakefmt.storage import LocalStore, PutOutcome
-from lakefmt.storage.api import SupportsLeftovers
-from lakefmt.storage.local import atomic_files, posix
+from lakefmt.storage.api import SupportsTempCleanup
+from lakefmt.storage.local import _posix, atomic_files
 from lakefmt.storage.local.process_lock import SupportsProcessLocks
 from lakefmt.storage.object_names import TEMPORARY_PREFIX
-from lakefmt.testing.suites import names_in
+from lakefmt.testing.suites import listed_names
 from lakefmt.testing.threads import together
 
 
@@ -104,7 +104,7 @@ def test_a_killed_writer_leaves_temporary_files_only(store, root):
     assert process.stdout.readline() == "written\n"
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    assert names_in(store) == []
+    assert listed_names(store) == []
     (left,) = files_under(root)
     assert Path(left).name.startswith(TEMPORARY_PREFIX)
     assert store.remove_leftovers(os.stat(root / left).st_mtime) == 0
@@ -279,7 +279,7 @@ def test_a_sum_of_failed_removals_names_one(store, monkeypatch):
     monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(StorageError, match=r"cannot remove 'a' in .*permission denied.* \(and 1 more\)"):
         store.delete(["a", "b", "c"])
-    assert names_in(store) == ["a", "b"]
+    assert listed_names(store) == ["a", "b"]
 
 
 def test_a_tree_that_keeps_growing_is_given_up_in_the_end(store, monkeypatch):
@@ -309,7 +309,7 @@ def test_a_tree_that_grows_once_is_removed(store, root, monkeypatch):
 def test_a_file_in_the_place_of_a_directory(store):
     store.put("a", b"x")
     assert store.info("a/b") is None
-    assert names_in(store, "a") == []
+    assert listed_names(store, "a") == []
     with pytest.raises(ObjectNotFound):
         store.read("a/b")
     store.delete(["a/b"])
@@ -490,7 +490,7 @@ def test_a_pipe_hangs_nobody(store, root):
     root.mkdir()
     os.mkfifo(root / "pipe")
     assert store.info("pipe") is None
-    assert names_in(store) == []
+    assert listed_names(store) == []
     with pytest.raises(ObjectNotFound):
         store.read("pipe")
 
@@ -500,7 +500,7 @@ def test_names_that_are_no_text_are_not_shown(store, root):
     (root / os.fsdecode(b"bad\xff")).write_bytes(b"")
     (root / os.fsdecode(b"worse\xfe")).mkdir()
     store.put("good", b"")
-    assert names_in(store) == ["good"]
+    assert listed_names(store) == ["good"]
     assert store.list_directories() == []
     store.delete_tree("")
     assert not root.exists()
@@ -509,7 +509,7 @@ def test_names_that_are_no_text_are_not_shown(store, root):
 def test_entries_that_vanish_while_listed_are_left_out(store, monkeypatch):
     for number in range(20):
         store.put(str(number), b"")
-    real = posix._entries_of
+    real = _posix._entries_of
 
     @contextmanager
     def slow(path):
@@ -518,8 +518,8 @@ def test_entries_that_vanish_while_listed_are_left_out(store, monkeypatch):
             store.delete(str(number) for number in range(1, 20))
             yield iter(found)
 
-    monkeypatch.setattr(posix, "_entries_of", slow)
-    assert names_in(store) == ["0"]
+    monkeypatch.setattr(_posix, "_entries_of", slow)
+    assert listed_names(store) == ["0"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- others
@@ -528,8 +528,8 @@ def test_entries_that_vanish_while_listed_are_left_out(store, monkeypatch):
 def test_the_base_stays_when_the_working_directory_changes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = LocalStore("relative")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "partition_changed").mkdir()
+    monkeypatch.chdir(tmp_path / "partition_changed")
     store.put("a", b"x")
     assert (tmp_path / "relative" / "a").read_bytes() == b"x"
     assert store.url == str(tmp_path / "relative")
@@ -553,7 +553,7 @@ def test_a_sink_outside_its_block_is_an_error(store):
 
 
 def test_it_sweeps_and_locks(store):
-    assert isinstance(store, SupportsLeftovers)
+    assert isinstance(store, SupportsTempCleanup)
     assert isinstance(store, SupportsProcessLocks)
 
 
@@ -576,7 +576,7 @@ def test_touching_makes_young_and_never_makes(store, root):
     assert found is not None
     assert found.modified > 1e9
     store.touch("missing")
-    assert names_in(store) == ["a"]
+    assert listed_names(store) == ["a"]
 
 
 def test_a_failing_lock_or_touch_is_a_sentence(store, monkeypatch):
@@ -591,10 +591,10 @@ def test_a_failing_lock_or_touch_is_a_sentence(store, monkeypatch):
 
 def test_sweeping_spares_the_young_and_bears_a_race(store, root, monkeypatch):
     store.put("keep/x", b"")
-    store.leave_temporary("keep/x", b"old")
+    store.leave_temporary_object("keep/x", b"old")
     (left,) = [name for name in files_under(root) if TEMPORARY_PREFIX in name]
     os.utime(root / left, (1000, 1000))
-    store.leave_temporary("x", b"young")
+    store.leave_temporary_object("x", b"young")
     assert store.remove_leftovers(1000.0) == 0
     assert store.remove_leftovers(1001.0) == 1
     monkeypatch.setattr(os, "unlink", failing(errno.ENOENT))

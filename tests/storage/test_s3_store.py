@@ -12,7 +12,7 @@ import pytest
 from lakefmt.errors import ObjectNotFound, StorageError, UnsafePath
 from lakefmt.storage import PutOutcome, RemoteStore, open_store
 from lakefmt.storage.remote import s3
-from lakefmt.testing.suites import names_in
+from lakefmt.testing.suites import listed_names
 from lakefmt.testing.threads import together
 
 pytestmark = pytest.mark.s3
@@ -251,7 +251,7 @@ def test_an_upload_that_fails_leaves_no_parts(store, service, small_parts):
     with pytest.raises(StorageError):
         put_sink(store, "big", b"x" * (6 << 20))
     service.interference = None
-    assert names_in(store) == []
+    assert listed_names(store) == []
     assert unfinished_uploads(store) == []
 
 
@@ -262,11 +262,11 @@ def test_listings_come_in_pages(s3_bucket, s3_options, service):
     for name in names:
         store.put(name, b"x")
     service.requests.clear()
-    assert names_in(store) == sorted(names)
+    assert listed_names(store) == sorted(names)
     assert len(service.requests) == 4
     assert sorted(store.list_directories()) == ["d0", "d1", "d2"]
     store.delete_tree("d0")
-    assert names_in(store) == sorted(name for name in names if not name.startswith("d0"))
+    assert listed_names(store) == sorted(name for name in names if not name.startswith("d0"))
 
 
 def test_removals_go_many_at_a_time(store, service, monkeypatch):
@@ -277,7 +277,7 @@ def test_removals_go_many_at_a_time(store, service, monkeypatch):
     service.requests.clear()
     store.delete([*names, "missing"])
     assert [request[0] for request in service.requests] == ["POST"] * 3
-    assert names_in(store) == []
+    assert listed_names(store) == []
 
 
 def test_a_removal_that_fails_is_told(store, service):
@@ -300,8 +300,8 @@ def test_markers_of_directories_are_no_objects_and_go_with_the_tree(store):
     bucket, _, start = store._root.partition("/")
     for key in ("d/", "d/sub/", "d/a", "d/sub//b"):
         store._fs.call_s3("put_object", Bucket=bucket, Key=f"{start}/{key}", Body=b"")
-    assert names_in(store) == ["d/a"]
-    assert names_in(store, "d", recursive=False) == ["d/a"]
+    assert listed_names(store) == ["d/a"]
+    assert listed_names(store, "d", recursive=False) == ["d/a"]
     assert store.list_directories("d") == ["d/sub"]
     store.delete_tree("d")
     assert store._fs.find(store._root) == []
@@ -317,7 +317,7 @@ def test_how_many_requests_the_verbs_cost(store, service):
         "read": lambda: store.read("a", 100),
         "info": lambda: store.info("a"),
         "info of a missing one": lambda: store.info("missing"),
-        "list": lambda: names_in(store),
+        "list": lambda: listed_names(store),
         "list_directories": lambda: store.list_directories(),
         "delete": lambda: store.delete(["a", "b"]),
     }
@@ -370,9 +370,9 @@ def test_a_file_system_that_keeps_listings_is_told_not_to(s3_options, s3_bucket,
     arrow, prefix = store.arrow_filesystem()
     assert arrow.get_file_info(f"{prefix}d/a").type.name == "NotFound"
     other = open_store(f"s3://{s3_bucket}/cached", s3_options)
-    assert names_in(store, "d") == []
+    assert listed_names(store, "d") == []
     other.put("d/a", b"x")
-    assert names_in(store, "d") == ["d/a"]
+    assert listed_names(store, "d") == ["d/a"]
     assert arrow.get_file_info(f"{prefix}d/a").size == 1
     fs.ls(f"{s3_bucket}/cached/d")  # whoever else uses the file system fills no cache for us either
     other.put("d/a", b"four")
@@ -397,9 +397,9 @@ def test_a_bucket_can_be_the_base(s3_options, s3_bucket, service):
     assert store.url == f"s3://{s3_bucket}"
     store.put("at the top", b"x")
     assert store.read("at the top") == b"x"
-    assert "at the top" in names_in(store, recursive=False)
+    assert "at the top" in listed_names(store, recursive=False)
     store.delete_tree("")
-    assert names_in(store) == []
+    assert listed_names(store) == []
 
 
 def test_a_bucket_that_is_not_there(s3_options, service):

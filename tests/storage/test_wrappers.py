@@ -24,7 +24,7 @@ from lakefmt.testing.stores import (
     WrapperStore,
     fail_at,
 )
-from lakefmt.testing.suites import names_in
+from lakefmt.testing.suites import listed_names
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -82,7 +82,7 @@ def test_a_crash_leaves_what_its_mode_says(inner, kind, mode):
     with pytest.raises(SimulatedCrash, match=mode.value):
         EFFECTS[kind](store)
     expected = {FaultMode.BEFORE: BEFORE, FaultMode.AFTER: AFTER[kind], FaultMode.TORN: TORN[kind]}[mode]
-    assert names_in(inner) == sorted(expected)
+    assert listed_names(inner) == sorted(expected)
     assert [effect.kind for effect in store.effects] == [kind]
     assert store.crashed
     # A killed put leaves its temporary object: a torn one, and a sink however it ends.
@@ -102,7 +102,7 @@ def test_a_fault_that_kills_nobody_is_a_transient_error(inner, kind, mode):
             EFFECTS[kind](store)
         assert caught.value.transient
     done = mode in (FaultMode.AFTER, FaultMode.ANSWER_LOST)
-    assert names_in(inner) == sorted(AFTER[kind] if done else TORN[kind] if mode is FaultMode.TORN else BEFORE)
+    assert listed_names(inner) == sorted(AFTER[kind] if done else TORN[kind] if mode is FaultMode.TORN else BEFORE)
     assert not store.crashed
     store.put("afterwards", b"x")
     assert inner.read("afterwards") == b"x"
@@ -137,7 +137,7 @@ def test_after_a_crash_nothing_passes_in_either_direction(inner):
     for verb in verbs:
         with pytest.raises(SimulatedCrash, match="dead"):
             verb()
-    assert names_in(inner) == ["a"]
+    assert listed_names(inner) == ["a"]
     assert len(store.effects) == 2
 
 
@@ -154,7 +154,7 @@ def test_a_handler_of_exceptions_does_not_survive_a_crash(inner):
 
     with pytest.raises(SimulatedCrash):
         careful()
-    assert names_in(inner) == ["a"]
+    assert listed_names(inner) == ["a"]
 
 
 def test_every_removed_name_is_an_effect_of_its_own(inner):
@@ -162,7 +162,7 @@ def test_every_removed_name_is_an_effect_of_its_own(inner):
     store = FaultStore(inner, fail_at(3, FaultMode.BEFORE))
     with pytest.raises(SimulatedCrash):
         store.delete(BEFORE)
-    assert names_in(inner) == ["t/3", "t/4"]
+    assert listed_names(inner) == ["t/3", "t/4"]
     assert store.effects == [Effect(n, "delete", name) for n, name in enumerate(["t/1", "t/2", "t/3"], 1)]
 
 
@@ -172,7 +172,7 @@ def test_a_plan_may_look_at_the_effect(inner):
     for _ in range(2):
         with pytest.raises(StorageError):
             store.put("a.commit", b"x")
-    assert names_in(inner) == ["data"]
+    assert listed_names(inner) == ["data"]
 
 
 def test_without_a_plan_effects_are_only_counted(inner):
@@ -195,7 +195,7 @@ def test_a_sink_open_while_its_process_dies_leaves_a_temporary_object(inner):
 
     with pytest.raises(SimulatedCrash):
         die()
-    assert names_in(inner) == ["other"]
+    assert listed_names(inner) == ["other"]
     assert leftovers(inner) == 1
 
 
@@ -251,9 +251,9 @@ def test_ranges_that_arrow_reads_are_written_down(inner):
     assert pq.read_table(f"{prefix}a.parquet", columns=["c3"], filesystem=fs)["c3"].to_pylist() == list(
         range(3, 20_003)
     )
-    ranges = [access for access in store.log if access.kind == "range" and access.size]
-    assert {access.name for access in ranges} == {"a.parquet"}
-    assert all(access.offset >= 0 and access.offset + access.size <= size for access in ranges)
+    ranges = [client for client in store.log if client.kind == "range" and client.size]
+    assert {client.name for client in ranges} == {"a.parquet"}
+    assert all(client.offset >= 0 and client.offset + client.size <= size for client in ranges)
     assert 0 < store.statistics().bytes_read < size / 2
 
 
@@ -336,9 +336,9 @@ def test_a_wrapped_sink_outside_its_block_is_an_error(inner):
 def test_what_the_inner_store_does_not_leave_is_not_swept():
     class Plain(WrapperStore):
         remove_leftovers = None
-        leave_temporary = None
+        leave_temporary_object = None
 
     store = WrapperStore(Plain(MemoryStore()))
     store.inner.__class__ = type("NoLeftovers", (), {"url": "x"})
     assert store.remove_leftovers(1e12) == 0
-    store.leave_temporary("a", b"x")
+    store.leave_temporary_object("a", b"x")

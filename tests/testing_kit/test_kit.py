@@ -101,7 +101,7 @@ def test_a_table_that_loses_rows_is_found_out() -> None:
     @given(batches(SHAPE, min_rows=1, max_rows=4))
     def explore(rows: Any) -> None:
         honest, model = SHAPE.create(f"memory://kit-forgetful-{next(NUMBERS)}"), SHAPE.model()
-        perform(Verb("upsert", rows=rows), SHAPE, Forgetful(honest.access), model)
+        perform(Verb("upsert", rows=rows), SHAPE, Forgetful(honest.client), model)
         assert not multiset_difference(honest.read(), SHAPE.as_table(model.rows()))
 
     with pytest.raises(AssertionError):

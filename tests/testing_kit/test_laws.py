@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing import invariants as laws
@@ -84,10 +84,10 @@ class Patient:
 
     def say(self, change: Callable[[CommitMetadata], CommitMetadata]) -> None:
         """Let the newest commit say something else."""
-        access = self.table.access
-        state = access.load()
+        client = self.table.client
+        state = client.load()
         commit = state.timeline.commits[-1]
-        body = encode_commit(change(access.commit_metadata(state, commit)), state.config.version, False)
+        body = encode_commit(change(client.commit_metadata(state, commit)), state.config.version, False)
         self.store.put(f"{state.config.timeline_directory}/{commit.file_name}", body)
 
     def twin(self, instant: str = "") -> str:
@@ -218,7 +218,7 @@ def test_what_an_earlier_view_found_lawful_is_not_read_again() -> None:
 
 def watched(patient: Patient) -> tuple[laws.Watched, Table]:
     found = laws.Watched(lambda: sorted(patient.table.read(["id", "v"]).to_pylist(), key=repr))
-    return found, Table(TableAccess(WatchStore(patient.store, found.look), {"lakefmt.write.threads": 1}))
+    return found, Table(TableClient(WatchStore(patient.store, found.look), {"lakefmt.write.threads": 1}))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -245,15 +245,15 @@ def test_nothing_shows_before_the_commit_completes(version: int, write: Callable
 def test_a_write_that_shows_early_is_seen() -> None:
     patient = Patient()
     found, table = watched(patient)
-    access = table.access
-    real = access.store.put_if_absent
+    client = table.client
+    real = client.store.put_if_absent
 
     def hasty(name: str, data: bytes, **how: bool) -> object:
         if name.endswith(".inflight"):
-            access.store.put(patient.newest, patient.store.read(patient.older))  # an older slice's rows show up
+            client.store.put(patient.newest, patient.store.read(patient.older))  # an older slice's rows show up
         return real(name, data, **how)
 
-    access.store.put_if_absent = hasty  # type: ignore[method-assign, assignment]
+    client.store.put_if_absent = hasty  # type: ignore[method-assign, assignment]
     table.upsert(rows("e"))
     with pytest.raises(AssertionError, match=r"after effect \d+, put "):
         found.check()
@@ -261,6 +261,6 @@ def test_a_write_that_shows_early_is_seen() -> None:
 
 def test_a_write_that_never_completes_is_seen() -> None:
     found, table = watched(Patient())
-    table.access.store.put("city=sf/something", b"")
+    table.client.store.put("city=sf/something", b"")
     with pytest.raises(AssertionError, match="0 effects completed"):
         found.check()

@@ -64,13 +64,15 @@ def test_the_model_orders_floats_bytes_and_texts_as_hudi_does() -> None:
 
 
 def test_a_key_is_unique_in_its_partition_or_in_the_table() -> None:
-    local, everywhere, staying = model(), model(global_keys=True), model(global_keys=True, moves=False)
-    for table in (local, everywhere, staying):
+    local, for_global_lookup, staying = model(), model(global_keys=True), model(global_keys=True, moves=False)
+    for table in (local, for_global_lookup, staying):
         table.upsert([row("a", "sf")])
         table.upsert([row("a", "oslo", v=1)])
     assert content(local) == [("a", "oslo", 1, 1), ("a", "sf", 1, 0)]
-    assert content(everywhere) == content(staying) == [("a", "oslo", 1, 1)]
-    assert (everywhere.places(), staying.places()) == ({"oslo"}, {"sf"}), "a row that stays lies where its key was"
+    assert content(for_global_lookup) == content(staying) == [("a", "oslo", 1, 1)]
+    assert (for_global_lookup.places(), staying.places()) == ({"oslo"}, {"sf"}), (
+        "a row that stays lies where its key was"
+    )
 
 
 def test_a_late_row_moves_nothing() -> None:

@@ -16,7 +16,7 @@ from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.testing.stores import Effect, FaultMode, FaultStore, SimulatedCrash, WatchStore, fail_at
 from lakefmt.timeline.instant import Action
-from tests.undo.scenes import copy, make, over, rows, same
+from tests.undo.scenarios import copy, make, over, rows, same
 
 ACTS: dict[str, Callable[[Table, int], object]] = {
     "upsert": lambda t, n: t.upsert(rows(n % 3, n % 3 + 4, ts=n)),
@@ -26,7 +26,7 @@ ACTS: dict[str, Callable[[Table, int], object]] = {
     "overwrite_table": lambda t, n: t.insert_overwrite_table(rows(0, 3, ts=n)),
     "compact": lambda t, n: t.compact() if t.properties.table_type.value == "MERGE_ON_READ" else None,
     "plan": lambda t, n: t.compact(schedule=True) if t.properties.table_type.value == "MERGE_ON_READ" else None,
-    "rollback": lambda t, n: t.rollback(t.access.load().timeline.latest_commit.time),  # type: ignore[union-attr]
+    "rollback": lambda t, n: t.rollback(t.client.load().timeline.latest_commit.time),  # type: ignore[union-attr]
     "savepoint": lambda t, n: t.savepoint(),
     "clean": lambda t, n: t.clean(options={"hoodie.clean.commits.retained": 1}),
     "archive": lambda t, n: (
@@ -36,7 +36,7 @@ ACTS: dict[str, Callable[[Table, int], object]] = {
 
 
 def newest(table: Table) -> str | None:
-    commit = table.access.load().timeline.latest_commit
+    commit = table.client.load().timeline.latest_commit
     return None if commit is None else commit.time
 
 
@@ -55,7 +55,7 @@ def test_a_restored_table_is_what_it_was(version: int, table_type: str, acts: li
         with contextlib.suppress(LakefmtError):
             ACTS[act](table, number)
         states.setdefault(str(newest(table)), table.read())
-    there = {i.time for i in table.access.load().timeline.commits}
+    there = {i.time for i in table.client.load().timeline.commits}
     kept = {one.instant for one in table.savepoints()}
     if not there:
         return  # everything was rolled back
@@ -72,16 +72,16 @@ def test_a_restored_table_is_what_it_was(version: int, table_type: str, acts: li
     assert not newer_kept
     assert same(table.read(), states[chosen])
     assert kept == {one.instant for one in table.savepoints()}
-    left = [i.time for i in table.access.load().timeline.commits]
+    left = [i.time for i in table.client.load().timeline.commits]
     for time in left[left.index(chosen) :]:
         assert same(table.read(as_of=time), states[chosen]), "what is left after it changes no row"
     again = table.upsert(rows(2, 9, ts=99))
     expected = {row["id"]: row for row in (*states[chosen].to_pylist(), *rows(2, 9, ts=99).to_pylist())}
     assert same(table.read(), pa.Table.from_pylist(list(expected.values()), schema=table.read().schema))
-    written = table.incremental(chosen if version == 6 else table.access.load().timeline.completion_of(chosen))
+    written = table.incremental(chosen if version == 6 else table.client.load().timeline.completion_of(chosen))
     assert set(written["id"].to_pylist()) >= set(rows(2, 9, ts=99)["id"].to_pylist())
     assert again.instant is not None
-    if any(i.action is Action.COMPACTION for i in table.access.load().timeline.pending):
+    if any(i.action is Action.COMPACTION for i in table.client.load().timeline.pending):
         table.compact()  # one that was planned before still waits, and still can be carried out
         assert same(table.read(), pa.Table.from_pylist(list(expected.values()), schema=table.read().schema))
     check_no_orphans(table)
@@ -101,7 +101,7 @@ class Past:
             if number == 2 and table_type == "mor":
                 table.compact(schedule=True)
         self.target = table.savepoints()[0].instant
-        self.store = table.access.store
+        self.store = table.client.store
         counted = FaultStore(copy(self.store))
         over(counted).restore(self.target)
         self.effects = counted.effects
@@ -158,7 +158,7 @@ def test_dying_anywhere_is_resumed(version: int, table_type: str, mode: FaultMod
         again = copy(store)
         over(again).restore(scene.target)  # the next restore finishes it
         assert scene.place(over(again)) == 1, story
-        assert not any(i.action is Action.RESTORE for i in over(again).access.load().timeline.pending), story
+        assert not any(i.action is Action.RESTORE for i in over(again).client.load().timeline.pending), story
         began = any(".restore." in item.name for item in store.list(".hoodie"))
         over(store).upsert(rows(20, 22, ts=9))  # and so does the next write
         expected = pa.concat_tables([scene.states[1 if began else 3], rows(20, 22, ts=9)])

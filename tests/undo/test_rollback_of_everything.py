@@ -24,13 +24,13 @@ from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.rollback import scan_logs
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
-from tests.undo.scenes import copy, make, over, rows, same
+from tests.undo.scenarios import copy, make, over, rows, same
 
 LATER = "20991231235959000"
 
 
 def pending(table: Table) -> list[str]:
-    return [str(i) for i in table.access.load().timeline.pending]
+    return [str(i) for i in table.client.load().timeline.pending]
 
 
 # --- logs that several writes share ----------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def share_logs(store: ObjectStore) -> tuple[Table, str]:
     table.upsert(rows(0, 4, ts=1))
     table.upsert(rows(0, 4, ts=2))
     second = table.upsert(rows(0, 4, ts=3))
-    inner = table.access.store
+    inner = table.client.store
     body = json.loads(inner.read(f".hoodie/{second.instant}.deltacommit"))
     for stats in body["partitionToWriteStats"].values():
         for stat in stats:
@@ -70,13 +70,13 @@ def test_shared_logs_get_a_command_block(tmp_path, hudi_rs_judge: HudiRsJudge) -
     done = table.rollback(second)
     assert same(table.read(), rows(0, 4, ts=2))
     assert_same_multiset(hudi_rs_judge.snapshot(tmp_path / "t"), rows(0, 4, ts=2), what="hudi-rs after the command")
-    store = table.access.store
+    store = table.client.store
     commands = {n: c for n, c in scan_logs(store, [o.name for o in store.list()]).items() if c.targets}
     assert len(commands) == 2
     assert all(content.targets == {second} and content.times == {done.instant} for content in commands.values())
-    state = table.access.load()
+    state = table.client.load()
     said = decode_body(
-        BodyKind.ROLLBACK_METADATA, table.access.read_body(state, state.timeline.find(str(done.instant)))
+        BodyKind.ROLLBACK_METADATA, table.client.read_body(state, state.timeline.find(str(done.instant)))
     )
     names = {path for part in said["partitionMetadata"].values() for path in part["rollbackLogFiles"]}  # type: ignore[attr-defined]
     assert {name.rpartition("/")[2] for name in names} == {name.rpartition("/")[2] for name in commands}
@@ -89,18 +89,18 @@ def test_shared_logs_get_a_command_block(tmp_path, hudi_rs_judge: HudiRsJudge) -
 
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
 def test_a_command_is_written_once_however_often_one_dies(mode: FaultMode) -> None:
-    made, second = share_logs(make(6, "mor").access.store)
-    counted = FaultStore(copy(made.access.store))
+    made, second = share_logs(make(6, "mor").client.store)
+    counted = FaultStore(copy(made.client.store))
     over(counted).rollback(second)
     for number in range(1, len(counted.effects) + 1):
-        store = copy(made.access.store)
+        store = copy(made.client.store)
         with contextlib.suppress(SimulatedCrash):
             over(FaultStore(store, fail_at(number, mode, crash=True))).rollback(second)
         story = f"effect {number}, {counted.effects[number - 1].name}"
         begun = over(store).read()
         assert same(begun, rows(0, 4, ts=3)) or same(begun, rows(0, 4, ts=2)), story
         over(store).upsert(rows(10, 12, ts=1))
-        later = over(store).access.load().timeline
+        later = over(store).client.load().timeline
         if second not in [i.time for i in later.commits]:
             commands = [c for c in scan_logs(store, [o.name for o in store.list()]).values() if c.targets]
             assert len(commands) == 2, story
@@ -108,8 +108,8 @@ def test_a_command_is_written_once_however_often_one_dies(mode: FaultMode) -> No
 
 
 def test_a_restore_takes_blocks_back_too() -> None:
-    table, _ = share_logs(make(6, "mor").access.store)
-    table.restore(table.access.load().timeline.commits[1].time)
+    table, _ = share_logs(make(6, "mor").client.store)
+    table.restore(table.client.load().timeline.commits[1].time)
     assert same(table.read(), rows(0, 4, ts=2))
 
 
@@ -125,13 +125,13 @@ def test_a_compaction_falls_back_to_its_plan_or_goes(version: int) -> None:
     assert planned is not None
     with pytest.raises(StateError, match="withdraw=True"):
         table.rollback(planned)
-    timeline = table.access.timeline_store(table.access.load_config())
+    timeline = table.client.timeline_store(table.client.load_config())
     timeline.start(planned, Action.COMPACTION)
-    group = table.access.slices(table.access.load())[0]
+    group = table.client.slices(table.client.load())[0]
     stray = f"{group.partition}/{group.file_id}_0-0-0_{planned}.parquet"
-    table.access.store.put(stray, b"PAR1")
+    table.client.store.put(stray, b"PAR1")
     done = table.rollback(planned)
-    assert (done.plan and done.plan.num_files, table.access.store.info(stray)) == (1, None)
+    assert (done.plan and done.plan.num_files, table.client.store.info(stray)) == (1, None)
     assert pending(table) == [f"{planned} compaction requested"]
     table.rollback(planned, withdraw=True)
     assert pending(table) == []
@@ -155,14 +155,14 @@ def test_a_compaction_below_logs_of_version_6_is_not_withdrawn() -> None:
 def test_a_clustering_goes_or_waits_again(version: int, action: Action, withdraw: bool | None) -> None:
     table = make(version)
     table.upsert(rows(0, 4, ts=1))
-    timeline = table.access.timeline_store(table.access.load_config())
+    timeline = table.client.timeline_store(table.client.load_config())
     plan = {"operationType": "CLUSTER", "clusteringPlan": {"inputGroups": []}, "extraMetadata": None, "version": 1}
     timeline.request(LATER, action, encode_body(BodyKind.REQUESTED_REPLACE, plan))  # type: ignore[arg-type]
     timeline.start(LATER, action)  # type: ignore[arg-type]
     stray = f"city=sf/new-0_0-0-0_{LATER}.parquet"
-    table.access.store.put(stray, b"PAR1")
+    table.client.store.put(stray, b"PAR1")
     table.rollback(LATER, withdraw=withdraw)
-    assert table.access.store.info(stray) is None
+    assert table.client.store.info(stray) is None
     assert pending(table) == ([] if withdraw is None else [f"{LATER} {action.value} requested"])
     assert same(table.read(), rows(0, 4, ts=1))
 
@@ -175,14 +175,14 @@ def test_a_clean_that_waits_is_withdrawn_and_one_that_began_is_finished() -> Non
     planned = table.clean(schedule=True, options=options).instant
     assert table.rollback(str(planned)).instant is None
     assert pending(table) == []
-    faulty = FaultStore(table.access.store, fail_at(4, FaultMode.AFTER, crash=True))
+    faulty = FaultStore(table.client.store, fail_at(4, FaultMode.AFTER, crash=True))
     with contextlib.suppress(SimulatedCrash, LakefmtError):
         over(faulty).clean(options=options)
-    (waiting,) = table.access.load().timeline.pending
+    (waiting,) = table.client.load().timeline.pending
     assert (waiting.action, waiting.state) == (Action.CLEAN, State.INFLIGHT)
     assert table.rollback(waiting.time).action == "clean"
     assert pending(table) == []
-    assert table.access.load().timeline.find(waiting.time).is_completed
+    assert table.client.load().timeline.find(waiting.time).is_completed
     assert table.clean(options=options).instant is None
 
 
@@ -193,10 +193,10 @@ def test_rollbacks_and_restores_that_died_come_to_an_end(verb: str, number: int,
     table = make()
     kept = str(table.upsert(rows(0, 4, ts=1)).instant)
     last = str(table.upsert(rows(0, 4, ts=2)).instant)
-    faulty = over(FaultStore(table.access.store, fail_at(number, FaultMode.AFTER, crash=True)))
+    faulty = over(FaultStore(table.client.store, fail_at(number, FaultMode.AFTER, crash=True)))
     with contextlib.suppress(SimulatedCrash):
         faulty.rollback(last) if verb == "rollback" else faulty.restore(kept)
-    half = next(i for i in table.access.load().timeline.pending if i.action is action)
+    half = next(i for i in table.client.load().timeline.pending if i.action is action)
     table.rollback(half.time)
     assert pending(table) == []
     assert same(table.read(), rows(0, 4, ts=1))
@@ -206,7 +206,7 @@ def test_a_savepoint_that_died_keeps_nothing_and_goes_with_the_next_write() -> N
     table = make()
     kept = str(table.upsert(rows(0, 4, ts=1)).instant)
     with contextlib.suppress(SimulatedCrash):
-        over(FaultStore(table.access.store, fail_at(1, FaultMode.AFTER, crash=True))).savepoint()
+        over(FaultStore(table.client.store, fail_at(1, FaultMode.AFTER, crash=True))).savepoint()
     assert pending(table) == [f"{kept} savepoint inflight"]
     table.upsert(rows(0, 4, ts=2))
     assert pending(table) == []
@@ -274,17 +274,17 @@ def test_what_a_savepoint_will_want_is_kept_as_well(version: int) -> None:
     table.upsert(rows(0, 4, ts=6))
     table.clean(options={"hoodie.clean.commits.retained": 1})
     table.restore(kept.instant)
-    assert planned in [i.time for i in table.access.load().timeline.commits]
+    assert planned in [i.time for i in table.client.load().timeline.commits]
     assert same(table.read(), expected)
 
 
 def test_living_writers_are_waited_for_unless_forced() -> None:
     table = make()
     kept = str(table.upsert(rows(0, 4, ts=1)).instant)
-    timeline = table.access.timeline_store(table.access.load_config())
+    timeline = table.client.timeline_store(table.client.load_config())
     timeline.request(LATER, Action.COMMIT)  # type: ignore[arg-type]
     timeline.start(LATER, Action.COMMIT)  # type: ignore[arg-type]
-    table.access.options = {**table.access.options, "hoodie.client.heartbeat.tolerable.misses": 10}
+    table.client.options = {**table.client.options, "hoodie.client.heartbeat.tolerable.misses": 10}
     with pytest.raises(WriterActive):
         table.restore(kept)
     assert pending(table) == [f"{LATER} commit inflight"]
@@ -296,8 +296,8 @@ def test_a_metadata_table_is_dropped_when_asked() -> None:
     table = make()
     kept = str(table.upsert(rows(0, 4, ts=1)).instant)
     table.upsert(rows(0, 4, ts=2))
-    store = table.access.store
-    update_properties(store, {"hoodie.table.metadata.partitions": "files"}, table.access.clock.now(), durable=False)
+    store = table.client.store
+    update_properties(store, {"hoodie.table.metadata.partitions": "files"}, table.client.clock.now(), durable=False)
     store.put(".hoodie/metadata/files/x", b"1")
     assert table.savepoint(kept).instant == kept, "it lists no file anew"
     for call in (lambda: table.restore(kept), lambda: table.rollback(table.timeline.entries[-1].time)):
@@ -313,15 +313,15 @@ def test_an_overwrite_whose_past_was_cleaned_stays() -> None:
     table.upsert(rows(0, 4, ts=1))
     over_written = str(table.insert_overwrite_table(rows(0, 1, ts=2)).instant)
     assert table.rollback(over_written, dry_run=True).plan is not None
-    state = table.access.load()
-    groups = table.access.commit_metadata(state, state.timeline.find(over_written)).replaced_file_ids
+    state = table.client.load()
+    groups = table.client.commit_metadata(state, state.timeline.find(over_written)).replaced_file_ids
     gone = [
         f"{p}/{o.name.rpartition('/')[2]}"
         for p in groups
-        for o in table.access.store.list(p)
+        for o in table.client.store.list(p)
         if any(i in o.name for i in groups[p])
     ]
-    table.access.store.delete(gone)
+    table.client.store.delete(gone)
     with pytest.raises(StateError, match="was cleaned away"):
         table.rollback(over_written)
 
@@ -346,7 +346,7 @@ def test_logs_named_before_an_upgrade_show_in_an_increment_what_was_visible_at_i
     table = make(6, "mor")
     commits = [table.upsert(rows(0, 4, ts=ts)) for ts in (1, 2, 3)]
     table.upgrade(9)
-    state = table.access.with_history(table.access.load())
+    state = table.client.with_history(table.client.load())
     ends = [state.timeline.find(str(done.instant)).order_time for done in commits]
     for ts, end in enumerate(ends, 1):
         assert same(table.incremental("000", end), rows(0, 4, ts=ts))

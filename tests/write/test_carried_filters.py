@@ -19,7 +19,7 @@ from lakefmt.check.run import check_table
 from lakefmt.config.settings import resolve_settings
 from lakefmt.filegroups.base_writer import grown_filter, new_filter
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
 from lakefmt.formats.parquet.base_file import BLOOM_KEY
 from lakefmt.write.files import base_file
@@ -121,11 +121,11 @@ def test_keys_that_went_count_so_that_their_bits_never_fill_a_filter() -> None:
         table.upsert(pa.table({"id": keys_of(first - 100, first), "v": pa.array(range(100))}))
         (piece,) = table.file_groups()
         assert piece.base is not None
-        bloom = table.access.reader.bloom_filter(piece.base)
+        bloom = table.client.reader.bloom_filter(piece.base)
         assert bloom is not None
         assert bloom.num_keys is not None
         assert bloom.num_keys <= bloom.capacity
-        assert bloom.contains(table.access.reader.keys(piece.base)).all()
+        assert bloom.contains(table.client.reader.keys(piece.base)).all()
     assert table.read().num_rows == 600
 
 
@@ -135,10 +135,10 @@ def files_of(table: Table) -> list[BaseFile]:
 
 def filter_made_of(table: Table, file: BaseFile) -> tuple[BloomFilter, BloomFilter]:
     """The file's filter, and one of that size made from its keys."""
-    found = table.access.reader.bloom_filter(file)
+    found = table.client.reader.bloom_filter(file)
     assert found is not None
     anew = BloomFilter.sized(found.capacity, 1e-9)
-    anew.add(table.access.reader.keys(file))
+    anew.add(table.client.reader.keys(file))
     return found, anew
 
 
@@ -164,7 +164,7 @@ def test_a_file_of_spark_keeps_its_filter(name: str, tmp_path: Path, monkeypatch
     for file in changed:
         found, anew = filter_made_of(table, file)
         assert found.encode() == anew.encode()
-    assert check_table(table.access, "full").findings == ()
+    assert check_table(table.client, "full").findings == ()
 
 
 @pytest.mark.slow
@@ -181,15 +181,15 @@ def test_a_damaged_filter_is_handed_on_and_the_repair_builds_it_anew() -> None:
 
     tamper(place, path, foreign)
     (file,) = [file for file in place.files() if file.path == path]
-    key = place.open().access.reader.keys(file)[0].as_py()
+    key = place.open().client.reader.keys(file)[0].as_py()
     before = place.open().read().num_rows
-    by_keys = lakefmt.Table(TableAccess(place.store, {**OPTIONS, "hoodie.index.type": "SIMPLE"}))
+    by_keys = lakefmt.Table(TableClient(place.store, {**OPTIONS, "hoodie.index.type": "SIMPLE"}))
     by_keys.upsert(rows(int(key[1:]), int(key[1:]) + 1, ts=50))
     (rewritten,) = [found for found in place.files() if found.file_id == file.file_id]
     assert rewritten.path != path
-    report = check_table(place.open().access, "full")
+    report = check_table(place.open().client, "full")
     assert [(finding.kind, finding.where) for finding in report.findings] == [(Kind.BLOOM_FILTER, rewritten.path)]
-    assert repair_table(place.open().access, report.plan, check_table).is_clean
+    assert repair_table(place.open().client, report.plan, check_table).is_clean
     (mended,) = [found for found in place.files() if found.file_id == file.file_id]
     found, anew = filter_made_of(place.open(), mended)
     assert found.encode() == anew.encode()

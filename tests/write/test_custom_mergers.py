@@ -249,7 +249,7 @@ def test_names_that_no_table_can_remember() -> None:
         make("cow", table_version=6)
     table = lakefmt.create_table("memory://plain-merge", schema=SCHEMA, record_key="id", merge="commit_time")
     with pytest.raises(InvalidInputError, match="by COMMIT_TIME_ORDERING"):
-        lakefmt.open_table(table.access.store.url, options={FUNCTION: NAME})
+        lakefmt.open_table(table.client.store.url, options={FUNCTION: NAME})
     for name, function in (("", double_and_add), ("x", None), ("a\nb", double_and_add)):
         with pytest.raises(InvalidInputError):
             register_merger(name, function)  # type: ignore[arg-type]

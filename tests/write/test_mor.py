@@ -18,7 +18,7 @@ from lakefmt.config.merge_rule import MergeRule, Order
 from lakefmt.config.table_config import check_writable
 from lakefmt.errors import CommitConflict, CorruptFile, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.log.blocks import BlockKind, HeaderKey
 from lakefmt.formats.log.data_block import BlockHeader, encode_data_block
 from lakefmt.formats.log.delete_block import decode_delete_content
@@ -29,12 +29,12 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import CountingStore
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
-from lakefmt.timeline.markers import announce, list_marked
+from lakefmt.timeline.markers import create_marker, list_marked
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.rollback import find_logs_of_instant
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows, log_file, new_file
-from lakefmt.write.commit.key_stats import LOG_NOTE, groups_given_keys, may_hold_own_keys
+from lakefmt.write.commit.key_stats import LOG_KEYS_ENTRY, groups_given_keys, may_hold_own_keys
 from lakefmt.write.files.log_payloads import split_deletes
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
@@ -64,7 +64,7 @@ def content(table: lakefmt.Table) -> list[tuple[object, ...]]:
 
 def blocks(table: lakefmt.Table, stat: WriteStat) -> list[WholeBlock]:
     reader = LogBlockReader(stat.path)
-    reader.feed(table.access.store.read(stat.path))
+    reader.feed(table.client.store.read(stat.path))
     return [found for found in reader.finish() if isinstance(found, WholeBlock)]
 
 
@@ -86,13 +86,13 @@ def test_the_stats_are_those_of_real_deltacommits(version: int) -> None:
     table = make(table_version=version)
     (first,) = table.upsert(rows(("a", "sf", 1, 1), ("b", "sf", 1, 1))).files
     second, third = table.upsert(rows(("a", "sf", 2, 2))), table.delete(["b"])
-    assert [i.action for i in table.access.load().timeline.commits] == [Action.DELTA_COMMIT] * 3
+    assert [i.action for i in table.client.load().timeline.commits] == [Action.DELTA_COMMIT] * 3
     (log,) = second.files
     base = first.path.rpartition("_")[2].removesuffix(".parquet")
     time, number = (base, 2) if version == 6 else (str(third.instant), 1)
     one = f".{first.file_id}_{base if version == 6 else second.instant}.log.1_0-0-{_attempt(second, version)}"
     assert log.file_name == one
-    (stat,) = table.access.commit_metadata(table.access.load(), table.access.load().timeline.commits[-1]).stats
+    (stat,) = table.client.commit_metadata(table.client.load(), table.client.load().timeline.commits[-1]).stats
     name = f".{first.file_id}_{time}.log.{number}_0-0-{_attempt(third, version)}"
     assert stat.file_name == name
     assert (stat.num_writes, stat.num_update_writes, stat.num_inserts, stat.num_deletes) == (0, 0, 0, 1)
@@ -101,7 +101,7 @@ def test_the_stats_are_those_of_real_deltacommits(version: int) -> None:
     assert stat.log_files == ((one, name) if version == 6 else (name,))
     assert (stat.base_file or "") == (first.file_name if version == 6 else "")
     assert (second.num_updates, second.num_inserts, third.num_deletes) == (1, 0, 1)
-    assert stat.file_size_in_bytes == len(table.access.store.read(stat.path))
+    assert stat.file_size_in_bytes == len(table.client.store.read(stat.path))
 
 
 @ALL
@@ -259,7 +259,7 @@ def test_a_second_attempt_adopts_the_log_and_counts_the_same(version: int) -> No
     assert (one.adopted, two.adopted) == (False, True)
     assert one.stat == two.stat
     assert (one.rows_in, two.rows_in) == (2, 2)
-    markers = [o.name.rpartition(".")[2] for o in table.access.store.list(f".hoodie/.temp/{context.instant}")]
+    markers = [o.name.rpartition(".")[2] for o in table.client.store.list(f".hoodie/.temp/{context.instant}")]
     assert markers == ["APPEND" if version == 6 else "CREATE"]
     lowlevel.commit(context, [one, two])
     assert table.read(["id"])["id"].to_pylist() == ["a"]
@@ -272,7 +272,7 @@ def test_a_strange_file_of_that_name_is_not_adopted() -> None:
     ((assignment, batches),) = lowlevel.assign(context, rows(("a", "sf", 2, 2)))
     header = BlockHeader("20200101000000000", arrow_to_avro(SCHEMA, "t", with_meta=True))
     strange = encode_data_block(with_meta_columns(SCHEMA).empty_table(), header)
-    table.access.store.put(assignment.path, strange)
+    table.client.store.put(assignment.path, strange)
     with pytest.raises(CorruptFile, match="not written by this write"):
         lowlevel.write_files(context, assignment, batches)
     lowlevel.abort(context)
@@ -336,9 +336,9 @@ def log_only(
     table: lakefmt.Table, partition: str, *data: tuple[str, str, int, int], beside_base: bool = False, **counts: int
 ) -> None:
     """Commit a log without base file, or on that of a row "x", as writers with another index do."""
-    access, done = table.access, table.upsert(rows(("x", partition.partition("=")[2], 1, 1)))
+    client, done = table.client, table.upsert(rows(("x", partition.partition("=")[2], 1, 1)))
     group = done.files[0].file_id if beside_base else FileId("log-only-0")
-    state = access.load()
+    state = client.load()
     time = InstantTime(str(int(str(done.completion_time)) + 1))
     meta = with_meta_columns(SCHEMA)
     full = rows(*data)
@@ -347,14 +347,14 @@ def log_only(
         column = full["id"] if name == "_hoodie_record_key" else pa.array([fixed.get(name, "s")] * len(full))
         full = full.add_column(0, name, column)
     path = f"{partition}/.{group}_{time}.log.1_0-0-0"
-    access.store.put(
+    client.store.put(
         path, encode_data_block(full.cast(meta), BlockHeader(time, arrow_to_avro(SCHEMA, "t", with_meta=True)))
     )
     stat = WriteStat(
         group, PartitionPath(partition), path, num_writes=len(data), log_files=(path.rpartition("/")[2],), **counts
     )
     commit = CommitMetadata(WriteOperation.UPSERT, (stat,), extra_metadata={"schema": arrow_to_avro(SCHEMA, "t")})
-    timeline = access.timeline_store(state.config)
+    timeline = client.timeline_store(state.config)
     timeline.request(time, Action.DELTA_COMMIT, b"")
     timeline.start(time, Action.DELTA_COMMIT)
     body = encode_commit(commit, state.config.version, replace=False)
@@ -389,35 +389,35 @@ def test_keys_that_logs_have_beyond_their_base_file_are_found(counts: dict[str, 
 
 def test_logs_of_which_commits_say_that_they_only_update_are_not_read_for_keys() -> None:
     made = make()
-    store = CountingStore(made.access.store)
-    table = lakefmt.Table(TableAccess(store, OPTIONS))
+    store = CountingStore(made.client.store)
+    table = lakefmt.Table(TableClient(store, OPTIONS))
     table.upsert(rows(("a", "sf", 1, 1)))
     table.upsert(rows(("a", "sf", 2, 2)))
     (piece,) = table.file_groups()
     assert piece.logs
     store.reset()
     table.upsert(rows(("new", "sf", 1, 1), ("a", "sf", 3, 3)))
-    assert [access.kind for access in store.log if access.name == piece.logs[0].path] == []
+    assert [client.kind for client in store.log if client.name == piece.logs[0].path] == []
     # Commits that are archived tell no more: their logs are read.
     assert may_hold_own_keys(piece, InstantTime("9" * 17), frozenset())
     assert may_hold_own_keys(piece, None, frozenset())
     assert may_hold_own_keys(replace(piece, base=None), piece.instant, frozenset())
     assert may_hold_own_keys(piece, piece.instant, {(piece.partition, piece.file_id)})
     assert not may_hold_own_keys(piece, piece.instant, frozenset())
-    ours = table.access.commit_metadata(table.access.load(), table.access.load().timeline.commits[-1])
+    ours = table.client.commit_metadata(table.client.load(), table.client.load().timeline.commits[-1])
     assert not groups_given_keys([ours])
     assert groups_given_keys([replace(ours, extra_metadata={})])
     assert groups_given_keys([replace(ours, stats=tuple(replace(one, num_inserts=1) for one in ours.stats))])
     # A caller's own word is not believed.
-    forged = table.upsert(rows(("a", "sf", 4, 4)), commit_metadata={LOG_NOTE: "anything"})
-    told = table.access.commit_metadata(table.access.load(), table.access.load().timeline.find(str(forged.instant)))
-    assert told.extra_metadata[LOG_NOTE] == "counted"
+    forged = table.upsert(rows(("a", "sf", 4, 4)), commit_metadata={LOG_KEYS_ENTRY: "anything"})
+    told = table.client.commit_metadata(table.client.load(), table.client.load().timeline.find(str(forged.instant)))
+    assert told.extra_metadata[LOG_KEYS_ENTRY] == "counted"
 
 
 def test_new_groups_beside_those_of_a_bucket_index_are_refused() -> None:
     table = make()
     done = table.upsert(rows(("a", "sf", 1, 1)))
-    store = table.access.store
+    store = table.client.store
     old = done.files[0]
     new_id = "00000003" + old.file_id[8:]
     # A random id may look like a bucket's: beside others it is none.
@@ -451,11 +451,11 @@ def test_rolling_back_version_6_takes_its_own_logs_only() -> None:
     kept, gone = second.files[0].path, third.files[0].path
     assert second.instant is not None
     assert third.instant is not None
-    found = find_logs_of_instant(table.access.store, third.instant, [kept, gone])
+    found = find_logs_of_instant(table.client.store, third.instant, [kept, gone])
     assert (found.own, found.shared) == ((gone,), ())
     table.rollback(third.instant)
-    assert table.access.store.info(kept) is not None
-    assert table.access.store.info(gone) is None
+    assert table.client.store.info(kept) is not None
+    assert table.client.store.info(gone) is None
     assert content(table) == [("a", "sf", 2, 2)]
 
 
@@ -464,7 +464,7 @@ def test_a_log_that_several_writes_share_is_not_taken_away() -> None:
     table = make(table_version=6)
     table.upsert(rows(("a", "sf", 1, 1)))
     second, third = table.upsert(rows(("a", "sf", 2, 2))), table.upsert(rows(("a", "sf", 3, 3)))
-    store = table.access.store
+    store = table.client.store
     both = store.read(second.files[0].path) + store.read(third.files[0].path)
     store.put(third.files[0].path, both)
     assert third.instant is not None
@@ -480,7 +480,7 @@ def test_a_dead_write_of_version_6_is_undone_without_markers_too() -> None:
     context = lowlevel.begin_write(table, "upsert")
     ((assignment, batches),) = lowlevel.assign(context, rows(("a", "sf", 9, 9)))
     lowlevel.write_files(context, assignment, batches)
-    store = table.access.store
+    store = table.client.store
     assert isinstance(store, MemoryStore)
     store.delete_tree(f".hoodie/.temp/{context.instant}")
     store.delete_tree(".hoodie/.heartbeat")
@@ -496,10 +496,10 @@ def test_what_another_write_announced_by_mistake_stays() -> None:
     foreign = table.upsert(rows(("a", "sf", 2, 2))).files[0].path
     context = lowlevel.begin_write(table, "upsert")
     work = lowlevel.assign(context, rows(("a", "sf", 3, 3)))
-    announce(table.access.store, context.instant, foreign, "APPEND")
-    assert foreign in (list_marked(table.access.store, context.instant) or ())
+    create_marker(table.client.store, context.instant, foreign, "APPEND")
+    assert foreign in (list_marked(table.client.store, context.instant) or ())
     lowlevel.commit(context, [lowlevel.write_files(context, a, b) for a, b in work])
-    assert table.access.store.info(foreign) is not None
+    assert table.client.store.info(foreign) is not None
     assert content(table) == [("a", "sf", 3, 3)]
 
 
@@ -508,8 +508,8 @@ def test_what_another_write_announced_by_mistake_stays() -> None:
 
 def schedule(table: lakefmt.Table) -> InstantTime:
     """Request a compaction of every file group with logs, as another writer does."""
-    access = table.access
-    state = access.load()
+    client = table.client
+    state = client.load()
     operations = [
         {
             "baseInstantTime": piece.instant,
@@ -520,12 +520,12 @@ def schedule(table: lakefmt.Table) -> InstantTime:
             "metrics": {"TOTAL_LOG_FILES_SIZE": 1.0},
             "bootstrapFilePath": None,
         }
-        for piece in access.slices(state)
+        for piece in client.slices(state)
         if piece.logs
     ]
-    time = access.instant_clock(state.config).next(state.timeline.highest_time)
+    time = client.instant_clock(state.config).next(state.timeline.highest_time)
     plan = {"operations": operations, "extraMetadata": None, "version": 2}
-    access.timeline_store(state.config).request(time, Action.COMPACTION, encode_body(BodyKind.COMPACTION_PLAN, plan))
+    client.timeline_store(state.config).request(time, Action.COMPACTION, encode_body(BodyKind.COMPACTION_PLAN, plan))
     return time
 
 
@@ -541,7 +541,7 @@ def test_logs_go_on_top_of_a_pending_compaction(version: int) -> None:
         assert log.prev_commit == (time if version == 6 else done.instant)
         assert log.log_version == (ts - 2 if version == 6 else 1)
         assert ("a", "sf", ts, ts) in content(table)
-    assert [i.time for i in table.access.load().timeline.pending] == [time]
+    assert [i.time for i in table.client.load().timeline.pending] == [time]
 
 
 def test_a_compaction_that_is_planned_meanwhile_conflicts_in_version_6_only() -> None:
@@ -593,13 +593,13 @@ def test_streams_and_plans(version: int) -> None:
 
 def complete_compaction(table: lakefmt.Table, time: InstantTime, operation: WriteOperation, file_id: FileId) -> None:
     """Complete a compaction of one file group, as far as the timeline knows of it."""
-    access = table.access
-    state = access.load()
+    client = table.client
+    state = client.load()
     stat = WriteStat(file_id, "city=sf", f"city=sf/{file_id}_0-0-0_{time}.parquet", num_inserts=1)  # type: ignore[arg-type]
     commit = CommitMetadata(operation, (stat,), extra_metadata={"schema": arrow_to_avro(SCHEMA, "t")}, compacted=True)
-    timeline = access.timeline_store(state.config)
+    timeline = client.timeline_store(state.config)
     timeline.start(time, Action.COMPACTION)
-    completion = access.instant_clock(state.config).next(state.timeline.highest_time)
+    completion = client.instant_clock(state.config).next(state.timeline.highest_time)
     body = encode_commit(commit, state.config.version, replace=False)
     timeline.complete(time, Action.COMPACTION, completion, body)
 

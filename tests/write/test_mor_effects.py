@@ -14,7 +14,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans, check_visible
@@ -54,7 +54,7 @@ def rows(first: int, last: int, ts: int) -> pa.Table:
 
 
 def over(store: MemoryStore | FaultStore) -> Table:
-    return Table(TableAccess(store, OPTIONS))
+    return Table(TableClient(store, OPTIONS))
 
 
 class Scene:
@@ -144,7 +144,7 @@ def test_a_log_that_is_left_would_be_seen() -> None:
     with contextlib.suppress(SimulatedCrash):
         scene("upsert", 6).verb(over(dead))
     healthy = over(store)
-    (pending,) = healthy.access.load().timeline.pending
+    (pending,) = healthy.client.load().timeline.pending
     logs = [path for path in list_marked(store, pending.time) or () if ".log." in path]
     assert logs
     assert all(store.info(path) for path in logs)

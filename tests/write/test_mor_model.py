@@ -160,7 +160,7 @@ class Played:
             done = table.delete_partitions([f"city={city}"])
             model.rows = {k: v for k, v in model.rows.items() if city_of(int(k[1:])) != city}
         else:
-            last = table.access.load().timeline.latest_commit
+            last = table.client.load().timeline.latest_commit
             if last is not None:
                 table.rollback(last.time)
                 model.rows = self._before

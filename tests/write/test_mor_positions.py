@@ -16,8 +16,8 @@ from lakefmt.config.merge_rule import MergeRule
 from lakefmt.filegroups.logs.reader import LogRows
 from lakefmt.filegroups.merge import merged_slice
 from lakefmt.filegroups.merge.merged_slice import merge_logs
+from lakefmt.formats.log._positions import decode_positions
 from lakefmt.formats.log.blocks import HeaderKey
-from lakefmt.formats.log.positions import decode_positions
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.values import RECORD_KEY, MergeMode, WriteStat
 from tests.judges.compare import assert_same_multiset
@@ -47,17 +47,17 @@ def make(version: int = 8, url: str | None = None, **given_: Any) -> lakefmt.Tab
 
 def blocks(table: lakefmt.Table, stat: WriteStat) -> list[WholeBlock]:
     reader = LogBlockReader(stat.path)
-    reader.feed(table.access.store.read(stat.path))
+    reader.feed(table.client.store.read(stat.path))
     return [found for found in reader.finish() if isinstance(found, WholeBlock)]
 
 
 def check_positions(table: lakefmt.Table, result: lakefmt.CommitResult) -> int:
     """Every block of a result's logs says its positions, and the base file has these keys there. Returns how many."""
-    state, count = table.access.load(), 0
-    slices = {piece.file_id: piece for piece in table.access.slices(state)}
+    state, count = table.client.load(), 0
+    slices = {piece.file_id: piece for piece in table.client.slices(state)}
     for stat in result.files:
         base = slices[stat.file_id].base
-        keys = table.access.reader.keys(base).to_pylist()
+        keys = table.client.reader.keys(base).to_pylist()
         for found in blocks(table, stat):
             header = found.block.header
             assert header[HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS] == base.instant
@@ -167,10 +167,10 @@ def test_positions_are_used_and_lies_are_not(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(merged_slice, "_places", lambda *_: None)
     assert_same_multiset(table.read(), expected)
     monkeypatch.setattr(merged_slice, "_places", seen)
-    (path,) = [o.name for o in table.access.store.list("p=p0") if ".log." in o.name][:1]
-    store = table.access.store
+    (path,) = [o.name for o in table.client.store.list("p=p0") if ".log." in o.name][:1]
+    store = table.client.store
     stored = store.read(path)
-    from lakefmt.formats.log.positions import encode_positions
+    from lakefmt.formats.log._positions import encode_positions
 
     truth, lie = (encode_positions(np.array(n)).encode() for n in ([1, 2, 3], [1, 2, 9]))
     assert truth in stored

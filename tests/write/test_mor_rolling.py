@@ -58,7 +58,7 @@ def rolling(block: int, file: int, **more: object) -> dict[str, Any]:
 
 def blocks(table: lakefmt.Table, stat: WriteStat) -> list[WholeBlock]:
     reader = LogBlockReader(stat.path)
-    reader.feed(table.access.store.read(stat.path))
+    reader.feed(table.client.store.read(stat.path))
     return [found for found in reader.finish() if isinstance(found, WholeBlock)]
 
 
@@ -82,7 +82,7 @@ def test_rolled_or_not_the_rows_are_the_same(
     assert sum(stat.num_deletes for stat in result.files) == min(dead, count) == result.num_deletes
     for number, stat in enumerate(result.files):
         found = blocks(table, stat)
-        assert stat.file_size_in_bytes == table.access.store.info(stat.path).size == found[-1].block.end
+        assert stat.file_size_in_bytes == table.client.store.info(stat.path).size == found[-1].block.end
         # The block that passes the limit is the last one of its file.
         assert all(one.block.end <= file for one in found[:-1])
         assert number == len(result.files) - 1 or stat.file_size_in_bytes > file
@@ -98,7 +98,7 @@ def test_each_file_has_its_stat_and_its_marker(version: int, hudi_rs_judge: Hudi
     ((assignment, batches),) = lowlevel.assign(context, rows(40, ts=2, dead=10))
     status = lowlevel.write_files(context, assignment, batches)
     assert len(status.stats) > 3
-    assert set(list_marked(table.access.store, context.instant) or ()) == {stat.path for stat in status.stats}
+    assert set(list_marked(table.client.store, context.instant) or ()) == {stat.path for stat in status.stats}
     lowlevel.commit(context, [status])
     names = [stat.path for stat in status.stats]
     for number, stat in enumerate(status.stats):
@@ -122,7 +122,7 @@ def test_a_second_attempt_goes_on_behind_the_files_that_are_there() -> None:
         ((assignment, batches),) = lowlevel.assign(context, rows(40, ts=2, dead=10))
         first = lowlevel.write_files(context, assignment, batches)
         gone = [stat.path for stat in first.stats[kept:]]
-        table.access.store.delete(gone)
+        table.client.store.delete(gone)
         second = lowlevel.write_files(context, assignment, batches)
         assert second.adopted is (not gone)
         assert [stat.path for stat in second.stats] == [stat.path for stat in first.stats]
@@ -135,7 +135,7 @@ def test_a_file_of_other_rows_is_not_adopted() -> None:
     context = lowlevel.begin_write(table, "upsert")
     ((assignment, batches),) = lowlevel.assign(context, rows(40, ts=2))
     first = lowlevel.write_files(context, assignment, batches)
-    store = table.access.store
+    store = table.client.store
     store.put(first.stats[-1].path, b"".join(store.read(stat.path) for stat in first.stats))
     with pytest.raises(CorruptFile, match="other rows"):
         lowlevel.write_files(context, assignment, batches)

@@ -23,7 +23,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 from lakefmt.testing.invariants import check_invariants
-from lakefmt.write.bulk.external_sort import sort_stream
+from lakefmt.write.bulk._external_sort import sort_stream
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -59,11 +59,11 @@ def content(table: lakefmt.Table) -> list[tuple[object, ...]]:
 def test_a_dry_run_shows_the_plan_and_touches_nothing(verb) -> None:  # type: ignore[no-untyped-def]
     table = make()
     table.upsert(rows(("a", "sf", 1, 1), ("b", "oslo", 1, 1)))
-    before = sorted((o.name, o.modified) for o in table.access.store.list())
+    before = sorted((o.name, o.modified) for o in table.client.store.list())
     plan = verb(table, dry_run=True)
     assert plan.instant is None
     assert plan.assignments or plan.replaced
-    assert sorted((o.name, o.modified) for o in table.access.store.list()) == before
+    assert sorted((o.name, o.modified) for o in table.client.store.list()) == before
     done = verb(table)
     assert done.instant is not None
     assert len(done.files) == len(plan.assignments)
@@ -189,8 +189,8 @@ def test_commit_metadata_is_kept_and_an_empty_write_may_carry_it() -> None:
     assert len(table.timeline) == 0
     kept = table.upsert(rows(), commit_metadata={"checkpoint": "7"})
     assert kept.instant is not None
-    state = table.access.load()
-    commit = table.access.commit_metadata(state, state.timeline.commits[-1])
+    state = table.client.load()
+    commit = table.client.commit_metadata(state, state.timeline.commits[-1])
     assert commit.extra_metadata["checkpoint"] == "7"
     with pytest.raises(InvalidInputError, match="schema"):
         table.upsert(rows(("a", "sf", 1, 1)), commit_metadata={"schema": "x"})
@@ -271,7 +271,7 @@ def test_a_bulk_insert_sorted_globally_has_files_in_key_order() -> None:
     }
     table.bulk_insert(data, sort="global", options=options)
     ranges = sorted(
-        (f.min_key, f.max_key) for s in table.file_groups() if s.base for f in [table.access.reader.footer(s.base)]
+        (f.min_key, f.max_key) for s in table.file_groups() if s.base for f in [table.client.reader.footer(s.base)]
     )
     assert len(ranges) > 3
     assert all(a[1] < b[0] for a, b in itertools.pairwise(ranges)), "no two files overlap"
@@ -291,7 +291,7 @@ def test_a_filter_deletes_in_the_partitions_of_its_rows_only() -> None:
 def test_a_commit_after_the_rows_were_read_is_not_undone(verb, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     table = make(ordering=None)
     table.upsert(rows(("a", "sf", 1, 1)))
-    rival = lakefmt.open_table(table.access.store.url)
+    rival = lakefmt.open_table(table.client.store.url)
     real = lakefmt.Snapshot.read
 
     def read_then_lose_the_race(self, *arguments, **named):  # type: ignore[no-untyped-def]

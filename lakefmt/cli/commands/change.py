@@ -224,7 +224,7 @@ def _keys_of_file(table: Table, source: Source) -> pa.Table:
 
     from lakefmt.cli.inputs import open_batches
 
-    spec = table.access.key_spec(table.properties)
+    spec = table.client.key_spec(table.properties)
     named = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
     names = dict.fromkeys(name.split(".", 1)[0] for name in named)
     kinds = pa.schema([table.schema.field(name) for name in names])

@@ -15,7 +15,7 @@ from lakefmt.cli.results import say_json
 
 if TYPE_CHECKING:
     from lakefmt.check.findings import CheckReport, Finding, RepairPlan, RepairReport, Step
-    from lakefmt.filegroups.table_client import TableAccess
+    from lakefmt.filegroups.table_client import TableClient
 
 __all__ = ["check"]
 
@@ -54,9 +54,9 @@ def check(
     """
     from lakefmt.check.run import check_table
 
-    access = _reach(table, options, storage_options)
+    client = _reach(table, options, storage_options)
     with progress("check"):
-        report = check_table(access, "full" if full else "fast", list(partitions) or None)
+        report = check_table(client, "full" if full else "fast", list(partitions) or None)
     plan = report.plan
     if not as_json:
         _say(str(report))
@@ -67,7 +67,7 @@ def check(
             say_json({**_report_as_json(report), "plan": _plan_as_json(plan)})
         _end(report)
         return
-    done = _repair(access, plan, yes, accept_loss)
+    done = _repair(client, plan, yes, accept_loss)
     if as_json:
         outcomes = [{"state": o.state, "why": o.why, **_step_as_json(o.step)} for o in done.outcomes]
         say_json({**_report_as_json(report), "outcomes": outcomes, "after": _report_as_json(done.after)})
@@ -76,15 +76,15 @@ def check(
     _end(done.after)
 
 
-def _reach(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> TableAccess:
+def _reach(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> TableClient:
     # Not opened as other commands do: a table whose properties are damaged cannot be opened, and is to be looked at.
-    from lakefmt.filegroups.table_client import TableAccess
+    from lakefmt.filegroups.table_client import TableClient
     from lakefmt.storage.open import open_store
 
-    return TableAccess(open_store(table, storage_options), dict(options))
+    return TableClient(open_store(table, storage_options), dict(options))
 
 
-def _repair(access: TableAccess, plan: RepairPlan, yes: bool, accept_loss: bool) -> RepairReport:
+def _repair(client: TableClient, plan: RepairPlan, yes: bool, accept_loss: bool) -> RepairReport:
     from lakefmt.check.repair import repair_table
     from lakefmt.check.run import check_table
     from lakefmt.errors import StateError
@@ -92,7 +92,7 @@ def _repair(access: TableAccess, plan: RepairPlan, yes: bool, accept_loss: bool)
     if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
         raise StateError("nothing was repaired: it takes your yes, or --yes")
     with progress("repair"):
-        return repair_table(access, plan, check_table, accept_loss=accept_loss)
+        return repair_table(client, plan, check_table, accept_loss=accept_loss)
 
 
 def _say(text: str) -> None:

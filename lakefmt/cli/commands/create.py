@@ -97,10 +97,10 @@ def create(
     if as_json:
         columns = {field.name: str(field.type) for field in made.schema}
         say_json(
-            {"table": made.access.store.url, "name": config.name, "version": config.version.value, "columns": columns}
+            {"table": made.client.store.url, "name": config.name, "version": config.version.value, "columns": columns}
         )
     else:
-        click.echo(f"{config.name}: table of version {config.version.value} at {made.access.store.url}")
+        click.echo(f"{config.name}: table of version {config.version.value} at {made.client.store.url}")
 
 
 def _written(text: str) -> pa.Schema:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lakefmt.filegroups.model import FileSlice
-    from lakefmt.filegroups.table_client import TableAccess
+    from lakefmt.filegroups.table_client import TableClient
 
 __all__ = ["files", "stats", "timeline"]
 
@@ -53,21 +53,21 @@ def timeline(
 
     opened = open_for(table, options, storage_options)
     if follow:
-        _follow(opened.access, every, limit, as_json)
+        _follow(opened.client, every, limit, as_json)
         return
-    entries = TimelineView.load(opened.access, archived=archived, limit=limit).entries
+    entries = TimelineView.load(opened.client, archived=archived, limit=limit).entries
     if as_json:
         say_json([dataclasses.asdict(entry) for entry in entries])
     else:
         _draw(draw_timeline(entries))
 
 
-def _follow(access: TableAccess, every: float, limit: int | None, as_json: bool) -> None:
+def _follow(client: TableClient, every: float, limit: int | None, as_json: bool) -> None:
     from lakefmt.cli.render import draw_timeline
     from lakefmt.read.stats import follow_timeline
 
     with contextlib.suppress(KeyboardInterrupt):
-        for number, found in enumerate(follow_timeline(access, every)):
+        for number, found in enumerate(follow_timeline(client, every)):
             new = found[-limit:] if limit and not number else found
             if as_json:
                 for entry in new:
@@ -100,19 +100,19 @@ def files(
     opened = open_for(table, options, storage_options)
     slices = opened.file_groups(list(partitions) or None)
     if as_json:
-        say_json([_slice_as_json(piece) for piece in slices])
+        say_json([_slice_as_json(file_slice) for file_slice in slices])
     else:
-        _draw(draw_slices(opened.access.store.url, slices))
+        _draw(draw_slices(opened.client.store.url, slices))
 
 
-def _slice_as_json(piece: FileSlice) -> dict[str, object]:
+def _slice_as_json(file_slice: FileSlice) -> dict[str, object]:
     return {
-        "partition": piece.partition,
-        "file_id": piece.file_id,
-        "instant": piece.instant,
-        "size_bytes": piece.size_bytes,
-        "base_file": None if piece.base is None else piece.base.path,
-        "log_files": [log.path for log in piece.logs],
+        "partition": file_slice.partition,
+        "file_id": file_slice.file_id,
+        "instant": file_slice.instant,
+        "size_bytes": file_slice.size_bytes,
+        "base_file": None if file_slice.base is None else file_slice.base.path,
+        "log_files": [log.path for log in file_slice.logs],
     }
 
 

@@ -54,7 +54,7 @@ def rollback(
 
     opened = open_for(table, options, storage_options)
     time = _commit(opened, instant)
-    plan = plan_undo(opened.access, time)
+    plan = plan_undo(opened.client, time)
     result = carry_out_plan(
         "rollback",
         "rolled back",

@@ -39,13 +39,13 @@ def upgrade(
     """
     from lakefmt.upgrade.run import upgrade_table
 
-    access = open_for(table, options, storage_options).access
-    plan = upgrade_table(access, version, dry_run=True)
+    client = open_for(table, options, storage_options).client
+    plan = upgrade_table(client, version, dry_run=True)
     done = carry_out_plan(
         "upgrade",
         "upgraded",
         plan,
-        lambda: upgrade_table(access, version),
+        lambda: upgrade_table(client, version),
         as_json=as_json,
         only_plan=only_plan,
         yes=yes,

@@ -1,6 +1,6 @@
 """Which files a clean removes (spec 10.8; metadata note 9.3). Pure.
 
-One predicate decides about every file slice, :func:`is_needed`: a slice goes only when no query window, no savepoint, no
+One predicate decides about every file slice, :func:`_is_needed`: a slice goes only when no query window, no savepoint, no
 pending plan and no registered consumer can ask for it. What the rules keep is always a superset of what Hudi's cleaner
 keeps for the same settings.
 """
@@ -26,7 +26,6 @@ __all__ = [
     "GroupKey",
     "Needs",
     "earliest_to_retain",
-    "is_needed",
     "plan_clean",
     "with_change_files",
 ]
@@ -170,8 +169,8 @@ def _consumers_floor(timeline: Timeline, needs: Needs) -> InstantTime | None:
     return min((i.time for i in timeline.commits if i.order_time > slowest), default=None)
 
 
-def is_needed(
-    piece: FileSlice,
+def _is_needed(
+    file_slice: FileSlice,
     successor: InstantTime | None,
     rank: int,
     rules: CleanRules,
@@ -192,14 +191,14 @@ def is_needed(
     Example:
         >>> from lakefmt.filegroups.model import FileSlice
         >>> old = FileSlice("", "f-0", "20260101000000000", None)
-        >>> is_needed(old, "20260102000000000", 1, CleanRules(), "20260103000000000", Needs())
+        >>> _is_needed(old, "20260102000000000", 1, CleanRules(), "20260103000000000", Needs())
         False
-        >>> is_needed(old, "20260102000000000", 1, CleanRules(), "20260102000000000", Needs())
+        >>> _is_needed(old, "20260102000000000", 1, CleanRules(), "20260102000000000", Needs())
         True
     """
-    if successor is None or (needs.planned and (piece.partition, piece.file_id) in needs.planned):
+    if successor is None or (needs.planned and (file_slice.partition, file_slice.file_id) in needs.planned):
         return True
-    if needs.saved and not needs.saved.isdisjoint(piece.paths):
+    if needs.saved and not needs.saved.isdisjoint(file_slice.paths):
         return True
     if rules.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         # A consumer's window is promised under this policy too.
@@ -229,15 +228,15 @@ def plan_clean(
     by_time = rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS
     floor = min(floors, default=None) if earliest is not None or not by_time else None
     groups: dict[GroupKey, list[FileSlice]] = {}
-    for piece in slices:
-        groups.setdefault((piece.partition, piece.file_id), []).append(piece)
+    for file_slice in slices:
+        groups.setdefault((file_slice.partition, file_slice.file_id), []).append(file_slice)
     doomed: dict[PartitionPath, list[str]] = {}
     size = 0
     # A group that is one slice, and was not replaced, has nothing to lose: mostly, that is nearly all of them.
     for key in sorted(key for key, group in groups.items() if len(group) > 1 or key in replaced):
-        for piece in _not_needed(groups[key], replaced.get(key), rules, floor, needs):
-            doomed.setdefault(piece.partition, []).extend(_names(piece))
-            size += piece.size_bytes
+        for file_slice in _not_needed(groups[key], replaced.get(key), rules, floor, needs):
+            doomed.setdefault(file_slice.partition, []).extend(_names(file_slice))
+            size += file_slice.size_bytes
     latest = timeline.commits[-1].time if timeline.commits else None
     return CleanPlan(rules, earliest, latest, {p: tuple(names) for p, names in doomed.items()}, size, floor)
 
@@ -252,10 +251,10 @@ def _not_needed(
     """Return the slices of one group that may go, oldest first."""
     doomed = []
     rank, successor = (0, None) if replaced_at is None else (1, replaced_at)
-    for piece in reversed(group):
-        if not is_needed(piece, successor, rank, rules, floor, needs):
-            doomed.append(piece)
-        rank, successor = rank + 1, piece.instant
+    for file_slice in reversed(group):
+        if not _is_needed(file_slice, successor, rank, rules, floor, needs):
+            doomed.append(file_slice)
+        rank, successor = rank + 1, file_slice.instant
     return doomed[::-1]
 
 
@@ -285,6 +284,6 @@ def with_change_files(plan: CleanPlan, changes: Iterable[LogFile]) -> CleanPlan:
     )
 
 
-def _names(piece: FileSlice) -> list[str]:
-    names = [log.name for log in piece.logs]
-    return names if piece.base is None else [piece.base.name, *names]
+def _names(file_slice: FileSlice) -> list[str]:
+    names = [log.name for log in file_slice.logs]
+    return names if file_slice.base is None else [file_slice.base.name, *names]

@@ -14,7 +14,7 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.rollback import absolute_path, relative_path
 from lakefmt.values import InstantTime, PartitionPath
 
-__all__ = ["FLOOR", "SAVEPOINTS_SEEN", "CleanJob", "metadata_record", "parse_plan_record", "plan_record"]
+__all__ = ["FLOOR", "SAVEPOINTS_SEEN", "CleanJob", "clean_metadata_record", "clean_plan_record", "parse_clean_plan"]
 
 #: Entries of the extra metadata: the savepoints that were honoured (Hudi's name), and the instant from which on every
 #: state is readable, which registered consumers may have put below the policy's.
@@ -46,7 +46,7 @@ class CleanJob:
         return [join_path(partition, name) for partition, names in self.files.items() for name in names]
 
 
-def plan_record(store: ObjectStore, plan: CleanPlan, extra: Mapping[str, str]) -> dict[str, object]:
+def clean_plan_record(store: ObjectStore, plan: CleanPlan, extra: Mapping[str, str]) -> dict[str, object]:
     """Return the record of a requested clean."""
     earliest = plan.earliest
     instant = earliest and {"timestamp": earliest.time, "action": earliest.action.value, "state": earliest.state.name}
@@ -68,7 +68,7 @@ def plan_record(store: ObjectStore, plan: CleanPlan, extra: Mapping[str, str]) -
     }
 
 
-def parse_plan_record(store: ObjectStore, record: Mapping[str, Any], what: str) -> CleanJob:
+def parse_clean_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -> CleanJob:
     """Return the job that a requested clean's record describes, whoever wrote it.
 
     Raises:
@@ -99,7 +99,7 @@ def _data_file(partition: str, path: str, what: str) -> str:
     return name
 
 
-def metadata_record(time: InstantTime, job: CleanJob, milliseconds: int) -> dict[str, object]:
+def clean_metadata_record(time: InstantTime, job: CleanJob, milliseconds: int) -> dict[str, object]:
     """Return the record of a completed clean."""
     return {
         "startCleanTime": time,

@@ -27,9 +27,9 @@ from lakefmt.compaction.clean.records import (
     FLOOR,
     SAVEPOINTS_SEEN,
     CleanJob,
-    metadata_record,
-    parse_plan_record,
-    plan_record,
+    clean_metadata_record,
+    clean_plan_record,
+    parse_clean_plan,
 )
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, cdc_mode, check_writable
@@ -37,7 +37,7 @@ from lakefmt.errors import WriterActive
 from lakefmt.filegroups.cdc.files import list_change_files
 from lakefmt.filegroups.model import all_slices, build_slices, join_path
 from lakefmt.filegroups.pending_plans import groups_of_plan
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.timeline.consumers import consumed_until
 from lakefmt.timeline.heartbeat import heartbeat_name
@@ -45,7 +45,7 @@ from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
-from lakefmt.transactions.client import TableServices, open_services, request_service, take_over_instant
+from lakefmt.transactions.client import WriteClient, open_write_client, request_service, take_over_instant
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
 
 __all__ = [
@@ -108,16 +108,16 @@ def clean_rules(settings: Settings) -> CleanRules:
     )
 
 
-def plan_clean_of(access: TableAccess, options: Mapping[str, object] | None = None) -> CleanPlan:
+def plan_clean_of(client: TableClient, options: Mapping[str, object] | None = None) -> CleanPlan:
     """Return what :func:`run_clean` would remove; nothing is changed."""
-    services = open_services(access, options)
-    config = access.load_config()
+    write_client = open_write_client(client, options)
+    config = client.load_config()
     check_writable(config)
-    return _plan(services, TableState(config, services.timeline(config).load()))
+    return _plan(write_client, TableState(config, write_client.timeline(config).load()))
 
 
 def run_clean(
-    access: TableAccess, options: Mapping[str, object] | None = None, *, schedule: bool = False
+    client: TableClient, options: Mapping[str, object] | None = None, *, schedule: bool = False
 ) -> CleanResult:
     """Remove the file slices that nobody can ask for any more.
 
@@ -132,26 +132,26 @@ def run_clean(
         LockUnavailable: the table lock could not be had in time.
     """
     begun = perf_counter()
-    services = open_services(access, options)
-    with services.lock.hold() as lease:
-        config = access.load_config()
+    write_client = open_write_client(client, options)
+    with write_client.lock.hold() as lease:
+        config = client.load_config()
         check_writable(config)
-        finished = _finish_pending(services, config, lease)
-        state = TableState(config, services.timeline(config).load())
-        plan = _plan(services, state)
+        finished = _finish_pending(write_client, config, lease)
+        state = TableState(config, write_client.timeline(config).load())
+        plan = _plan(write_client, state)
         if not plan.num_files:
             return CleanResult(None, plan, finished=finished, seconds=perf_counter() - begun)
-        record = plan_record(access.store, plan, _extra(state, plan))
+        record = clean_plan_record(client.store, plan, _extra(state, plan))
         body = encode_body(BodyKind.CLEANER_PLAN, record)
-        heartbeat, time = request_service(services, state, Action.CLEAN, body, lease, start=not schedule)
+        heartbeat, time = request_service(write_client, state, Action.CLEAN, body, lease, start=not schedule)
     if schedule:
         heartbeat.stop()
         return CleanResult(time, plan, finished=finished, seconds=perf_counter() - begun)
-    job = parse_plan_record(access.store, record, f"the clean {time}")
+    job = parse_clean_plan(client.store, record, f"the clean {time}")
     try:
-        access.store.delete(job.paths)
-        with services.lock.hold() as lease:
-            completion = _complete(services, config, time, job, lease)
+        client.store.delete(job.paths)
+        with write_client.lock.hold() as lease:
+            completion = _complete(write_client, config, time, job, lease)
     except BaseException:
         heartbeat.abandon()  # the next clean carries the plan out again
         raise
@@ -159,7 +159,7 @@ def run_clean(
     return CleanResult(time, plan, completion, finished, perf_counter() - begun)
 
 
-def run_waiting_cleans(access: TableAccess, options: Mapping[str, object] | None = None) -> tuple[InstantTime, ...]:
+def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None = None) -> tuple[InstantTime, ...]:
     """Carry out the cleans that somebody requested or died in, and plan none; return those that were done.
 
     Args:
@@ -171,32 +171,32 @@ def run_waiting_cleans(access: TableAccess, options: Mapping[str, object] | None
         CorruptFile: a plan cannot be understood.
         LockUnavailable: the table lock could not be had in time.
     """
-    services = open_services(access, options)
-    config = access.load_config()
+    write_client = open_write_client(client, options)
+    config = client.load_config()
     check_writable(config)
-    waiting = [pending for pending in services.timeline(config).load().pending if pending.action is Action.CLEAN]
-    return tuple(pending.time for pending in waiting if _run_waiting(services, config, pending))
+    waiting = [pending for pending in write_client.timeline(config).load().pending if pending.action is Action.CLEAN]
+    return tuple(pending.time for pending in waiting if _run_waiting(write_client, config, pending))
 
 
-def _run_waiting(services: TableServices, config: TableConfig, waiting: Instant) -> bool:
+def _run_waiting(write_client: WriteClient, config: TableConfig, waiting: Instant) -> bool:
     """Carry out one clean: taken up under the lock, files deleted without it; False when somebody else has done it."""
-    access = services.access
-    with services.lock.hold() as lease:
-        timeline = services.timeline(config).load()
+    client = write_client.client
+    with write_client.lock.hold() as lease:
+        timeline = write_client.timeline(config).load()
         pending = next((i for i in timeline.pending if (i.time, i.action) == (waiting.time, Action.CLEAN)), None)
         if pending is None:
             return False
-        _check_idle(services, config, pending)
-        job = _job(services, config, pending)
+        _check_idle(write_client, config, pending)
+        job = _job(write_client, config, pending)
         if job is None:
             return False
         lease.check()
-        heartbeat = take_over_instant(services, pending)
+        heartbeat = take_over_instant(write_client, pending)
     try:
-        services.timeline(config).start(pending.time, Action.CLEAN)
-        access.store.delete(job.paths)
-        with services.lock.hold() as lease:
-            _complete(services, config, pending.time, job, lease)
+        write_client.timeline(config).start(pending.time, Action.CLEAN)
+        client.store.delete(job.paths)
+        with write_client.lock.hold() as lease:
+            _complete(write_client, config, pending.time, job, lease)
     except BaseException:
         heartbeat.abandon()  # the next clean carries the plan out again
         raise
@@ -205,54 +205,54 @@ def _run_waiting(services: TableServices, config: TableConfig, waiting: Instant)
 
 
 def _complete(
-    services: TableServices, config: TableConfig, time: InstantTime, job: CleanJob, lease: Lease
+    write_client: WriteClient, config: TableConfig, time: InstantTime, job: CleanJob, lease: Lease
 ) -> InstantTime:
-    timeline_store = services.timeline(config)
+    timeline_store = write_client.timeline(config)
     timeline_store.check_pending(time, Action.CLEAN)
-    completion = services.times_after(config, timeline_store.load())()
-    body = encode_body(BodyKind.CLEAN_METADATA, metadata_record(time, job, 0))
+    completion = write_client.instant_time_generator(config, timeline_store.load())()
+    body = encode_body(BodyKind.CLEAN_METADATA, clean_metadata_record(time, job, 0))
     lease.check()
     return timeline_store.complete(time, Action.CLEAN, completion, body).order_time
 
 
-def _finish_pending(services: TableServices, config: TableConfig, lease: Lease) -> tuple[InstantTime, ...]:
+def _finish_pending(write_client: WriteClient, config: TableConfig, lease: Lease) -> tuple[InstantTime, ...]:
     """Carry out the plans of cleans that somebody requested or died in; call under the lock."""
     done = []
-    for pending in services.timeline(config).load().pending:
+    for pending in write_client.timeline(config).load().pending:
         if pending.action is not Action.CLEAN:
             continue
-        _check_idle(services, config, pending)
-        if finish_clean(services, config, pending, lease):
+        _check_idle(write_client, config, pending)
+        if finish_clean(write_client, config, pending, lease):
             done.append(pending.time)
     return tuple(done)
 
 
-def _check_idle(services: TableServices, config: TableConfig, pending: Instant) -> None:
+def _check_idle(write_client: WriteClient, config: TableConfig, pending: Instant) -> None:
     """Raise when somebody may be carrying the clean out."""
-    life = services.life_of(config, services.timeline(config).load(), pending)
+    life = write_client.writer_liveness(config, write_client.timeline(config).load(), pending)
     if pending.state is State.INFLIGHT and life.alive:
         raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
 
 
-def finish_clean(services: TableServices, config: TableConfig, pending: Instant, lease: Lease) -> bool:
+def finish_clean(write_client: WriteClient, config: TableConfig, pending: Instant, lease: Lease) -> bool:
     """Carry out the plan of one pending clean, whoever made it; False: it had none yet and was removed.
 
     Call under the lock, and only when nobody is at work on it.
     """
-    access = services.access
-    job = _job(services, config, pending)
+    client = write_client.client
+    job = _job(write_client, config, pending)
     if job is None:
         return False
-    services.timeline(config).start(pending.time, Action.CLEAN)
-    access.store.delete(job.paths)
-    _complete(services, config, pending.time, job, lease)
-    access.store.delete([heartbeat_name(pending.time)])
+    write_client.timeline(config).start(pending.time, Action.CLEAN)
+    client.store.delete(job.paths)
+    _complete(write_client, config, pending.time, job, lease)
+    client.store.delete([heartbeat_name(pending.time)])
     return True
 
 
-def _job(services: TableServices, config: TableConfig, pending: Instant) -> CleanJob | None:
+def _job(write_client: WriteClient, config: TableConfig, pending: Instant) -> CleanJob | None:
     """Return what is still to delete of a pending clean; None: it had no plan yet and was removed."""
-    access, timeline_store = services.access, services.timeline(config)
+    client, timeline_store = write_client.client, write_client.timeline(config)
     state = TableState(config, timeline_store.load())
     requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
     body = timeline_store.read_body(requested)
@@ -261,17 +261,17 @@ def _job(services: TableServices, config: TableConfig, pending: Instant) -> Clea
         timeline_store.remove_pending(pending.time, Action.CLEAN)
         return None
     record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
-    return _without_reachable(access, state, parse_plan_record(access.store, record, requested.file_name))
+    return _without_reachable(client, state, parse_clean_plan(client.store, record, requested.file_name))
 
 
-def _without_reachable(access: TableAccess, state: TableState, job: CleanJob) -> CleanJob:
+def _without_reachable(client: TableClient, state: TableState, job: CleanJob) -> CleanJob:
     """Take off what the newest snapshot consists of and what savepoints keep: both may be younger than the plan."""
-    bases, logs = access.listing(state.config).files(list(job.files))
-    slices = build_slices(bases, logs, access.slicing(state, bases, logs), access.replaced(state))
-    kept = {path for piece in slices for path in piece.paths} | _saved(access, state)
+    bases, logs = client.listing(state.config).files(list(job.files))
+    slices = build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
+    kept = {path for file_slice in slices for path in file_slice.paths} | _saved(client, state)
     if cdc_mode(state.config.properties) is not None:
         current = {(base.partition, base.file_id, base.instant) for base in bases if base.path in kept}
-        changes = list_change_files(access.store, list(job.files))
+        changes = list_change_files(client.store, list(job.files))
         kept |= {file.path for file in changes if (file.partition, file.file_id, file.instant) in current}
     files = {p: tuple(n for n in names if join_path(p, n) not in kept) for p, names in job.files.items()}
     return replace(job, files={p: names for p, names in files.items() if names})
@@ -280,43 +280,43 @@ def _without_reachable(access: TableAccess, state: TableState, job: CleanJob) ->
 # --- what is known before planning ----------------------------------------------------------------------------------
 
 
-def _plan(services: TableServices, state: TableState) -> CleanPlan:
-    access, timeline = services.access, state.timeline
-    rules = clean_rules(services.settings)
-    needs = _needs(services, state)
-    moment = access.clock.now()
+def _plan(write_client: WriteClient, state: TableState) -> CleanPlan:
+    client, timeline = write_client.client, state.timeline
+    rules = clean_rules(write_client.settings)
+    needs = _needs(write_client, state)
+    moment = client.clock.now()
     zone = state.config.zone or moment.astimezone().tzinfo or UTC
     earliest = earliest_to_retain(timeline, rules, format_instant_time(moment, zone), zone)
     if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
-    partitions = _changed_partitions(services, state, rules, earliest)
-    bases, logs = access.listing(state.config).files(partitions)
-    slices = all_slices(bases, logs, access.slicing(state, bases, logs))
-    plan = plan_clean(timeline, slices, access.replaced(state), rules, needs, earliest)
+    partitions = _changed_partitions(write_client, state, rules, earliest)
+    bases, logs = client.listing(state.config).files(partitions)
+    slices = all_slices(bases, logs, client.slicing(state, bases, logs))
+    plan = plan_clean(timeline, slices, client.replaced(state), rules, needs, earliest)
     if cdc_mode(state.config.properties) is None:
         return plan
-    return with_change_files(plan, list_change_files(access.store, plan.files))
+    return with_change_files(plan, list_change_files(client.store, plan.files))
 
 
-def _needs(services: TableServices, state: TableState) -> Needs:
-    access = services.access
-    planned = frozenset(planned_groups(services, state))
-    return Needs(frozenset(_saved(access, state)), planned, consumed_until(access.store, access.clock.now()))
+def _needs(write_client: WriteClient, state: TableState) -> Needs:
+    client = write_client.client
+    planned = frozenset(planned_groups(write_client, state))
+    return Needs(frozenset(_saved(client, state)), planned, consumed_until(client.store, client.clock.now()))
 
 
-def _saved(access: TableAccess, state: TableState) -> set[str]:
+def _saved(client: TableClient, state: TableState) -> set[str]:
     """Return the files that savepoints name, and those that a restore to them will want besides."""
     saved: set[str] = set()
     for instant in savepoints_of(state.timeline):
-        record = decode_body(BodyKind.SAVEPOINT_METADATA, access.read_body(state, instant), what=instant.file_name)
+        record = decode_body(BodyKind.SAVEPOINT_METADATA, client.read_body(state, instant), what=instant.file_name)
         kept = parse_savepoint(instant.time, record, instant.file_name)
         saved.update(kept.files)
         if state.config.table_type is TableType.MERGE_ON_READ:
-            saved.update(_compacted_since(access, state, kept))
+            saved.update(_compacted_since(client, state, kept))
     return saved
 
 
-def _compacted_since(access: TableAccess, state: TableState, kept: Savepoint) -> Iterable[str]:
+def _compacted_since(client: TableClient, state: TableState, kept: Savepoint) -> Iterable[str]:
     """Yield base files of compactions that were pending when a savepoint was made: a restore to it leaves them."""
     bases: dict[GroupKey, str] = {}
     for path in kept.files:
@@ -329,48 +329,48 @@ def _compacted_since(access: TableAccess, state: TableState, kept: Savepoint) ->
     for instant in state.timeline.commits:
         if instant.action is not Action.COMMIT or instant.time > kept.instant:
             continue
-        for stat in access.commit_metadata(state, instant).stats:
+        for stat in client.commit_metadata(state, instant).stats:
             if bases.get((stat.partition_path, stat.file_id), instant.time) < instant.time:
                 yield stat.path
 
 
-def planned_groups(services: TableServices, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
+def planned_groups(write_client: WriteClient, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
     """Yield the file groups that pending compactions, log compactions and clusterings will read."""
     for pending in state.timeline.pending:
-        yield from groups_of_plan(services.access, state, pending)
+        yield from groups_of_plan(write_client.client, state, pending)
 
 
 def _changed_partitions(
-    services: TableServices, state: TableState, rules: CleanRules, earliest: Instant | None
+    write_client: WriteClient, state: TableState, rules: CleanRules, earliest: Instant | None
 ) -> list[PartitionPath] | None:
     """Return the partitions in which something may have become removable since the last clean; None: all of them.
 
     A slice becomes removable when the commit that took its place falls behind the floor, so it lies in a partition that
     a commit between the last clean's floor and this one's has touched.
     """
-    if earliest is None or not services.settings.flag("hoodie.clean.incremental.enabled"):
+    if earliest is None or not write_client.settings.flag("hoodie.clean.incremental.enabled"):
         return None
-    access, timeline = services.access, state.timeline
-    before = _last_floor(services, state, rules)
+    client, timeline = write_client.client, state.timeline
+    before = _last_floor(write_client, state, rules)
     if before is None:
         return None
-    if before < (timeline.first_active or "") and (before or _has_archive(access, state.config)):
+    if before < (timeline.first_active or "") and (before or _has_archive(client, state.config)):
         return None
     touched: set[PartitionPath] = set()
     for instant in timeline.commits:
         if before <= instant.time < earliest.time:
-            commit = access.commit_metadata(state, instant)
+            commit = client.commit_metadata(state, instant)
             touched |= {s.partition_path for s in commit.stats if s.prev_commit not in (None, "", "null")}
             touched |= set(commit.replaced_file_ids)
     return sorted(touched)
 
 
-def _last_floor(services: TableServices, state: TableState, rules: CleanRules) -> str | None:
+def _last_floor(write_client: WriteClient, state: TableState, rules: CleanRules) -> str | None:
     """Return the floor of the last clean: "" when there was none, None when it does not help."""
     cleans = state.timeline.completed_of(Action.CLEAN)
     if not cleans:
         return ""
-    body = services.access.read_body(state, cleans[-1])
+    body = write_client.client.read_body(state, cleans[-1])
     if not body:
         return None
     said: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
@@ -382,8 +382,8 @@ def _last_floor(services: TableServices, state: TableState, rules: CleanRules) -
     return str(extra.get(FLOOR) or "") or None
 
 
-def _has_archive(access: TableAccess, config: TableConfig) -> bool:
-    return any(True for _ in access.store.list(config.history_directory, recursive=False))
+def _has_archive(client: TableClient, config: TableConfig) -> bool:
+    return any(True for _ in client.store.list(config.history_directory, recursive=False))
 
 
 def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:

@@ -22,12 +22,12 @@ from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.ordering import to_mask
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.table_client import TableAccess, TableState
-from lakefmt.filegroups.virtual_columns import Unstored, unstored_of
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, reconcile, with_meta_columns, without_meta_columns
-from lakefmt.timeline.markers import announce
+from lakefmt.timeline.markers import create_marker
 from lakefmt.values import COMMIT_SEQNO, FILE_NAME, RECORD_KEY, InstantTime, PartitionPath, WriteStat
 
 __all__ = ["SliceFiles", "SliceMerge", "same_rows", "slice_of"]
@@ -49,7 +49,7 @@ class SliceMerge:
         verify: read every new file back, and the slice again, and compare.
     """
 
-    access: TableAccess
+    client: TableClient
     state: TableState
     settings: Settings
     time: InstantTime
@@ -70,32 +70,32 @@ class SliceMerge:
             CorruptFile: a file or block is damaged.
             InternalError: the new file does not hold the slice's rows.
         """
-        piece = slice_of(operation, files)
+        file_slice = slice_of(operation, files)
         token = f"{number}-{self.attempt}-0"
         name = base_file_name(operation.file_id, token, self.time)
         path = join_path(operation.partition, name)
-        unstored = self._unstored()
-        reader = BaseFileReader(self.access.store, unstored)
-        base, old_filter, logs, rows = self._merged(reader, piece)
-        counts = count_changes(base, logs, rows)
+        unstored = self._virtual_columns()
+        reader = BaseFileReader(self.client.store, unstored)
+        base, old_filter, logs, rows = self._merged(reader, file_slice)
+        counts = _count_changes(base, logs, rows)
         told = self._log_changes(operation, token, base, rows)
-        announce(self.access.store, self.time, path, "CREATE" if piece.base is None else "MERGE")
+        create_marker(self.client.store, self.time, path, "CREATE" if file_slice.base is None else "MERGE")
         bloom, keyed = None, unstored is None or not unstored.makes_keys
-        if piece.base is not None and keyed:
+        if file_slice.base is not None and keyed:
             new_keys = _new_keys(base, logs, counts[0])
             bloom = grown_filter(old_filter, base.num_rows, rows.num_rows, new_keys, self.settings)
         rows = named_rows(rows, name)
         if unstored is not None:
             rows = unstored.stored(rows, operation.partition, avro_to_arrow(self.schema_text))
-        size = write_base_file(self.access.store, path, rows, self.schema_text, self.settings, bloom=bloom, keyed=keyed)
+        size = write_base_file(self.client.store, path, rows, self.schema_text, self.settings, bloom=bloom, keyed=keyed)
         if self.verify:
             written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
-            self._verify(piece, written)
-        made = _stat(piece, path, rows.num_rows, size, logs, counts)
+            self._verify(file_slice, written)
+        made = _stat(file_slice, path, rows.num_rows, size, logs, counts)
         return made if told is None else replace(made, extra={**made.extra, "cdcStats": told})
 
-    def _unstored(self) -> Unstored | None:
-        return unstored_of(self.state.config, self.access.schema(self.state))
+    def _virtual_columns(self) -> VirtualColumns | None:
+        return virtual_columns_of(self.state.config, self.client.schema(self.state))
 
     def _log_changes(
         self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table
@@ -107,7 +107,7 @@ class SliceMerge:
         path = join_path(operation.partition, cdc_file_name(operation.file_id, self.time, token))
         schema = arrow_to_avro(without_meta_columns(avro_to_arrow(self.schema_text)), self.state.config.name)
         size = write_change_file(
-            self.access.store,
+            self.client.store,
             path,
             compare_rows(base, rows),
             mode=mode,
@@ -118,20 +118,20 @@ class SliceMerge:
         return {path: size}
 
     def _merged(
-        self, reader: BaseFileReader, piece: FileSlice
+        self, reader: BaseFileReader, file_slice: FileSlice
     ) -> tuple[pa.Table, BloomFilter | None, LogRows, pa.Table]:
         """Return the base file's rows and its key filter, the logs' rows, and what they make together."""
-        schema, rule, unstored = avro_to_arrow(self.schema_text), merge_rule(self.state.config), self._unstored()
+        schema, rule, unstored = avro_to_arrow(self.schema_text), merge_rule(self.state.config), self._virtual_columns()
         if unstored is not None:
             schema = with_meta_columns(unstored.schema)
         base, bloom = schema.empty_table(), None
-        if piece.base is not None:
-            stored, footer = reader.rows_and_footer(piece.base, schema.names, use_threads=True)
+        if file_slice.base is not None:
+            stored, footer = reader.rows_and_footer(file_slice.base, schema.names, use_threads=True)
             base, bloom = reconcile(stored, schema), footer.bloom_filter()
         timeline = self.state.timeline
         logs = read_log_rows(
-            self.access.store,
-            piece,
+            self.client.store,
+            file_slice,
             schema,
             rule,
             layout=timeline.layout,
@@ -142,9 +142,9 @@ class SliceMerge:
         )
         return base, bloom, logs, merge_logs(base, logs, rule)
 
-    def _verify(self, piece: FileSlice, written: BaseFile) -> None:
-        reader = BaseFileReader(self.access.store, self._unstored())
-        *_, before = self._merged(reader, piece)
+    def _verify(self, file_slice: FileSlice, written: BaseFile) -> None:
+        reader = BaseFileReader(self.client.store, self._virtual_columns())
+        *_, before = self._merged(reader, file_slice)
         after = reader.rows(written)
         if not same_rows(before, reconcile(after, before.schema), ignoring=FILE_NAME):
             raise InternalError(
@@ -172,7 +172,7 @@ def slice_of(operation: CompactionOperation, files: SliceFiles) -> FileSlice:
     return FileSlice(operation.partition, operation.file_id, operation.base_instant, base, tuple(ordered))
 
 
-def count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, int, int]:
+def _count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, int, int]:
     """Return how many rows the logs inserted, updated and deleted.
 
     Example:
@@ -180,7 +180,7 @@ def count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, i
         >>> made = lambda keys, numbers: pa.table({RECORD_KEY: keys, COMMIT_SEQNO: numbers})
         >>> flags = np.zeros(3, dtype=bool)
         >>> logs = LogRows(made(["b", "c", "d"], ["4", "5", "6"]), flags, flags, np.zeros(3, np.int64), (None,))
-        >>> count_changes(made(["a", "b", "c"], ["1", "2", "3"]), logs, made(["a", "b", "d"], ["1", "4", "6"]))
+        >>> _count_changes(made(["a", "b", "c"], ["1", "2", "3"]), logs, made(["a", "b", "d"], ["1", "4", "6"]))
         (1, 1, 1)
     """
     # Only rows whose key is in the logs can differ, mostly few.
@@ -204,28 +204,28 @@ def _new_keys(base: pa.Table, logs: LogRows, inserted: int) -> pa.Array:
 
 
 def _stat(
-    piece: FileSlice, path: str, num_rows: int, size: int, logs: LogRows, counts: tuple[int, int, int]
+    file_slice: FileSlice, path: str, num_rows: int, size: int, logs: LogRows, counts: tuple[int, int, int]
 ) -> WriteStat:
     inserted, updated, deleted = counts
     return WriteStat(
-        file_id=piece.file_id,
-        partition_path=PartitionPath(piece.partition),
+        file_id=file_slice.file_id,
+        partition_path=PartitionPath(file_slice.partition),
         path=path,
-        prev_commit="null" if piece.base is None else piece.base.instant,
+        prev_commit="null" if file_slice.base is None else file_slice.base.instant,
         num_writes=num_rows,
         num_inserts=inserted,
         num_update_writes=updated,
         num_deletes=deleted,
         total_write_bytes=size,
         file_size_in_bytes=size,
-        prev_base_file=None if piece.base is None else piece.base.name,
+        prev_base_file=None if file_slice.base is None else file_slice.base.name,
         extra={
             "totalLogRecords": logs.table.num_rows,
             "totalLogBlocks": logs.num_blocks,
-            "totalLogFiles": len(piece.logs),
+            "totalLogFiles": len(file_slice.logs),
             "totalUpdatedRecordsCompacted": updated,
-            "totalLogFilesCompacted": len(piece.logs),
-            "totalLogSizeCompacted": sum(log.size for log in piece.logs),
+            "totalLogFilesCompacted": len(file_slice.logs),
+            "totalLogSizeCompacted": sum(log.size for log in file_slice.logs),
         },
     )
 

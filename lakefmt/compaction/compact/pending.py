@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 
 from lakefmt.compaction.compact.plan import CompactionPlan
-from lakefmt.compaction.compact.records import parse_plan_record
+from lakefmt.compaction.compact.records import parse_compaction_plan
 from lakefmt.config.table_config import TableConfig, cdc_mode, check_readable, merge_rule
 from lakefmt.errors import InstantNotFound, MetadataTablePresent, ObjectNotFound, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.cdc.files import list_change_files
 from lakefmt.filegroups.missing_completions import missing_completion
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
@@ -19,27 +19,27 @@ from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.timeline.transitions import check_transition
-from lakefmt.transactions.client import TableServices, open_services
+from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.values import InstantTime, PartitionPath, TableType
 
 __all__ = [
     "abandon_compaction",
     "check_dead",
     "check_inputs",
-    "check_table",
+    "discard_outputs",
     "find_pending",
-    "give_back",
     "partitions_of",
     "read_plan",
     "read_plan_of",
-    "take_away",
+    "release_outputs",
+    "require_merge_on_read",
 ]
 
 _MAX_STAMP_BYTES = 64 * 1024
 
 
 def abandon_compaction(
-    access: TableAccess, instant: str, options: Mapping[str, object] | None = None, *, force: bool = False
+    client: TableClient, instant: str, options: Mapping[str, object] | None = None, *, force: bool = False
 ) -> bool:
     """Withdraw a pending compaction: what it wrote goes, and its plan as well where nothing depends on it.
 
@@ -58,47 +58,47 @@ def abandon_compaction(
         WriterActive: its process may be alive.
         CompletedFileMissing: it was complete, and what it wrote is the only copy of its rows.
     """
-    services = open_services(access, options)
-    with services.lock.hold() as lease:
-        config = access.load_config()
-        check_table(config)
-        state = TableState(config, services.timeline(config).load())
+    write_client = open_write_client(client, options)
+    with write_client.lock.hold() as lease:
+        config = client.load_config()
+        require_merge_on_read(config)
+        state = TableState(config, write_client.timeline(config).load())
         pending = find_pending(state.timeline, instant)
         if not force:
-            check_dead(services, state, pending)
-        plan = read_plan(services, state, pending)
+            check_dead(write_client, state, pending)
+        plan = read_plan(write_client, state, pending)
         if not force:
-            check_inputs(services, state, pending, plan)
+            check_inputs(write_client, state, pending, plan)
         partitions = () if plan is None else partitions_of(plan)
         lease.check()
-        take_away(services, state, pending.time, partitions)
-        access.store.delete([heartbeat_name(pending.time)])
-        _, logs = access.listing(config).files(partitions)
+        discard_outputs(write_client, state, pending.time, partitions)
+        client.store.delete([heartbeat_name(pending.time)])
+        _, logs = client.listing(config).files(partitions)
         if config.version.layout == 1 and any(log.instant == pending.time for log in logs):
-            _fall_back(services, state, pending)
+            _fall_back(write_client, state, pending)
             return False
-        services.timeline(config).remove_pending(pending.time, Action.COMPACTION)
+        write_client.timeline(config).remove_pending(pending.time, Action.COMPACTION)
     return True
 
 
-def give_back(services: TableServices, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:
+def release_outputs(write_client: WriteClient, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:
     """Undo what a failed attempt of ours wrote: the plan waits again, and nobody has to wait for us to be dead.
 
     Not after a failure of the store: the completed file may still appear.
     """
-    with services.lock.hold() as lease:
-        now = TableState(state.config, services.timeline(state.config).load())
+    with write_client.lock.hold() as lease:
+        now = TableState(state.config, write_client.timeline(state.config).load())
         pending = find_pending(now.timeline, time)
         name = heartbeat_name(time)
-        if json.loads(services.access.store.read(name, _MAX_STAMP_BYTES))["owner"] != services.owner:
+        if json.loads(write_client.client.store.read(name, _MAX_STAMP_BYTES))["owner"] != write_client.owner:
             return
         lease.check()
-        take_away(services, now, time, partitions_of(plan))
-        _fall_back(services, now, pending)
-        services.access.store.delete([name])
+        discard_outputs(write_client, now, time, partitions_of(plan))
+        _fall_back(write_client, now, pending)
+        write_client.client.store.delete([name])
 
 
-def check_table(config: TableConfig) -> None:
+def require_merge_on_read(config: TableConfig) -> None:
     """Raise when lakefmt cannot compact the table without breaking a promise to other readers.
 
     Raises:
@@ -133,28 +133,28 @@ def find_pending(timeline: Timeline, time: str, action: Action = Action.COMPACTI
     return found[0]
 
 
-def check_dead(services: TableServices, state: TableState, pending: Instant) -> None:
+def check_dead(write_client: WriteClient, state: TableState, pending: Instant) -> None:
     """Raise when somebody may be carrying the compaction out.
 
     Raises:
         WriterActive: its process may be alive.
     """
-    beats = services.access.store.info(heartbeat_name(pending.time)) is not None
+    beats = write_client.client.store.info(heartbeat_name(pending.time)) is not None
     if pending.state is State.REQUESTED and not beats:
         return
-    life = services.life_of(state.config, state.timeline, pending)
+    life = write_client.writer_liveness(state.config, state.timeline, pending)
     if life.alive:
         raise WriterActive(f"the {pending.action.value} {pending.time} is at work ({life.reason}); try again later")
 
 
-def check_inputs(services: TableServices, state: TableState, pending: Instant, plan: CompactionPlan | None) -> None:
+def check_inputs(write_client: WriteClient, state: TableState, pending: Instant, plan: CompactionPlan | None) -> None:
     """Raise when what a pending compaction wrote is the only copy of its rows: it was complete, and was cleaned behind.
 
     Raises:
         CompletedFileMissing: base files of it are there, and files that it was to merge are not.
     """
     operations = () if plan is None else plan.operations
-    bases, logs = services.access.listing(state.config).files(() if plan is None else partitions_of(plan))
+    bases, logs = write_client.client.listing(state.config).files(() if plan is None else partitions_of(plan))
     written = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
     there = {file.path for file in bases} | {log.path for log in logs}
     for operation in operations:
@@ -162,7 +162,7 @@ def check_inputs(services: TableServices, state: TableState, pending: Instant, p
             raise missing_completion(state, pending)
 
 
-def read_plan(services: TableServices, state: TableState, pending: Instant) -> CompactionPlan | None:
+def read_plan(write_client: WriteClient, state: TableState, pending: Instant) -> CompactionPlan | None:
     """Return the plan of a pending compaction, None when its author died before it was written.
 
     Raises:
@@ -170,10 +170,10 @@ def read_plan(services: TableServices, state: TableState, pending: Instant) -> C
         UnsafePath: it names something outside the table.
     """
     requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
-    return None if requested is None else read_plan_of(services.access, state.config, requested)
+    return None if requested is None else read_plan_of(write_client.client, state.config, requested)
 
 
-def read_plan_of(access: TableAccess, config: TableConfig, requested: Instant) -> CompactionPlan | None:
+def read_plan_of(client: TableClient, config: TableConfig, requested: Instant) -> CompactionPlan | None:
     """Return the plan in the requested file of a compaction, None when the file is gone or empty.
 
     Raises:
@@ -181,13 +181,13 @@ def read_plan_of(access: TableAccess, config: TableConfig, requested: Instant) -
         UnsafePath: it names something outside the table.
     """
     try:
-        body = access.timeline_store(config).read_body(requested)
+        body = client.timeline_store(config).read_body(requested)
     except ObjectNotFound:
         body = b""
     if not body:
         return None
     record = decode_body(BodyKind.COMPACTION_PLAN, body, what=requested.file_name)
-    return parse_plan_record(access.store, record, requested.file_name)
+    return parse_compaction_plan(client.store, record, requested.file_name)
 
 
 def partitions_of(plan: CompactionPlan) -> tuple[PartitionPath, ...]:
@@ -200,12 +200,12 @@ def partitions_of(plan: CompactionPlan) -> tuple[PartitionPath, ...]:
     return tuple(dict.fromkeys(operation.partition for operation in plan.operations))
 
 
-def take_away(
-    services: TableServices, state: TableState, time: InstantTime, partitions: tuple[PartitionPath, ...]
+def discard_outputs(
+    write_client: WriteClient, state: TableState, time: InstantTime, partitions: tuple[PartitionPath, ...]
 ) -> None:
     """Delete the base and change files that an attempt at a compaction wrote; call under the lock."""
-    store = services.access.store
-    bases, _ = services.access.listing(state.config).files(partitions)
+    store = write_client.client.store
+    bases, _ = write_client.client.listing(state.config).files(partitions)
     changes = () if cdc_mode(state.config.properties) is None else list_change_files(store, partitions)
     written = [file.path for file in (*bases, *changes) if file.instant == time]
     store.delete(written)
@@ -214,9 +214,9 @@ def take_away(
     remove_markers(store, time)
 
 
-def _fall_back(services: TableServices, state: TableState, pending: Instant) -> None:
+def _fall_back(write_client: WriteClient, state: TableState, pending: Instant) -> None:
     """Take a compaction from inflight back to requested."""
     for file in state.timeline.files_of(pending):
         if file.state is State.INFLIGHT:
             check_transition(Action.COMPACTION, State.INFLIGHT, State.REQUESTED)
-            services.timeline(state.config).remove_files([file])
+            write_client.timeline(state.config).remove_files([file])

@@ -281,37 +281,37 @@ def plan_compaction(
     Example:
         >>> from lakefmt.filegroups.model import LogFile
         >>> log = LogFile("p", ".f-0_20260101000000000.log.1_0-0-0", "f-0", "20260101000000000", 1, 9)
-        >>> piece = FileSlice("p", "f-0", "20260101000000000", None, (log,))
-        >>> print(plan_compaction([piece], frozenset(), CompactionRules(), date(2026, 1, 1)))
+        >>> file_slice = FileSlice("p", "f-0", "20260101000000000", None, (log,))
+        >>> print(plan_compaction([file_slice], frozenset(), CompactionRules(), date(2026, 1, 1)))
         compact (LogFileSizeBased): 1 slices, 1 logs, 9 log bytes
           p: no base file + 1 logs
     """
     candidates = [
-        plan_operation(piece, rules.max_file_bytes)
-        for piece in sorted(slices, key=lambda s: (s.partition, s.file_id))
-        if piece.logs and (piece.partition, piece.file_id) not in busy
+        plan_operation(file_slice, rules.max_file_bytes)
+        for file_slice in sorted(slices, key=lambda s: (s.partition, s.file_id))
+        if file_slice.logs and (file_slice.partition, file_slice.file_id) not in busy
     ]
     chosen = _CHOOSE[rules.strategy](candidates, rules, today)
     return CompactionPlan(rules, tuple(chosen), len(candidates) - len(chosen), due)
 
 
-def plan_operation(piece: FileSlice, max_file_bytes: int) -> CompactionOperation:
+def plan_operation(file_slice: FileSlice, max_file_bytes: int) -> CompactionOperation:
     """Return the operation that merges a slice; `max_file_bytes`: what one without a base file is expected to write."""
-    log_bytes = sum(log.size for log in piece.logs)
-    base_bytes = 0 if piece.base is None else piece.base.size
+    log_bytes = sum(log.size for log in file_slice.logs)
+    base_bytes = 0 if file_slice.base is None else file_slice.base.size
     # Whole MiB, as Hudi counts them: its plans and ours stop at the same operation.
     read = (base_bytes + log_bytes) // _MIB
-    write = (max_file_bytes if piece.base is None else base_bytes) // _MIB
+    write = (max_file_bytes if file_slice.base is None else base_bytes) // _MIB
     metrics = {
-        "TOTAL_LOG_FILES": float(len(piece.logs)),
+        "TOTAL_LOG_FILES": float(len(file_slice.logs)),
         "TOTAL_IO_READ_MB": float(read),
         "TOTAL_IO_WRITE_MB": float(write),
         "TOTAL_IO_MB": float(read + write),
         "TOTAL_LOG_FILES_SIZE": float(log_bytes),
     }
-    base_name = None if piece.base is None else piece.base.name
-    names = tuple(log.name for log in piece.logs)
-    return CompactionOperation(piece.partition, piece.file_id, piece.instant, base_name, names, metrics)
+    base_name = None if file_slice.base is None else file_slice.base.name
+    names = tuple(log.name for log in file_slice.logs)
+    return CompactionOperation(file_slice.partition, file_slice.file_id, file_slice.instant, base_name, names, metrics)
 
 
 _Operations = Sequence[CompactionOperation]

@@ -12,7 +12,7 @@ from lakefmt.storage.api import ObjectStore, check_name
 from lakefmt.timeline.rollback import relative_path
 from lakefmt.values import FileId, InstantTime, PartitionPath, check_instant_time
 
-__all__ = ["parse_plan_record", "plan_record"]
+__all__ = ["compaction_plan_record", "parse_compaction_plan"]
 
 #: Version 2 of a plan holds names only; version 1 held whole paths.
 _PLAN_VERSION = 2
@@ -24,11 +24,11 @@ _LOG_STRATEGY = {
 }
 
 
-def plan_record(plan: CompactionPlan) -> dict[str, object]:
+def compaction_plan_record(plan: CompactionPlan) -> dict[str, object]:
     """Return the record of a requested compaction.
 
     Example:
-        >>> plan_record(CompactionPlan(None))["version"]
+        >>> compaction_plan_record(CompactionPlan(None))["version"]
         2
     """
     return {
@@ -53,7 +53,7 @@ def plan_record(plan: CompactionPlan) -> dict[str, object]:
     }
 
 
-def parse_plan_record(store: ObjectStore, record: Mapping[str, Any], what: str) -> CompactionPlan:
+def parse_compaction_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -> CompactionPlan:
     """Return the plan that a requested compaction's record describes, whoever wrote it.
 
     Args:

@@ -20,12 +20,12 @@ from lakefmt.compaction.compact.merge import SliceFiles, SliceMerge
 from lakefmt.compaction.compact.pending import (
     check_dead,
     check_inputs,
-    check_table,
+    discard_outputs,
     find_pending,
-    give_back,
     partitions_of,
     read_plan,
-    take_away,
+    release_outputs,
+    require_merge_on_read,
 )
 from lakefmt.compaction.compact.plan import (
     CompactionPlan,
@@ -36,7 +36,7 @@ from lakefmt.compaction.compact.plan import (
     is_due,
     plan_compaction,
 )
-from lakefmt.compaction.compact.records import plan_record
+from lakefmt.compaction.compact.records import compaction_plan_record
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, cdc_mode
 from lakefmt.errors import (
@@ -49,7 +49,7 @@ from lakefmt.errors import (
     WriterActive,
 )
 from lakefmt.filegroups.cdc.files import cdc_paths, list_change_files
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import stored_schema
 from lakefmt.schema import arrow_to_avro
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
@@ -58,7 +58,7 @@ from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.transactions.client import TableServices, open_services, request_service, take_over_instant
+from lakefmt.transactions.client import WriteClient, open_write_client, request_service, take_over_instant
 from lakefmt.values import InstantTime, WriteOperation, WriteStat
 
 __all__ = [
@@ -138,16 +138,16 @@ def compaction_rules(settings: Settings) -> CompactionRules:
     )
 
 
-def plan_compaction_of(access: TableAccess, options: Mapping[str, object] | None = None) -> CompactionPlan:
+def plan_compaction_of(client: TableClient, options: Mapping[str, object] | None = None) -> CompactionPlan:
     """Return what :func:`run_compaction` would schedule; nothing is changed."""
-    services = open_services(access, options)
-    config = access.load_config()
-    check_table(config)
-    return _plan(services, TableState(config, services.timeline(config).load()), force=True)
+    write_client = open_write_client(client, options)
+    config = client.load_config()
+    require_merge_on_read(config)
+    return _plan(write_client, TableState(config, write_client.timeline(config).load()), force=True)
 
 
 def run_compaction(
-    access: TableAccess,
+    client: TableClient,
     options: Mapping[str, object] | None = None,
     *,
     schedule: bool = False,
@@ -178,13 +178,13 @@ def run_compaction(
         LockUnavailable: the table lock could not be had in time.
     """
     begun = perf_counter()
-    services = open_services(access, options)
+    write_client = open_write_client(client, options)
     done: list[CompactionResult] = []
     if not schedule:
-        waiting = [run] if run is not None else [i.time for i in _pending_compactions(services)]
+        waiting = [run] if run is not None else [i.time for i in _pending_compactions(write_client)]
         for time in waiting:
             try:
-                done.append(_run_pending(services, time, verify=verify, notes=notes))
+                done.append(_run_pending(write_client, time, verify=verify, notes=notes))
             except InstantNotFound:
                 if run is not None:
                     raise
@@ -192,19 +192,19 @@ def run_compaction(
         if run is not None:
             return replace(done[0], seconds=perf_counter() - begun)
     finished = tuple(result.instant for result in done if result.instant is not None)
-    with services.lock.hold() as lease:
-        config = access.load_config()
-        check_table(config)
-        state = TableState(config, services.timeline(config).load())
-        plan = _plan(services, state, force=force, only=only)
+    with write_client.lock.hold() as lease:
+        config = client.load_config()
+        require_merge_on_read(config)
+        state = TableState(config, write_client.timeline(config).load())
+        plan = _plan(write_client, state, force=force, only=only)
         if not plan.operations:
             return CompactionResult(None, plan, finished=finished, seconds=perf_counter() - begun)
-        body = encode_body(BodyKind.COMPACTION_PLAN, plan_record(plan))
-        heartbeat, time = request_service(services, state, Action.COMPACTION, body, lease, start=not schedule)
+        body = encode_body(BodyKind.COMPACTION_PLAN, compaction_plan_record(plan))
+        heartbeat, time = request_service(write_client, state, Action.COMPACTION, body, lease, start=not schedule)
     if schedule:
         heartbeat.stop()
         return CompactionResult(time, plan, finished=finished, seconds=perf_counter() - begun)
-    made = _carry_out(services, state, time, plan, heartbeat, verify=verify, notes=notes)
+    made = _execute(write_client, state, time, plan, heartbeat, verify=verify, notes=notes)
     return replace(made, finished=finished, seconds=perf_counter() - begun)
 
 
@@ -212,30 +212,30 @@ def run_compaction(
 
 
 def _plan(
-    services: TableServices, state: TableState, *, force: bool, only: Collection[GroupKey] | None = None
+    write_client: WriteClient, state: TableState, *, force: bool, only: Collection[GroupKey] | None = None
 ) -> CompactionPlan:
-    access, rules = services.access, compaction_rules(services.settings)
-    now = access.clock.now()
+    client, rules = write_client.client, compaction_rules(write_client.settings)
+    now = client.clock.now()
     zone = state.config.zone or now.astimezone().tzinfo or UTC
     due = is_due(state.timeline, rules, now, zone)
     if not (due or force):
         return CompactionPlan(rules, due=False)
-    check_no_earlier_write(services, state)
-    busy = frozenset(planned_groups(services, state))
-    slices = access.slices(state)
+    check_no_earlier_write(write_client, state)
+    busy = frozenset(planned_groups(write_client, state))
+    slices = client.slices(state)
     if only is not None:
-        slices = [piece for piece in slices if (piece.partition, piece.file_id) in only]
+        slices = [file_slice for file_slice in slices if (file_slice.partition, file_slice.file_id) in only]
         rules = replace(rules, strategy=CompactionStrategy.UNBOUNDED)
     return plan_compaction(slices, busy, rules, now.astimezone(zone).date(), due=due)
 
 
-def check_no_earlier_write(services: TableServices, state: TableState) -> None:
+def check_no_earlier_write(write_client: WriteClient, state: TableState) -> None:
     """On version 6 a log tells its base's instant only: a write that is pending now may add to a slice being merged."""
     if state.config.version.layout > 1:
         return
     for pending in state.timeline.pending:
         if pending.action in COMMIT_ACTIONS:
-            life = services.life_of(state.config, state.timeline, pending)
+            life = write_client.writer_liveness(state.config, state.timeline, pending)
             raise WriterActive(
                 f"{pending} is pending ({life.reason}), and a compaction of a version 6 table may not begin before it "
                 "ends: try again later; of a dead writer roll it back"
@@ -245,44 +245,44 @@ def check_no_earlier_write(services: TableServices, state: TableState) -> None:
 # ---------------------------------------------------------------------------------------------------- what is pending
 
 
-def _pending_compactions(services: TableServices) -> list[Instant]:
-    config = services.access.load_config()
-    check_table(config)
-    return [i for i in services.timeline(config).load().pending if i.action is Action.COMPACTION]
+def _pending_compactions(write_client: WriteClient) -> list[Instant]:
+    config = write_client.client.load_config()
+    require_merge_on_read(config)
+    return [i for i in write_client.timeline(config).load().pending if i.action is Action.COMPACTION]
 
 
 def _run_pending(
-    services: TableServices, instant: str, *, verify: bool, notes: Mapping[str, str] | None = None
+    write_client: WriteClient, instant: str, *, verify: bool, notes: Mapping[str, str] | None = None
 ) -> CompactionResult:
     """Carry out a plan that somebody requested or died over."""
-    access = services.access
-    with services.lock.hold() as lease:
-        config = access.load_config()
-        check_table(config)
-        state = TableState(config, services.timeline(config).load())
+    client = write_client.client
+    with write_client.lock.hold() as lease:
+        config = client.load_config()
+        require_merge_on_read(config)
+        state = TableState(config, write_client.timeline(config).load())
         pending = find_pending(state.timeline, instant)
-        check_dead(services, state, pending)
-        plan = read_plan(services, state, pending)
-        check_inputs(services, state, pending, plan)
+        check_dead(write_client, state, pending)
+        plan = read_plan(write_client, state, pending)
+        check_inputs(write_client, state, pending, plan)
         lease.check()
         if plan is None:
-            services.timeline(config).remove_pending(pending.time, Action.COMPACTION)
+            write_client.timeline(config).remove_pending(pending.time, Action.COMPACTION)
             return CompactionResult(None, CompactionPlan(None))
-        heartbeat = take_over_instant(services, pending)
+        heartbeat = take_over_instant(write_client, pending)
         try:
-            take_away(services, state, pending.time, partitions_of(plan))
-            services.timeline(config).start(pending.time, Action.COMPACTION)
+            discard_outputs(write_client, state, pending.time, partitions_of(plan))
+            write_client.timeline(config).start(pending.time, Action.COMPACTION)
         except BaseException:
             heartbeat.abandon()
             raise
-    return _carry_out(services, state, pending.time, plan, heartbeat, verify=verify, notes=notes)
+    return _execute(write_client, state, pending.time, plan, heartbeat, verify=verify, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------------ carrying it out
 
 
-def _carry_out(
-    services: TableServices,
+def _execute(
+    write_client: WriteClient,
     state: TableState,
     time: InstantTime,
     plan: CompactionPlan,
@@ -292,41 +292,41 @@ def _carry_out(
     notes: Mapping[str, str] | None = None,
 ) -> CompactionResult:
     try:
-        schema = services.access.schema(state)
+        schema = write_client.client.schema(state)
         merge = SliceMerge(
-            services.access,
+            write_client.client,
             state,
-            services.settings,
+            write_client.settings,
             time,
             arrow_to_avro(stored_schema(state.config, schema), state.config.name, with_meta=True),
-            attempt=int(services.owner.replace("-", "")[:7], 16),
+            attempt=int(write_client.owner.replace("-", "")[:7], 16),
             verify=verify,
         )
         stats = _merge_all(merge, plan)
         said = CommitMetadata(
             WriteOperation.COMPACT,
             stats,
-            extra_metadata={**(notes or {}), **services.access.schema_notes(state, schema)},
+            extra_metadata={**(notes or {}), **write_client.client.schema_notes(state, schema)},
             compacted=True,
         )
-        with services.lock.hold() as lease:
-            completion = _complete(services, state.config, time, said, lease)
+        with write_client.lock.hold() as lease:
+            completion = _complete(write_client, state.config, time, said, lease)
     except BaseException as error:
         heartbeat.abandon()  # the next compaction carries the plan out again
         if isinstance(error, LakefmtError) and not isinstance(error, StorageError | StateError):
             with suppress(LakefmtError, LookupError, TypeError, ValueError):
-                give_back(services, state, time, plan)
+                release_outputs(write_client, state, time, plan)
         raise
     # It is complete from here on; what a failing store leaves behind is swept by the next writer.
     with suppress(StorageError):
         heartbeat.stop()
-        remove_markers(services.access.store, time)
+        remove_markers(write_client.client.store, time)
     return CompactionResult(time, plan, completion, stats)
 
 
 def _merge_all(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, ...]:
     """Merge the slices, a few side by side; the stats come in the plan's order."""
-    bases, logs = merge.access.listing(merge.state.config).files(partitions_of(plan))
+    bases, logs = merge.client.listing(merge.state.config).files(partitions_of(plan))
     found: dict[str, SliceFiles] = {}
     for base in bases:
         found.setdefault(base.partition, ({}, {}))[0][base.name] = base
@@ -350,26 +350,26 @@ def _merge_all(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, ...]
 
 
 def _complete(
-    services: TableServices, config: TableConfig, time: InstantTime, said: CommitMetadata, lease: Lease
+    write_client: WriteClient, config: TableConfig, time: InstantTime, said: CommitMetadata, lease: Lease
 ) -> InstantTime:
-    timeline_store = services.timeline(config)
+    timeline_store = write_client.timeline(config)
     timeline_store.check_pending(time, Action.COMPACTION)
-    lost = [stat.path for stat in said.stats if services.access.store.info(stat.path) is None]
+    lost = [stat.path for stat in said.stats if write_client.client.store.info(stat.path) is None]
     if lost:
         # Who thought us dead has taken them away, and does the work now.
         raise InstantNotPending(f"the compaction {time} was taken over by another process: {lost[0]} is gone")
     timeline = timeline_store.load()
-    _settle_bases(services, TableState(config, timeline), time, said)
-    completion = services.times_after(config, timeline)()
+    _settle_bases(write_client, TableState(config, timeline), time, said)
+    completion = write_client.instant_time_generator(config, timeline)()
     body = encode_commit(said, config.version, replace=False)
     lease.check()
     return timeline_store.complete(time, Action.COMPACTION, completion, body).order_time
 
 
-def _settle_bases(services: TableServices, state: TableState, time: InstantTime, said: CommitMetadata) -> None:
+def _settle_bases(write_client: WriteClient, state: TableState, time: InstantTime, said: CommitMetadata) -> None:
     """Delete what another attempt has written since, and refuse to hide what another write has put below us."""
     ours = {(stat.partition_path, stat.file_id): stat for stat in said.stats}
-    bases, _ = services.access.listing(state.config).files(sorted({stat.partition_path for stat in said.stats}))
+    bases, _ = write_client.client.listing(state.config).files(sorted({stat.partition_path for stat in said.stats}))
     strays = []
     for base in bases:
         stat = ours.get((base.partition, base.file_id))
@@ -384,6 +384,6 @@ def _settle_bases(services: TableServices, state: TableState, time: InstantTime,
             )
     if cdc_mode(state.config.properties) is not None:
         named = {path for stat in said.stats for path in cdc_paths(stat)}
-        found = list_change_files(services.access.store, sorted({stat.partition_path for stat in said.stats}))
+        found = list_change_files(write_client.client.store, sorted({stat.partition_path for stat in said.stats}))
         strays += [file.path for file in found if file.instant == time and file.path not in named]
-    services.access.store.delete(strays)
+    write_client.client.store.delete(strays)

@@ -56,20 +56,20 @@ def plan_log_compaction(
     Example:
         >>> from lakefmt.filegroups.model import LogFile
         >>> log = LogFile("p", ".f-0_20260101000000000.log.1_0-0-0", "f-0", "20260101000000000", 1, 9)
-        >>> piece = FileSlice("p", "f-0", "20260101000000000", None, (log,))
-        >>> print(plan_log_compaction([piece], {("p", "f-0"): LogFacts(2, 2)}, frozenset(), 2))
+        >>> file_slice = FileSlice("p", "f-0", "20260101000000000", None, (log,))
+        >>> print(plan_log_compaction([file_slice], {("p", "f-0"): LogFacts(2, 2)}, frozenset(), 2))
         log compact: 1 slices, 1 logs, 9 log bytes
           p: no base file + 1 logs
     """
     operations = []
     left = 0
-    for piece in sorted(slices, key=lambda s: (s.partition, s.file_id)):
-        group = (piece.partition, piece.file_id)
+    for file_slice in sorted(slices, key=lambda s: (s.partition, s.file_id)):
+        group = (file_slice.partition, file_slice.file_id)
         found = facts.get(group)
         if found is None or group in busy or found.is_partial:
             continue
         if found.num_blocks >= threshold and found.num_instants > 1:
-            operations.append(plan_operation(piece, max_file_bytes))
+            operations.append(plan_operation(file_slice, max_file_bytes))
         else:
             left += 1
     return CompactionPlan(None, tuple(operations), left, due, log=True)

@@ -20,7 +20,7 @@ from lakefmt.formats.log.cdc import build_cdc_schema, decode_cdc_content, encode
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.formats.names import parse_log_file
 from lakefmt.storage.api import ObjectStore, PutOutcome
-from lakefmt.timeline.markers import announce
+from lakefmt.timeline.markers import create_marker
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteStat
 
 __all__ = ["cdc_file_name", "cdc_paths", "list_change_files", "read_change_file", "write_change_file"]
@@ -72,7 +72,7 @@ def write_change_file(
         CorruptFile: a file of that name is there and was not written by this write.
         StorageError: the store failed, or does not say whether the file is there.
     """
-    announce(store, instant, path, "CREATE")
+    create_marker(store, instant, path, "CREATE")
     rows, schema = build_cdc_rows(changes, mode, instant), build_cdc_schema(table_schema, mode)
     durable = settings.text("lakefmt.durability") == "fsync"
     with store.create(path, durable=durable) as sink:

@@ -16,11 +16,11 @@ from lakefmt.formats.log.blocks import MAGIC, BlockKind, HeaderKey, LogBlock, Re
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime
 
-__all__ = ["LogLook", "Standing", "judge_log", "look_at_log"]
+__all__ = ["LogInspection", "Standing", "inspect_log", "scan_log_blocks"]
 
 
 @dataclass(frozen=True, slots=True)
-class LogLook:
+class LogInspection:
     """A log file by its blocks' headers.
 
     Attributes:
@@ -54,7 +54,7 @@ class Standing(enum.Enum):
     UNSEEN = "unseen"
 
 
-def look_at_log(read_at: ReadAt, size: int, what: str) -> LogLook:
+def scan_log_blocks(read_at: ReadAt, size: int, what: str) -> LogInspection:
     """Return what a log's framing tells; bytes that are no blocks are part of the answer.
 
     Args:
@@ -65,7 +65,7 @@ def look_at_log(read_at: ReadAt, size: int, what: str) -> LogLook:
     Spec 7.1–7.3, 7.9.
 
     Example:
-        >>> look_at_log(lambda at, count: b"#HUDI#"[at : at + count], 6, "a.log").damaged
+        >>> scan_log_blocks(lambda at, count: b"#HUDI#"[at : at + count], 6, "a.log").damaged
         ((0, 6),)
     """
     blocks: list[LogBlock] = []
@@ -76,7 +76,7 @@ def look_at_log(read_at: ReadAt, size: int, what: str) -> LogLook:
         problem = str(error)
     sound = [block for block in blocks if block.kind is not BlockKind.CORRUPT]
     commands = [block for block in sound if block.kind is BlockKind.COMMAND]
-    return LogLook(
+    return LogInspection(
         size,
         frozenset(InstantTime(b.instant_time or "") for b in sound if b.kind is not BlockKind.COMMAND),
         frozenset(InstantTime(b.header.get(HeaderKey.TARGET_INSTANT_TIME, "")) for b in commands),
@@ -87,9 +87,9 @@ def look_at_log(read_at: ReadAt, size: int, what: str) -> LogLook:
     )
 
 
-def judge_log(
+def inspect_log(
     log: LogFile,
-    look: LogLook,
+    look: LogInspection,
     timeline: Timeline,
     *,
     is_taken: Callable[[InstantTime], bool],
@@ -110,7 +110,7 @@ def judge_log(
         >>> from lakefmt.timeline.timeline import build_timeline
         >>> log = LogFile("", ".f-0_1.log.1", "f-0", "1", 1, 9)
         >>> how = dict(timeline=build_timeline([], 1), is_taken=lambda time: False, is_busy=False)
-        >>> judge_log(log, LogLook(9, frozenset({"5"})), **how), judge_log(log, LogLook(9, targets={"5"}), **how)
+        >>> inspect_log(log, LogInspection(9, frozenset({"5"})), **how), inspect_log(log, LogInspection(9, targets={"5"}), **how)
         (<Standing.UNSEEN: 'unseen'>, <Standing.UNDONE: 'undone'>)
     """
     if timeline.layout > 1 and not timeline.is_committed(log.instant):

@@ -23,12 +23,12 @@ from lakefmt.errors import (
     SnapshotExpired,
     UnsupportedFeature,
 )
-from lakefmt.filegroups.logs.block_scanner import PlacedBlock, select_blocks
-from lakefmt.filegroups.logs.log_inspection import LogLook, look_at_log
+from lakefmt.filegroups.logs._block_scanner import PlacedBlock, select_blocks
+from lakefmt.filegroups.logs.log_inspection import LogInspection, scan_log_blocks
 from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.ordering import has_order, marked_deletes, unordered_deletes
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.virtual_columns import Unstored
+from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, ReadAt, scan_blocks
 from lakefmt.formats.log.data_block import (
     block_positions,
@@ -90,7 +90,7 @@ class LogRows:
 
 def read_log_rows(
     store: ObjectStore,
-    piece: FileSlice,
+    file_slice: FileSlice,
     schema: pa.Schema,
     rule: MergeRule,
     *,
@@ -98,7 +98,7 @@ def read_log_rows(
     is_committed: Callable[[str], bool],
     bound: str | None = None,
     positions: bool = False,
-    unstored: Unstored | None = None,
+    unstored: VirtualColumns | None = None,
 ) -> LogRows:
     """Return the rows of a slice's logs.
 
@@ -120,7 +120,7 @@ def read_log_rows(
     """
     contents: dict[tuple[str, int], bytes | memoryview] = {}
     placed: list[PlacedBlock] = []
-    for log in piece.logs:
+    for log in file_slice.logs:
         for whole in _blocks(store, log):
             placed.append(PlacedBlock(log, whole.block))
             contents[(log.path, whole.block.start)] = whole.content
@@ -134,7 +134,7 @@ def read_log_rows(
         _joined(parts, schema),
         num_blocks=len(chosen),
         instants=tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen)),
-        positions=_positions(piece, chosen, counts) if positions and layout > 1 else None,
+        positions=_positions(file_slice, chosen, counts) if positions and layout > 1 else None,
     )
 
 
@@ -156,20 +156,20 @@ def _runs(chosen: Sequence[PlacedBlock]) -> list[list[PlacedBlock]]:
     return runs
 
 
-def _positions(piece: FileSlice, chosen: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
+def _positions(file_slice: FileSlice, chosen: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
     """Return the base file's row of every row; None when a block does not say it, or says it for another base file."""
-    if piece.base is None:
+    if file_slice.base is None:
         return None
     found = [np.zeros(0, np.int64)]
     for placed, count in zip(chosen, counts, strict=True):
-        places = block_positions(placed.block, piece.base.instant, count, placed.file.path)
+        places = block_positions(placed.block, file_slice.base.instant, count, placed.file.path)
         if places is None:
             return None
         found.append(places)
     return np.concatenate(found)
 
 
-def select_log_blocks(store: ObjectStore, piece: FileSlice, timeline: Timeline) -> list[PlacedBlock]:
+def select_log_blocks(store: ObjectStore, file_slice: FileSlice, timeline: Timeline) -> list[PlacedBlock]:
     """Return the blocks of a slice's logs that count, oldest first; their contents are not read.
 
     Raises:
@@ -177,7 +177,7 @@ def select_log_blocks(store: ObjectStore, piece: FileSlice, timeline: Timeline) 
     """
     filesystem, prefix = store.arrow_filesystem()
     placed = []
-    for log in piece.logs:
+    for log in file_slice.logs:
         with reading(log.path), filesystem.open_input_file(prefix + log.path) as source:
             placed += [PlacedBlock(log, block) for block in scan_blocks(_read_at(source), source.size(), log.path)]
     return select_blocks(
@@ -188,7 +188,7 @@ def select_log_blocks(store: ObjectStore, piece: FileSlice, timeline: Timeline) 
     )
 
 
-def read_log_look(store: ObjectStore, log: LogFile) -> LogLook:
+def read_log_look(store: ObjectStore, log: LogFile) -> LogInspection:
     """Return what a log's blocks tell; their contents are not read.
 
     Raises:
@@ -196,7 +196,7 @@ def read_log_look(store: ObjectStore, log: LogFile) -> LogLook:
     """
     filesystem, prefix = store.arrow_filesystem()
     with reading(log.path), filesystem.open_input_file(prefix + log.path) as source:
-        return look_at_log(_read_at(source), source.size(), log.path)
+        return scan_log_blocks(_read_at(source), source.size(), log.path)
 
 
 def find_unreadable_blocks(store: ObjectStore, log: LogFile) -> tuple[tuple[int, InstantTime, str], ...]:
@@ -251,7 +251,7 @@ def _decode(
     contents: Sequence[bytes | memoryview],
     schema: pa.Schema,
     rule: MergeRule,
-    unstored: Unstored | None,
+    unstored: VirtualColumns | None,
 ) -> tuple[LogRows, list[int]]:
     """Return the rows of a run of blocks, and how many each block has."""
     placed, content = run[0], contents[0]

@@ -35,10 +35,10 @@ from lakefmt.formats.log.delete_block import (
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.formats.names import MarkerType, parse_log_file
 from lakefmt.storage.api import ObjectStore, PutOutcome
-from lakefmt.timeline.markers import announce
+from lakefmt.timeline.markers import create_marker
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, InstantTime
 
-__all__ = ["LogForm", "LogRowsOut", "WrittenLog", "log_form", "nth_log_name", "write_logs"]
+__all__ = ["LogForm", "LogRowsOut", "WrittenLog", "log_form", "write_logs"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -140,11 +140,11 @@ def log_form(
     )
 
 
-def nth_log_name(first: str, number: int) -> str:
+def _nth_log_name(first: str, number: int) -> str:
     """Return the name of the file that `number` files follow the one named `first` when a log rolls over.
 
     Example:
-        >>> nth_log_name(".f-0_20260101000000000.log.1_3-0-0", 2)
+        >>> _nth_log_name(".f-0_20260101000000000.log.1_3-0-0", 2)
         '.f-0_20260101000000000.log.3_3-0-0'
     """
     parts = parse_log_file(first)
@@ -167,9 +167,9 @@ def write_logs(
     out = _ordered_first(out, form)
     rows = deletes = 0
     while not done or rows < out.data.num_rows or deletes < out.deletes.num_rows:
-        path = join_path(partition, nth_log_name(first, len(done)))
+        path = join_path(partition, _nth_log_name(first, len(done)))
         if done:
-            announce(store, form.instant, path, marker)
+            create_marker(store, form.instant, path, marker)
         left = (out.data.num_rows - rows, out.deletes.num_rows - deletes)
         one = _adopt(store, path, form, left)
         if one is None:

@@ -28,19 +28,19 @@ import pyarrow.types as pt
 from lakefmt.arrays import common_length, text_offsets
 from lakefmt.config.merge_rule import MergeRule, Partial
 from lakefmt.config.mergers import CustomMerge
-from lakefmt.filegroups.merge.custom import call_merger
+from lakefmt.filegroups.merge._custom import call_merger
 from lakefmt.filegroups.ordering import (
     Mask,
     Rows,
     comparable,
-    gives_way,
     has_order,
+    is_replaceable,
     ordering_columns,
     refuse_nulls,
     to_mask,
     unordered_deletes,
 )
-from lakefmt.formats.parquet.dictionary_columns import appended, replaced_codes, spelt_out
+from lakefmt.formats.parquet.dictionary_columns import appended, decoded_dictionaries, replaced_codes
 from lakefmt.schema import cast_rows
 from lakefmt.values import META_COLUMNS, RECORD_KEY, MergeMode
 
@@ -265,7 +265,7 @@ def merge_into_base(
         keep[removed] = False
         table = table.filter(pa.array(keep))
     if len(fresh):
-        new = cast_rows(inserts.select(table.column_names), spelt_out(table.schema))
+        new = cast_rows(inserts.select(table.column_names), decoded_dictionaries(table.schema))
         table = appended(table, new)
     return Merged(
         table=table,
@@ -343,7 +343,7 @@ def _data_fields(base: pa.Table) -> list[pa.Field]:
 
 
 def _weak(rows: pa.Table, fields: Sequence[pa.Field], partial: Partial) -> dict[str, Mask]:
-    return {f.name: gives_way(rows.column(f.name), f, partial) for f in fields if f.name in rows.column_names}
+    return {f.name: is_replaceable(rows.column(f.name), f, partial) for f in fields if f.name in rows.column_names}
 
 
 def _replace_rows(

@@ -14,15 +14,15 @@ import pyarrow as pa
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.logs.reader import LogRows
-from lakefmt.filegroups.merge.merged_slice import only_rows, wipe, with_delete_marks
+from lakefmt.filegroups.merge.merged_slice import only_rows, with_delete_marks, without_deleted
 from lakefmt.filegroups.merge.precombine import combine_rows
 from lakefmt.values import COMMIT_TIME, RECORD_KEY
 
-__all__ = ["FoldedLogs", "check_foldable", "fold_logs"]
+__all__ = ["MergedLogs", "check_can_merge", "merge_log_blocks"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FoldedLogs:
+class MergedLogs:
     """What logs say, once for each key.
 
     Attributes:
@@ -34,14 +34,14 @@ class FoldedLogs:
     deletes: pa.Table
 
 
-def check_foldable(rule: MergeRule) -> None:
+def check_can_merge(rule: MergeRule) -> None:
     """Raise when what rows say depends on the rows below them, so that logs cannot be folded without the base file.
 
     Raises:
         UnsupportedFeature: the table completes rows from stored ones, or merges by a rule of its own.
 
     Example:
-        >>> check_foldable(MergeRule())
+        >>> check_can_merge(MergeRule())
     """
     if rule != MergeRule(rule.stored, rule.batch, delete=rule.delete):
         raise UnsupportedFeature(
@@ -50,7 +50,7 @@ def check_foldable(rule: MergeRule) -> None:
         )
 
 
-def fold_logs(logs: LogRows, rule: MergeRule) -> FoldedLogs:
+def merge_log_blocks(logs: LogRows, rule: MergeRule) -> MergedLogs:
     """Return what the rows of logs say together.
 
     Args:
@@ -58,23 +58,23 @@ def fold_logs(logs: LogRows, rule: MergeRule) -> FoldedLogs:
         rule: how the table merges.
 
     Raises:
-        UnsupportedFeature: some rows bring some of the columns only, or see :func:`check_foldable`.
+        UnsupportedFeature: some rows bring some of the columns only, or see :func:`check_can_merge`.
 
     Example:
         >>> rows = pa.table({RECORD_KEY: ["a", "a", "b"], COMMIT_TIME: ["1", "2", None], "v": [1, 2, None]})
         >>> deletes = np.array([False, False, True])
-        >>> folded = fold_logs(LogRows(rows, deletes, deletes, np.zeros(3, np.int64), (None,)), MergeRule())
+        >>> folded = merge_log_blocks(LogRows(rows, deletes, deletes, np.zeros(3, np.int64), (None,)), MergeRule())
         >>> folded.data["v"].to_pylist(), folded.deletes[RECORD_KEY].to_pylist()
         ([2], ['b'])
     """
-    check_foldable(rule)
+    check_can_merge(rule)
     if logs.is_partial:
         raise UnsupportedFeature(
             "logs with partial rows say less without the base file, so they are not folded; compact the table instead"
         )
     encoded = logs.table.column(RECORD_KEY).combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int64)
-    alive, gone = wipe(codes, logs.always, len(encoded.dictionary))
+    alive, gone = without_deleted(codes, logs.always, len(encoded.dictionary))
     # Of the deletes that take whatever is stored, those after which nothing came: they are said again.
     last = np.full(len(encoded.dictionary), -1, np.int64)
     np.maximum.at(last, codes, np.where(logs.always, np.arange(len(codes)), -1))
@@ -90,4 +90,4 @@ def fold_logs(logs: LogRows, rule: MergeRule) -> FoldedLogs:
         if combined is not None:
             table, unsaid = table.take(pa.array(combined.winners)), unsaid[combined.winners]
     said = table.filter(pa.array(unsaid))
-    return FoldedLogs(table.filter(pa.array(~unsaid)), pa.concat_tables([said, removed]))
+    return MergedLogs(table.filter(pa.array(~unsaid)), pa.concat_tables([said, removed]))

@@ -18,14 +18,14 @@ from lakefmt.config.merge_rule import MergeRule
 from lakefmt.config.mergers import CustomMerge
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.logs.reader import LogRows
+from lakefmt.filegroups.merge._custom import fold_rows
 from lakefmt.filegroups.merge.base import Incoming, merge_into_base
-from lakefmt.filegroups.merge.custom import fold_rows
 from lakefmt.filegroups.merge.precombine import Fold, combine_rows, order_ranks
 from lakefmt.filegroups.ordering import has_order, ordering_columns, to_mask
 from lakefmt.schema import cast_rows
 from lakefmt.values import IS_DELETED, META_COLUMNS, RECORD_KEY
 
-__all__ = ["merge_logs", "only_rows", "wipe", "with_delete_marks"]
+__all__ = ["merge_logs", "only_rows", "with_delete_marks", "without_deleted"]
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
         return _merge_called(base, logs, codes, encoded.dictionary, rule.custom)
     places = _places(base, logs, codes, encoded.dictionary)
     if logs.always.any():
-        alive, gone = wipe(codes, logs.always, len(encoded.dictionary))
+        alive, gone = without_deleted(codes, logs.always, len(encoded.dictionary))
         if places is None:
             removed = encoded.dictionary.filter(pa.array(gone))
             keep = to_mask(pc.invert(pc.is_in(base.column(RECORD_KEY), value_set=removed)))
@@ -102,7 +102,7 @@ def _places(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array) -> Rows 
     return found if to_mask(pc.fill_null(pc.equal(stored, keys), False)).all() else None
 
 
-def wipe(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mask]:
+def without_deleted(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mask]:
     """Return the rows that no later unconditional delete of their key takes away, and the keys that it leaves without any.
 
     A row that comes after such a delete meets the base file's row as if there had been no delete: the logs are folded

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.merge_rule import MergeRule, Partial
+from lakefmt.filegroups.merge._custom import fold_rows
 from lakefmt.filegroups.merge.base import choose_survivors
-from lakefmt.filegroups.merge.custom import fold_rows
 from lakefmt.filegroups.ordering import (
     Mask,
     Rows,
     comparable,
-    gives_way,
     has_order,
+    is_replaceable,
     marked_deletes,
     ordering_columns,
     unordered_deletes,
@@ -186,7 +186,7 @@ def _completed(fold: Fold, table: pa.Table, partial: Partial) -> pa.Table:
     columns = []
     for field in table.schema:
         column = table.column(field.name)
-        weak, rows = gives_way(column, field, partial), fold.winners
+        weak, rows = is_replaceable(column, field, partial), fold.winners
         if weak.any():
             found = fold.sources(~weak, from_late=partial.from_late)
             rows = np.where(found >= 0, found, fold.winners)

@@ -18,16 +18,16 @@ import pyarrow as pa
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.formats.avro.reader import Decode, compile_decoder, read_long
 from lakefmt.formats.avro.writer import Encode, compile_encoder, encode_long
-from lakefmt.schema.avro_tree import AvroType, MalformedAvro, parse_schema
+from lakefmt.schema.avro_tree import AvroType, MalformedAvro, parse_avro_schema
 
 __all__ = ["MAGIC", "decode_container", "decode_container_records", "encode_container"]
 
 #: The first four bytes of a container.
 MAGIC = b"Obj\x01"
-SYNC_BYTES = 16
+_SYNC_BYTES = 16
 
 #: A block may grow to one mebibyte, or to this many times its stored size, when it is decompressed.
-MAX_EXPANSION = 64
+_MAX_EXPANSION = 64
 _FREE_EXPANSION = 1024 * 1024
 
 #: Schemas longer than this are compiled anew each time: a cache of them could hold too much memory.
@@ -60,7 +60,7 @@ def encode_container(schema: Mapping[str, object] | str, record: Mapping[str, ob
         raise InvalidInputError(f"record does not fit its schema: {error}") from error
     body = b"".join(pieces)
     # The marker only has to be unlikely inside the body; made from the content it is the same in every run.
-    sync = hashlib.blake2b(body, digest_size=SYNC_BYTES, key=hashlib.blake2b(header, digest_size=32).digest()).digest()
+    sync = hashlib.blake2b(body, digest_size=_SYNC_BYTES, key=hashlib.blake2b(header, digest_size=32).digest()).digest()
     return b"".join((header, sync, encode_long(1), encode_long(len(body)), body, sync))
 
 
@@ -143,20 +143,20 @@ def _read_header(data: bytes) -> tuple[dict[str, bytes], int]:
 
 def _blocks(data: bytes, pos: int) -> Iterator[tuple[int, bytes]]:
     """Yield record count and bytes of every block behind the header, whose sync marker is at `pos`."""
-    sync = data[pos : pos + SYNC_BYTES]
-    pos += SYNC_BYTES
+    sync = data[pos : pos + _SYNC_BYTES]
+    pos += _SYNC_BYTES
     if pos > len(data):
         raise IndexError
     while pos < len(data):
         count, pos = read_long(data, pos)
         size, pos = read_long(data, pos)
         end = pos + size
-        if size < 0 or end + SYNC_BYTES > len(data):
+        if size < 0 or end + _SYNC_BYTES > len(data):
             raise MalformedAvro(f"block of {size} bytes at {pos}, {len(data) - pos} bytes left")
-        if data[end : end + SYNC_BYTES] != sync:
+        if data[end : end + _SYNC_BYTES] != sync:
             raise MalformedAvro(f"no sync marker at {end}")
         yield count, data[pos:end]
-        pos = end + SYNC_BYTES
+        pos = end + _SYNC_BYTES
 
 
 def _read_records(block: bytes, count: int, read: Decode, records: list[dict[str, object]]) -> None:
@@ -172,13 +172,13 @@ def _read_records(block: bytes, count: int, read: Decode, records: list[dict[str
 
 # ------------------------------------------------------------------------------------------------------ compiled once
 
-_HEADER_SCHEMA = parse_schema('{"type": "map", "values": "bytes"}')
+_HEADER_SCHEMA = parse_avro_schema('{"type": "map", "values": "bytes"}')
 _HEADER = compile_decoder(_HEADER_SCHEMA, _HEADER_SCHEMA)
 
 
 @lru_cache(maxsize=64)
 def _schema(text: str) -> AvroType:
-    return parse_schema(text)
+    return parse_avro_schema(text)
 
 
 @lru_cache(maxsize=64)
@@ -187,7 +187,7 @@ def _reader(schema: bytes, reader: str | None, as_tuples: frozenset[str]) -> Dec
 
 
 def _make_reader(schema: bytes, reader: str | None, as_tuples: frozenset[str]) -> Decode:
-    writer = parse_schema(schema.decode())
+    writer = parse_avro_schema(schema.decode())
     return compile_decoder(writer, writer if reader is None else _schema(reader), as_tuples)
 
 
@@ -210,7 +210,7 @@ def _decompress(codec: str, payload: bytes) -> bytes:
     """Return a block as it was before compression, bounded before it is made."""
     if codec == "null":
         return payload
-    limit = max(_FREE_EXPANSION, MAX_EXPANSION * len(payload))
+    limit = max(_FREE_EXPANSION, _MAX_EXPANSION * len(payload))
     if codec == "deflate":
         return _inflate(payload, limit)
     try:

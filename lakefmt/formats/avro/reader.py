@@ -22,7 +22,7 @@ from lakefmt.schema.avro_tree import ABSENT, AvroType, MalformedAvro
 __all__ = ["Decode", "compile_decoder", "read_block_count", "read_long", "read_span"]
 
 #: A reader may ask for at most this many fields per field stored: absent ones are free in the file, not in memory.
-MAX_FIELDS_PER_STORED_FIELD = 4
+_MAX_FIELDS_PER_STORED_FIELD = 4
 
 #: Reads a value at an offset; returns it and the offset behind it.
 Decode = Callable[[bytes, int], tuple[object, int]]
@@ -242,7 +242,7 @@ class _DecoderCompiler:
         wanted = {one.name: one.type for one in reader.fields}
         stored = {one.name: one.type for one in writer.fields}
         known = wanted.keys() & stored.keys()
-        if len(wanted) > MAX_FIELDS_PER_STORED_FIELD * len(known):
+        if len(wanted) > _MAX_FIELDS_PER_STORED_FIELD * len(known):
             raise MalformedAvro(
                 f"record {writer.name!r:.60} has {len(known)} of {len(wanted)} fields of {reader.name!r}"
             )

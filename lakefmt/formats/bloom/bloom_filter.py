@@ -27,12 +27,8 @@ __all__ = [
     "DYNAMIC",
     "SIMPLE",
     "BloomFilter",
-    "add_together",
+    "add_to_filters",
     "decode_bloom_filter",
-    "join_bits",
-    "set_bits",
-    "set_flags",
-    "set_placed",
     "zeroed",
 ]
 
@@ -59,13 +55,13 @@ def zeroed(size: int) -> U8:
     return np.frombuffer(pages, np.uint8)
 
 
-def set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int) -> None:
+def _set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int) -> None:
     """Set the bytes that stand for the bits of all keys, counted from each key's `base`."""
     for index in _flat_positions(chunks, base, k, m):
         flags[index] = 1
 
 
-def join_bits(bits: U8, flags: U8) -> None:
+def _join_bits(bits: U8, flags: U8) -> None:
     """Set the bits of `flags`, some at a time."""
     flat = bits.reshape(-1)
     for start in range(0, len(flat), _PACKED_TOGETHER):
@@ -73,7 +69,7 @@ def join_bits(bits: U8, flags: U8) -> None:
         part |= np.packbits(flags[8 * start : 8 * (start + len(part))], bitorder="little")
 
 
-def set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int, most_unpacked: int) -> None:
+def _set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int, most_unpacked: int) -> None:
     """Set the bits of all keys, each in its row of `bits`."""
     if not len(rows):
         return
@@ -82,19 +78,19 @@ def set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int, most_u
     base = (rows - first) * (8 * part.shape[1])
     if 8 * part.size <= min(most_unpacked, _WORTH_UNPACKING * k * len(rows)):
         flags = zeroed(8 * part.size)
-        set_flags(flags, chunks, base, k, m)
-        join_bits(part, flags)
+        _set_flags(flags, chunks, base, k, m)
+        _join_bits(part, flags)
     else:
         for index in _flat_positions(chunks, base, k, m):
             _set_packed(part, index)
 
 
-def set_placed(bits: U8, index: I64) -> None:
+def _set_placed(bits: U8, index: I64) -> None:
     """Set the bits at the positions `index`."""
     if 8 * bits.size <= _WORTH_UNPACKING * len(index):
         flags = zeroed(8 * bits.size)
         flags[index] = 1
-        join_bits(bits, flags)
+        _join_bits(bits, flags)
     else:
         _set_packed(bits, index)
 
@@ -294,9 +290,9 @@ class BloomFilter:
             rows = np.zeros(total, np.int64)
             self._in_row += total if self._in_row >= 0 else 0
         if self._flags is None:
-            set_bits(self._bits, chunks, rows, self.k, self.m, most_unpacked)
+            _set_bits(self._bits, chunks, rows, self.k, self.m, most_unpacked)
         else:
-            set_flags(self._flags, chunks, rows * (8 * self._bits.shape[1]), self.k, self.m)
+            _set_flags(self._flags, chunks, rows * (8 * self._bits.shape[1]), self.k, self.m)
 
     def add_pieces(self, pieces: Iterable[pa.Array | pa.ChunkedArray], memory_bytes: int) -> None:
         """Add the keys of all `pieces`, one after the other (spec 6.3).
@@ -328,12 +324,12 @@ class BloomFilter:
 
     def _add_placed(self, positions: U32) -> None:
         """Add keys that fit into the last row, by their bit positions."""
-        set_placed(self._bits[-1:], positions.reshape(-1).astype(np.intp))
+        _set_placed(self._bits[-1:], positions.reshape(-1).astype(np.intp))
         self._in_row += len(positions)
 
     def _pack(self) -> None:
         if self._flags is not None:
-            join_bits(self._bits, self._flags)
+            _join_bits(self._bits, self._flags)
             self._flags = None
 
     def _grow(self, rows: int) -> None:
@@ -433,7 +429,7 @@ class BloomFilter:
         return self._row_head() + _COUNTERS.pack(self._per_row, self._in_row, self.rows)
 
 
-def add_together(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> None:
+def add_to_filters(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> None:
     """Add keys to small filters, to each its own, as :meth:`BloomFilter.add` would; they are hashed together (spec 6.3).
 
     Of few keys the calls take longer than the hashes: thirty filters of forty keys each cost as much as one of 1,200.
@@ -443,7 +439,7 @@ def add_together(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> No
 
     Example:
         >>> two = [BloomFilter.sized(1000, 1e-9), BloomFilter.sized(1000, 1e-9)]
-        >>> add_together(two, [pa.array(["a"]), pa.array(["b", "c"])])
+        >>> add_to_filters(two, [pa.array(["a"]), pa.array(["b", "c"])])
         >>> [bloom.num_keys for bloom in two]
         [1, 2]
     """

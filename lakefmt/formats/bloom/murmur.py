@@ -42,7 +42,7 @@ SORT_KEYS = 4 * MAX_BLOCK_KEYS
 JOIN_KEYS = MAX_BLOCK_KEYS
 JOIN_BYTES = 1 << 28
 #: Longest key in bytes. One round costs a numpy call per word of the longest key, so this bounds hostile input.
-MAX_KEY_BYTES = 1 << 20
+_MAX_KEY_BYTES = 1 << 20
 
 _M = np.uint32(0x5BD1E995)
 #: The same as arrays: of a hundred keys numpy takes as long to look at a number as to multiply with it.
@@ -55,7 +55,7 @@ def key_arrays(keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
     `keys` may be string, binary, their large and view forms, fixed-size binary or a dictionary of these.
 
     Raises:
-        InvalidKey: another type, a null, or a key above ``MAX_KEY_BYTES`` bytes.
+        InvalidKey: another type, a null, or a key above ``_MAX_KEY_BYTES`` bytes.
 
     Example:
         >>> [chunk.type for chunk in key_arrays(pa.array(["a", "b"]).dictionary_encode())]
@@ -67,8 +67,8 @@ def key_arrays(keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
         if chunk.null_count:
             raise InvalidKey(f"{chunk.null_count} of {len(chunk)} record keys are null; every row needs a key")
         longest = int(np.diff(_offsets(chunk)).max())
-        if longest > MAX_KEY_BYTES:
-            raise InvalidKey(f"a record key has {longest:,} bytes; at most {MAX_KEY_BYTES:,} are supported")
+        if longest > _MAX_KEY_BYTES:
+            raise InvalidKey(f"a record key has {longest:,} bytes; at most {_MAX_KEY_BYTES:,} are supported")
     return _joined(plain)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
-from lakefmt.formats.log.records import decode_avro_record, split_avro_records
+from lakefmt.formats.log._records import decode_avro_record, split_avro_records
 
 __all__ = [
     "MAGIC",

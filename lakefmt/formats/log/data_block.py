@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.formats.avro.columnar.codec import decode_rows, encode_rows
 from lakefmt.formats.avro.columnar.plan import plan_rows
+from lakefmt.formats.log._positions import decode_positions, encode_positions
+from lakefmt.formats.log._records import CONTENT_VERSION, record_spans
 from lakefmt.formats.log.blocks import BlockKind, HeaderKey, LogBlock, encode_block
-from lakefmt.formats.log.positions import decode_positions, encode_positions
-from lakefmt.formats.log.records import CONTENT_VERSION, record_spans
 from lakefmt.formats.parquet.base_file import AVRO_SCHEMA_KEY, BaseFileWriter
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 The records of content version 3 are one Avro array; an ordering value is a union of wrappers, one for each type, so that
 the values of one block may differ in type. They come, and go, as one Arrow column per type. What content versions 1 and
-2 hold, Java objects in Kryo's form, is read by :mod:`~lakefmt.formats.log.delete_kryo`.
+2 hold, Java objects in Kryo's form, is read by :mod:`~lakefmt.formats.log._delete_kryo`.
 
 Where the records of a delete block begin: their lengths are stored nowhere (spec 7.6). Pure.
 
@@ -29,17 +29,17 @@ import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
 from lakefmt.formats.avro.columnar.codec import encode_rows
-from lakefmt.formats.avro.columnar.decode import Damage, Source, read_values, spread
-from lakefmt.formats.avro.columnar.encode import encode_pieces, even_bytes, measure_record, span_piece
+from lakefmt.formats.avro.columnar.decode import Cursor, DamagedInput, read_values, spread
+from lakefmt.formats.avro.columnar.encode import encode_segments, even_bytes, measure_record, span_segment
 from lakefmt.formats.avro.columnar.plan import Node, plan_rows
-from lakefmt.formats.avro.columnar.segments import Piece
+from lakefmt.formats.avro.columnar.segments import Segment
 from lakefmt.formats.avro.columnar.varint import I64, U8
 from lakefmt.formats.avro.reader import read_block_count, read_long, read_span
 from lakefmt.formats.avro.writer import encode_long
+from lakefmt.formats.log._delete_kryo import read_kryo_deletes
+from lakefmt.formats.log._records import CONTENT_VERSION
 from lakefmt.formats.log.blocks import BlockKind, encode_block
 from lakefmt.formats.log.data_block import BlockHeader
-from lakefmt.formats.log.delete_kryo import read_kryo_deletes
-from lakefmt.formats.log.records import CONTENT_VERSION
 
 __all__ = [
     "LOCAL_DATE",
@@ -445,13 +445,13 @@ def encode_delete_block(records: DeleteRecords, header: BlockHeader) -> bytes:
     """
     rows = len(records)
     pieces = _text_pieces(records) + _ordering_pieces(records)
-    data = encode_pieces(pieces, rows) if rows else b""
+    data = encode_segments(pieces, rows) if rows else b""
     datum = b"".join((encode_long(rows), data, b"\0")) if rows else b"\0"
     lead = _PAIR.pack(CONTENT_VERSION, len(datum))
     return encode_block(BlockKind.DELETE, header.entries(rows), lead, datum)
 
 
-def _text_pieces(records: DeleteRecords) -> list[Piece]:
+def _text_pieces(records: DeleteRecords) -> list[Segment]:
     return measure_record(_texts(), [records.keys, records.partitions])
 
 
@@ -473,13 +473,13 @@ def _value_schema(name: str) -> str:
     return json.dumps({"type": "record", "name": "r", "fields": [{"name": "value", "type": _BY_NAME[name].avro}]})
 
 
-def _ordering_pieces(records: DeleteRecords) -> list[Piece]:
+def _ordering_pieces(records: DeleteRecords) -> list[Segment]:
     rows = len(records)
     if not records.orderings:
         return [even_bytes(byte) for byte in _ALWAYS]
     spans = [_ordering_spans(ordering, rows) for ordering in records.orderings]
     if len(spans) == 1:
-        return [span_piece(*spans[0][:3])]
+        return [span_segment(*spans[0][:3])]
     return _several_pieces(spans, rows)
 
 
@@ -518,14 +518,14 @@ def _branched(wrapper: _Wrapper, values: pa.Array) -> tuple[U8, I64]:
     return np.frombuffer(data, np.uint8), offsets
 
 
-def _several_pieces(spans: list[_Spans], rows: int) -> list[Piece]:
+def _several_pieces(spans: list[_Spans], rows: int) -> list[Segment]:
     """Return several ordering values as one array; a row without any has the int 0 alone."""
     some = np.logical_or.reduce([there for *_, there in spans])
     head = np.frombuffer(_SEVERAL_HEAD + encode_long(len(spans)) + _ALWAYS + b"\0", np.uint8)
     before = len(head) - len(_ALWAYS) - 1
-    pieces = [span_piece(head, np.where(some, 0, before), np.where(some, before, len(_ALWAYS)))]
-    pieces += [span_piece(data, begins, np.where(some, lengths, 0)) for data, begins, lengths, _ in spans]
-    return [*pieces, span_piece(head, np.full(rows, len(head) - 1), some.astype(np.int64))]
+    pieces = [span_segment(head, np.where(some, 0, before), np.where(some, before, len(_ALWAYS)))]
+    pieces += [span_segment(data, begins, np.where(some, lengths, 0)) for data, begins, lengths, _ in spans]
+    return [*pieces, span_segment(head, np.full(rows, len(head) - 1), some.astype(np.int64))]
 
 
 # --------------------------------------------------------------------------------------------------------- decoding
@@ -562,12 +562,12 @@ def decode_delete_content(content: bytes | memoryview, *, what: str) -> DeleteRe
         return _decode_list(data) if version == CONTENT_VERSION else _from_values(*read_kryo_deletes(data))
     except IndexError:
         raise CorruptFile(f"{what}: a delete block ends inside a record") from None
-    except (Damage, ValueError, struct.error) as error:
+    except (DamagedInput, ValueError, struct.error) as error:
         raise CorruptFile(f"{what}: damaged delete block: {error}") from None
 
 
 def _decode_list(data: bytes) -> DeleteRecords:
-    source = Source(np.frombuffer(data, np.uint8), 0, len(data))
+    source = Cursor(np.frombuffer(data, np.uint8), 0, len(data))
     at = record_starts(data)
     limit = np.full(len(at), len(data), np.int64)
     texts = []
@@ -578,7 +578,7 @@ def _decode_list(data: bytes) -> DeleteRecords:
     return DeleteRecords(texts[0], texts[1], orderings)
 
 
-def _read_orderings(source: Source, at: I64, limit: I64) -> tuple[tuple[Ordering, ...], I64]:
+def _read_orderings(source: Cursor, at: I64, limit: I64) -> tuple[tuple[Ordering, ...], I64]:
     branches = source.data.take(at) >> 1
     several = np.flatnonzero(branches == SEVERAL)
     if not len(several):
@@ -601,7 +601,7 @@ def _read_orderings(source: Source, at: I64, limit: I64) -> tuple[tuple[Ordering
 
 
 def _read_ordering(
-    source: Source, at: I64, limit: I64, wrappers: tuple[_Wrapper, ...] = _WRAPPERS
+    source: Cursor, at: I64, limit: I64, wrappers: tuple[_Wrapper, ...] = _WRAPPERS
 ) -> tuple[Ordering, I64]:
     """Return the values at `at`, by type, and where they end."""
     branches = source.data.take(at)

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from lakefmt.arrays import common_length, text_offsets
 from lakefmt.errors import CorruptFile, StorageError
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, decode_bloom_filter
-from lakefmt.formats.parquet.dictionary_columns import coded_as
-from lakefmt.formats.parquet.duplicate_columns import TwinPages, key_twin
+from lakefmt.formats.parquet.dictionary_columns import with_dictionaries
+from lakefmt.formats.parquet.duplicate_columns import DuplicatePages, duplicate_key_column
 from lakefmt.schema import check_required, fill_unseen
 from lakefmt.values import COMMIT_SEQNO, RECORD_KEY
 
@@ -87,11 +87,11 @@ class BaseFileWriter:
         self._codec = codec
         self._level = level if codec in ("zstd", "gzip", "brotli") else None
         self._writer: pq.ParquetWriter | None = None
-        self._twins: TwinPages | None = None
+        self._twins: DuplicatePages | None = None
         self._num_groups = 0
         self.num_rows = 0
 
-    def _open(self, first: pa.Table) -> tuple[pq.ParquetWriter, TwinPages]:
+    def _open(self, first: pa.Table) -> tuple[pq.ParquetWriter, DuplicatePages]:
         # Opened when the first rows are there: they tell which columns are worth a dictionary.
         if self._writer is None or self._twins is None:
             options = {
@@ -103,9 +103,9 @@ class BaseFileWriter:
                 "write_page_checksum": True,  # a flipped bit in a page is an error, not another value
                 "version": "2.6",
             }
-            self._twins = TwinPages(self._sink, {**options, "use_dictionary": False})
+            self._twins = DuplicatePages(self._sink, {**options, "use_dictionary": False})
             coded = _worth_a_dictionary(first) or False
-            schema = coded_as(self._schema, first.schema)
+            schema = with_dictionaries(self._schema, first.schema)
             self._writer = pq.ParquetWriter(self._twins.stream, schema, use_dictionary=coded, **options)
         return self._writer, self._twins
 
@@ -122,7 +122,7 @@ class BaseFileWriter:
         """
         check_required(table)
         rows, step = fill_unseen(table), min(row_group_rows, _MOST_GROUP_ROWS)
-        twin = key_twin(rows)
+        twin = duplicate_key_column(rows)
         try:
             writer, twins = self._open(table)
             for start in range(0, max(1, rows.num_rows), step):

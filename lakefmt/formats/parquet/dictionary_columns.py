@@ -18,12 +18,12 @@ from lakefmt.formats.parquet.duplicate_columns import leaf_paths
 
 __all__ = [
     "appended",
-    "coded_as",
-    "coded_names",
-    "coded_schema",
+    "decoded_dictionaries",
+    "dictionary_column_names",
+    "dictionary_schema",
     "replaced_codes",
     "same_text",
-    "spelt_out",
+    "with_dictionaries",
     "without_unused",
 ]
 
@@ -34,7 +34,7 @@ _MANY_ROWS = 4096
 _FEW_BYTES = 4
 
 
-def coded_names(metadata: pq.FileMetaData, wanted: Collection[str]) -> list[str]:
+def dictionary_column_names(metadata: pq.FileMetaData, wanted: Collection[str]) -> list[str]:
     """Return which of the columns `wanted` a file stores by dictionaries that are small beside its rows."""
     if metadata.num_rows < _MANY_ROWS:
         return []
@@ -50,7 +50,7 @@ def _is_coded(chunk: pq.ColumnChunkMetaData, num_rows: int) -> bool:
     return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _FEW_BYTES * num_rows
 
 
-def coded_as(schema: pa.Schema, columns: Iterable[pa.Array | pa.ChunkedArray | pa.Field | None]) -> pa.Schema:
+def with_dictionaries(schema: pa.Schema, columns: Iterable[pa.Array | pa.ChunkedArray | pa.Field | None]) -> pa.Schema:
     """Return `schema` with dictionaries where `columns`, in its order, have them of the same texts."""
     for at, (field, column) in enumerate(zip(schema, columns, strict=True)):
         if column is not None and pt.is_dictionary(column.type) and column.type.value_type == field.type:
@@ -58,13 +58,13 @@ def coded_as(schema: pa.Schema, columns: Iterable[pa.Array | pa.ChunkedArray | p
     return schema
 
 
-def coded_schema(schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
+def dictionary_schema(schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
     """Return `schema` with dictionaries where `stored` has them of the same texts."""
     names = set(stored.names)
-    return coded_as(schema, [stored.field(name) if name in names else None for name in schema.names])
+    return with_dictionaries(schema, [stored.field(name) if name in names else None for name in schema.names])
 
 
-def spelt_out(schema: pa.Schema) -> pa.Schema:
+def decoded_dictionaries(schema: pa.Schema) -> pa.Schema:
     """Return `schema` with texts where it has dictionaries of them."""
     for at, field in enumerate(schema):
         if pt.is_dictionary(field.type):

@@ -33,16 +33,16 @@ __all__ = [
     "MAGIC",
     "ChunkNote",
     "ChunkPlace",
-    "PageSink",
+    "DuplicatePages",
+    "PageWriter",
     "Span",
-    "TwinPages",
+    "duplicate_key_column",
     "equal_column",
+    "find_duplicate_column",
     "footer_of",
-    "key_twin",
     "leaf_paths",
     "note_chunk",
     "place_chunks",
-    "possible_twin",
     "with_length",
 ]
 
@@ -364,7 +364,7 @@ def leaf_paths(metadata: pq.FileMetaData) -> list[str]:
     return [metadata.schema.column(at).path for at in range(metadata.num_columns)]
 
 
-def possible_twin(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple[Span, Span]]] | None:
+def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple[Span, Span]]] | None:
     """Return a column that may hold the same bytes as the column `name`, and where both have theirs; None: there is none.
 
     Args:
@@ -416,12 +416,12 @@ def _begin(chunk: pq.ColumnChunkMetaData) -> int:
 _WORTH_BYTES = 192 << 10
 
 
-def key_twin(rows: pa.Table) -> str | None:
+def duplicate_key_column(rows: pa.Table) -> str | None:
     """Return the column that is stored with the record keys; None when there is none, or too little to win.
 
     Example:
         >>> keys = [f"key-{number:09}" for number in range(20_000)]
-        >>> key_twin(pa.table({RECORD_KEY: keys, "n": range(20_000), "id": keys})), key_twin(pa.table({"id": keys}))
+        >>> duplicate_key_column(pa.table({RECORD_KEY: keys, "n": range(20_000), "id": keys})), duplicate_key_column(pa.table({"id": keys}))
         ('id', None)
     """
     at = rows.schema.get_field_index(RECORD_KEY)
@@ -435,7 +435,7 @@ def key_twin(rows: pa.Table) -> str | None:
     return equal_column(rows, keys, [name for name in texts if name not in META_COLUMNS])
 
 
-class PageSink(io.RawIOBase):
+class PageWriter(io.RawIOBase):
     """What Arrow writes a file into: hands bytes on until the footer comes, which is held back.
 
     Args:
@@ -467,7 +467,7 @@ class PageSink(io.RawIOBase):
         return b"".join(held)
 
 
-class TwinPages:
+class DuplicatePages:
     """The pages of a file that are stored twice.
 
     Args:
@@ -476,7 +476,7 @@ class TwinPages:
     """
 
     def __init__(self, sink: BinaryIO, options: Mapping[str, Any]) -> None:
-        self._sink = PageSink(sink)
+        self._sink = PageWriter(sink)
         #: Where Arrow and this object write: it knows how many bytes there are already.
         self.stream = pa.PythonFile(self._sink, mode="w")
         self._options = options

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from lakefmt.storage.api import Buffer
-from lakefmt.storage.local.posix import (
+from lakefmt.storage.local._posix import (
     WRITE_FLAGS,
     flush_descriptor,
     flush_directory,
@@ -31,10 +31,10 @@ from lakefmt.storage.local.posix import (
 )
 from lakefmt.storage.object_names import TEMPORARY_PREFIX
 
-__all__ = ["WAYS", "AtomicFiles", "Way", "exclusive_create", "hard_link", "is_abandoned", "rename_without_replacing"]
+__all__ = ["WAYS", "AtomicFiles", "is_abandoned"]
 
 #: Gives the file `temporary` the name `final`; False when that is taken. The temporary name may remain.
-Way = Callable[[str, str], bool]
+_Way = Callable[[str, str], bool]
 
 _AT_FDCWD: Final = -100
 _RENAME_NOREPLACE: Final = 1
@@ -43,7 +43,7 @@ _UNSUPPORTED: Final = frozenset(
 )
 
 
-def hard_link(temporary: str, final: str) -> bool:
+def _hard_link(temporary: str, final: str) -> bool:
     """Link the file to its final name: atomic, and refused by the file system when the name is taken."""
     try:
         os.link(temporary, final)
@@ -53,7 +53,7 @@ def hard_link(temporary: str, final: str) -> bool:
     return True
 
 
-def rename_without_replacing(temporary: str, final: str) -> bool:
+def _rename_without_replacing(temporary: str, final: str) -> bool:
     """Rename with Linux's RENAME_NOREPLACE, for file systems without hard links."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
@@ -67,7 +67,7 @@ def rename_without_replacing(temporary: str, final: str) -> bool:
     raise OSError(code, os.strerror(code), final)
 
 
-def exclusive_create(temporary: str, final: str) -> bool:
+def _exclusive_create(temporary: str, final: str) -> bool:
     """Claim the name with an empty file, then put the finished one over it: exclusive, but seen empty for a moment."""
     try:
         os.close(os.open(final, WRITE_FLAGS, 0o666))
@@ -82,7 +82,7 @@ def exclusive_create(temporary: str, final: str) -> bool:
 
 
 #: The ways, best first.
-WAYS: Final[tuple[Way, ...]] = (hard_link, rename_without_replacing, exclusive_create)
+WAYS: Final[tuple[_Way, ...]] = (_hard_link, _rename_without_replacing, _exclusive_create)
 
 
 @functools.cache
@@ -117,7 +117,7 @@ def is_abandoned(name: str) -> bool:
 
 
 #: The directory below the base in which names are tried out.
-TRIED_IN = (".hoodie", ".heartbeat")
+_TRIED_IN = (".hoodie", ".heartbeat")
 
 
 class AtomicFiles:
@@ -142,7 +142,7 @@ class AtomicFiles:
         """Whether a name is given in one step; tried out once, with two temporary files, when the base exists."""
         if not self._way_is_known:
             self._try_ways()
-        return WAYS[self._way] is not exclusive_create
+        return WAYS[self._way] is not _exclusive_create
 
     def temporary_beside(self, path: str) -> str:
         """Return a fresh temporary path in the directory of `path`."""
@@ -206,7 +206,7 @@ class AtomicFiles:
 
     def _try_ways(self) -> None:
         # Where every write looks for what the dead have left, when there is such a place.
-        swept = os.path.join(self._root, *TRIED_IN)
+        swept = os.path.join(self._root, *_TRIED_IN)
         target = self.temporary_beside(os.path.join(swept if os.path.isdir(swept) else self._root, "x"))
         probe = self.temporary_beside(target)
         try:

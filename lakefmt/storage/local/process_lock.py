@@ -21,7 +21,7 @@ if sys.platform != "win32":
     _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 __all__ = [
-    "HeldLock",
+    "ProcessLock",
     "ProcessName",
     "SupportsProcessLocks",
     "has_ended",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-class HeldLock:
+class ProcessLock:
     """A lock that this process holds until :meth:`release`, or until it dies."""
 
     def __init__(self, descriptor: int) -> None:
@@ -44,7 +44,7 @@ class HeldLock:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def __enter__(self) -> HeldLock:
+    def __enter__(self) -> ProcessLock:
         return self
 
     def __exit__(
@@ -132,7 +132,7 @@ def has_ended(name: ProcessName) -> bool:
 class SupportsProcessLocks(Protocol):
     """A store on this machine's disk whose objects can be locked by processes."""
 
-    def hold(self, name: str) -> HeldLock | None:
+    def hold(self, name: str) -> ProcessLock | None:
         """Lock the object `name` (created empty if need be); None when another handle holds it."""
         ...
 
@@ -162,7 +162,7 @@ def _can_lock(kind: Hashable) -> bool:
     return all(callable(getattr(kind, name, None)) for name in ("hold", "is_held", "touch"))
 
 
-def hold_file(path: Path) -> HeldLock | None:
+def hold_file(path: Path) -> ProcessLock | None:
     """Lock a file without waiting; None when it is held or the system has no such locks."""
     if sys.platform == "win32":
         return None  # leases by time take its place there
@@ -176,7 +176,7 @@ def hold_file(path: Path) -> HeldLock | None:
     except OSError:
         os.close(descriptor)
         return None
-    return HeldLock(descriptor)
+    return ProcessLock(descriptor)
 
 
 def is_held(path: Path) -> bool:

@@ -22,23 +22,23 @@ from typing import Final, NoReturn
 import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, UnsafePath
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
-from lakefmt.storage.local.atomic_files import AtomicFiles, is_abandoned
-from lakefmt.storage.local.compare_and_swap import CAN_SWAP, read_marked, swap_file
-from lakefmt.storage.local.object_writer import LocalSink
-from lakefmt.storage.local.posix import (
+from lakefmt.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutOutcome, Version
+from lakefmt.storage.local._compare_and_swap import CAN_SWAP, read_marked, swap_file
+from lakefmt.storage.local._object_writer import LocalObjectWriter
+from lakefmt.storage.local._posix import (
     ABSENT,
     NOWHERE,
     READ_FLAGS,
     is_directory,
     leads_back,
-    look_into,
     names_in,
     remove_file,
     remove_tree,
+    scan_directory,
     sidecar_of,
 )
-from lakefmt.storage.local.process_lock import HeldLock, hold_file, is_held
+from lakefmt.storage.local.atomic_files import AtomicFiles, is_abandoned
+from lakefmt.storage.local.process_lock import ProcessLock, hold_file, is_held
 from lakefmt.storage.object_names import directory_name, is_addressable, is_temporary, object_name, object_names
 from lakefmt.storage.os_errors import os_failure
 
@@ -81,7 +81,7 @@ class LocalStore:
     @property
     def capabilities(self) -> Capabilities:
         """What this directory's file system can promise."""
-        return Capabilities(put_if_absent=self._files.is_atomic, directories=True, durable=True, at_hand=True)
+        return Capabilities(put_if_absent=self._files.is_atomic, directories=True, durable=True, low_latency=True)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -150,7 +150,7 @@ class LocalStore:
             directory = waiting.pop()
             start = f"{directory}/" if directory else ""
             try:
-                files, inside, links = look_into(self._base + directory)
+                files, inside, links = scan_directory(self._base + directory)
                 self._check_links([start + last for last in links] if recursive else [])
             except OSError as error:
                 if error.errno in ABSENT:
@@ -264,7 +264,7 @@ class LocalStore:
             raise self._failure(error, "write", name) from error
         self._placed(True, name, path, durable)
 
-    def create(self, name: str, *, durable: bool = False) -> LocalSink:
+    def create(self, name: str, *, durable: bool = False) -> LocalObjectWriter:
         """Open a sink for a large object that appears by put-if-absent.
 
         Raises:
@@ -278,7 +278,7 @@ class LocalStore:
             ...     print(sink.size, sink.put_if_absent())
             10 PutOutcome.DONE
         """
-        return LocalSink(self._files, name, self._path(name), durable, self._failure, self._placed)
+        return LocalObjectWriter(self._files, name, self._path(name), durable, self._failure, self._placed)
 
     def make_directories(self, names: Iterable[str]) -> None:
         """Create directories, with those above them.
@@ -367,7 +367,7 @@ class LocalStore:
                 raise self._failure(error, "remove", entry.name) from error
         return len(dead)
 
-    def leave_temporary(self, name: str, data: Buffer) -> None:
+    def leave_temporary_object(self, name: str, data: Buffer) -> None:
         """Leave the file that a put of `name` leaves behind when its process dies half-way (for crash tests)."""
         try:
             self._files.write_temporary(self._path(name), data, durable=False)
@@ -396,7 +396,7 @@ class LocalStore:
             raise CorruptFile(f"{name!r} in {self.url} has {found:,} bytes, at most {max_bytes:,} are expected")
         return found
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
         """Replace an object if its mark is still `mark`; with None: create it unless the name is taken.
 
         Raises:
@@ -409,7 +409,7 @@ class LocalStore:
 
     # ------------------------------------------------------------------------------------------------ process locks
 
-    def hold(self, name: str) -> HeldLock | None:
+    def hold(self, name: str) -> ProcessLock | None:
         """Lock the object `name` (created empty if need be) until released or dead; None when another holds it."""
         try:
             return hold_file(Path(self._path(name)))

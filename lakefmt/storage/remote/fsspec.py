@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.storage.api import ObjectInfo, PutOutcome
+from lakefmt.storage.remote._upload_body import Payload
 from lakefmt.storage.remote.client_errors import may_have_happened
-from lakefmt.storage.remote.upload_body import Payload
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

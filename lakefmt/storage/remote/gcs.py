@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.errors import StorageError
-from lakefmt.storage.api import PutOutcome, Swap, Version
+from lakefmt.storage.api import CasResult, PutOutcome, Version
+from lakefmt.storage.remote._upload_body import Payload
 from lakefmt.storage.remote.client_errors import check_length, may_have_happened, status_of
 from lakefmt.storage.remote.fsspec import PUT_STAMP, FsspecObjects
-from lakefmt.storage.remote.upload_body import Payload
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -50,24 +50,26 @@ class GcsObjects(FsspecObjects):
             check_length(data, int(told["content-length"]), name)
         return Version(bytes(data)[:limit], _generation({"generation": told.get("x-goog-generation")}, name))
 
-    def replace(self, name: str, payload: Payload, mark: str) -> Swap:
+    def replace(self, name: str, payload: Payload, mark: str) -> CasResult:
         """Replace an object whole if its generation is still `mark`."""
         if not (mark.isascii() and mark.isdigit()):
-            return Swap(PutOutcome.REFUSED)  # no generation, so not that of what is there
+            return CasResult(PutOutcome.REFUSED)  # no generation, so not that of what is there
         stamp = secrets.token_hex(16)
         try:
             answer = self._upload_if(name, payload, mark, stamp)
         except FileNotFoundError:
-            return Swap(PutOutcome.REFUSED)  # it is gone
+            return CasResult(PutOutcome.REFUSED)  # it is gone
         except Exception as error:
             if isinstance(error, FileExistsError) or status_of(error) == 412:
                 outcome, found = self._after_refusal(name, stamp)
-                return Swap(outcome, _generation(found, name)) if outcome is PutOutcome.DONE else Swap(outcome)
+                return (
+                    CasResult(outcome, _generation(found, name)) if outcome is PutOutcome.DONE else CasResult(outcome)
+                )
             if not may_have_happened(error):
                 raise
             _log.warning("the answer to a conditional put of %r was lost (%s)", name, type(error).__name__)
-            return Swap(PutOutcome.UNKNOWN)
-        return Swap(PutOutcome.DONE, _generation(answer, name))
+            return CasResult(PutOutcome.UNKNOWN)
+        return CasResult(PutOutcome.DONE, _generation(answer, name))
 
     def _upload_if(self, name: str, payload: Payload, mark: str, stamp: str) -> Mapping[str, Any]:
         bucket, _, key = (self._base + name).partition("/")

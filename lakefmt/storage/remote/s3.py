@@ -21,9 +21,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.errors import StorageError, UnsafePath
-from lakefmt.storage.api import ObjectInfo, PutOutcome, Swap, Version
+from lakefmt.storage.api import CasResult, ObjectInfo, PutOutcome, Version
+from lakefmt.storage.remote._upload_body import Payload
 from lakefmt.storage.remote.client_errors import check_length, describe, is_transient, may_have_happened, status_of
-from lakefmt.storage.remote.upload_body import Payload
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -226,23 +226,23 @@ class S3Objects:
         except FileNotFoundError:
             return None
 
-    def replace(self, name: str, payload: Payload, mark: str) -> Swap:
+    def replace(self, name: str, payload: Payload, mark: str) -> CasResult:
         """Replace an object whole if its ETag is still `mark`."""
         try:
             answer = self._call("put_object", Key=self._key(name), Body=payload.read(0, payload.size), IfMatch=mark)
         except FileNotFoundError:
-            return Swap(PutOutcome.REFUSED)  # it is gone
+            return CasResult(PutOutcome.REFUSED)  # it is gone
         except Exception as error:
             status = status_of(error)
             if status == 412:
-                return Swap(PutOutcome.REFUSED)
+                return CasResult(PutOutcome.REFUSED)
             if status == 501:
                 raise StorageError(f"this S3 service does not know If-Match: {name!r} was not written") from None
             if not may_have_happened(error):
                 raise
             _log.warning("the answer to a conditional put of %r was lost (%s)", name, type(error).__name__)
-            return Swap(PutOutcome.UNKNOWN)
-        return Swap(PutOutcome.DONE, str(answer["ETag"]))
+            return CasResult(PutOutcome.UNKNOWN)
+        return CasResult(PutOutcome.DONE, str(answer["ETag"]))
 
     # ----------------------------------------------------------------------------------------------------- removing
 

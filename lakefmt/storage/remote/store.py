@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn, Protocol, TypeVar, 
 import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound, StateError, StorageError, UnsupportedFeature
-from lakefmt.storage.api import Buffer, Capabilities, ObjectInfo, PutOutcome, Swap, Version
+from lakefmt.storage._options import misspelt, unknown_option
+from lakefmt.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutOutcome, Version
 from lakefmt.storage.object_names import (
     TEMPORARY_PREFIX,
     as_bytes,
@@ -31,15 +32,14 @@ from lakefmt.storage.object_names import (
     object_name,
     object_names,
 )
-from lakefmt.storage.options import misspelt, unknown_option
 from lakefmt.storage.os_errors import is_full, os_failure
 from lakefmt.storage.redaction import Redactor, printable_url
-from lakefmt.storage.remote.checked_files import CheckedHandler
+from lakefmt.storage.remote._checked_files import CheckedHandler
+from lakefmt.storage.remote._upload_body import Payload
 from lakefmt.storage.remote.client_errors import describe, is_transient, is_transient_word
 from lakefmt.storage.remote.fsspec import FsspecObjects
 from lakefmt.storage.remote.gcs import GcsObjects
 from lakefmt.storage.remote.s3 import S3Objects
-from lakefmt.storage.remote.upload_body import Payload
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -90,7 +90,7 @@ class VersionedObjects(Protocol):
 
     def get_version(self, name: str, limit: int) -> Version | None: ...
 
-    def replace(self, name: str, payload: Payload, mark: str) -> Swap: ...
+    def replace(self, name: str, payload: Payload, mark: str) -> CasResult: ...
 
 
 class RemoteStore:
@@ -139,7 +139,9 @@ class RemoteStore:
         """What the service promises: objects are durable once a put has returned."""
         has_directories = self._objects.directories
         # Of the clients of file servers not all take several threads: they are asked one thing after the other.
-        return Capabilities(self._objects.conditional, has_directories, not has_directories, at_hand=has_directories)
+        return Capabilities(
+            self._objects.conditional, has_directories, not has_directories, low_latency=has_directories
+        )
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -225,9 +227,9 @@ class RemoteStore:
         payload = Payload.of(as_bytes(data))
         self._ask("write", object_name(name), lambda: self._objects.put(name, payload))
 
-    def create(self, name: str, *, durable: bool = False) -> RemoteSink:
+    def create(self, name: str, *, durable: bool = False) -> RemoteObjectWriter:
         """Open a sink for a large object: its bytes wait in a temporary file of this machine, then go up at once."""
-        return RemoteSink(self, object_name(name))
+        return RemoteObjectWriter(self, object_name(name))
 
     def make_directories(self, names: Iterable[str]) -> None:
         """Create directories where the service has such things.
@@ -282,14 +284,14 @@ class RemoteStore:
             raise CorruptFile(f"{name!r} in {self.url} has more than the {max_bytes:,} bytes expected")
         return found
 
-    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> Swap:
+    def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
         """Replace an object if its ETag or generation is still `mark`; with None: create it. UNKNOWN when the answer was lost.
 
         Raises:
             StorageError: the store turned the request down; nothing was changed.
         """
         if mark is None:
-            return Swap(self.put_if_absent(name, data))
+            return CasResult(self.put_if_absent(name, data))
         objects, payload, seen = self._versioned(), Payload.of(as_bytes(data)), mark
         return self._ask("replace", object_name(name), lambda: objects.replace(name, payload, seen))
 
@@ -339,8 +341,8 @@ class RemoteStore:
         return StorageError(f"cannot {doing} {what} in {self.url}: {why}", transient=is_transient(error))
 
 
-class RemoteSink:
-    """A large object of a :class:`RemoteStore` in the making; see :class:`lakefmt.storage.api.Sink`."""
+class RemoteObjectWriter:
+    """A large object of a :class:`RemoteStore` in the making; see :class:`lakefmt.storage.api.ObjectWriter`."""
 
     def __init__(self, store: RemoteStore, name: str) -> None:
         self._store = store
@@ -376,7 +378,7 @@ class RemoteSink:
         self._size = payload.size
         return self._store._create(self._name, payload)
 
-    def __enter__(self) -> RemoteSink:
+    def __enter__(self) -> RemoteObjectWriter:
         # Not a nameless file: some writers close the file they were given, which would be its end.
         descriptor, self._path = self._store._ask("buffer", self._name, lambda: tempfile.mkstemp(prefix="lakefmt-"))
         self._file = os.fdopen(descriptor, "wb")

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt.timeline._metadata_schemas import BodyKind, body_schema
 from lakefmt.timeline.instant import Action, Instant
-from lakefmt.timeline.metadata_schemas import BodyKind, body_schema
 from lakefmt.values import InstantTime
 
 __all__ = [
-    "FILES_PER_MERGE",
     "HISTORY_SCHEMA",
-    "INSTANTS_PER_FILE",
     "HistoryEntry",
     "HistoryFile",
     "HistoryMerge",
@@ -40,11 +38,11 @@ __all__ = [
 
 #: ``hoodie.commits.archival.batch``, ``hoodie.timeline.compaction.batch.size`` and
 #: ``hoodie.timeline.compaction.target.file.max.bytes``, as Hudi has them unless told otherwise.
-INSTANTS_PER_FILE = 10
-FILES_PER_MERGE = 10
-MAX_MERGE_BYTES = 1000 * 1024 * 1024
+_INSTANTS_PER_FILE = 10
+_FILES_PER_MERGE = 10
+_MAX_MERGE_BYTES = 1000 * 1024 * 1024
 #: How many manifests stay readable after a merge: ``hoodie.timeline.manifest.retained.versions``.
-KEPT_MANIFESTS = 3
+_KEPT_MANIFESTS = 3
 
 #: The columns of a file of the archive; Hudi's readers go by these names.
 HISTORY_SCHEMA = pa.schema(
@@ -265,7 +263,7 @@ def plan_of(action: Action, requested: bytes, inflight: bytes) -> bytes | None:
 
 
 def plan_parts(
-    instants: Sequence[Instant], *, per_file: int = INSTANTS_PER_FILE, fan_in: int = FILES_PER_MERGE
+    instants: Sequence[Instant], *, per_file: int = _INSTANTS_PER_FILE, fan_in: int = _FILES_PER_MERGE
 ) -> tuple[HistoryPart, ...]:
     """Return the files that hold `instants` after they were archived a few at a time, with all merges done.
 
@@ -302,7 +300,7 @@ def plan_parts(
 
 def _cut(instants: tuple[Instant, ...], level: int, per_file: int, fan_in: int) -> Iterator[HistoryPart]:
     """Yield one file, or several of a lower level when one would be too large."""
-    if level == 0 or sum(instant.size for instant in instants) <= MAX_MERGE_BYTES:
+    if level == 0 or sum(instant.size for instant in instants) <= _MAX_MERGE_BYTES:
         yield HistoryPart(history_file_name(instants[0].time, instants[-1].time, level), instants)
         return
     step = per_file * fan_in ** (level - 1)
@@ -311,7 +309,7 @@ def _cut(instants: tuple[Instant, ...], level: int, per_file: int, fan_in: int) 
 
 
 def plan_merge(
-    files: Iterable[HistoryFile], level: int, *, fan_in: int = FILES_PER_MERGE, max_bytes: int = MAX_MERGE_BYTES
+    files: Iterable[HistoryFile], level: int, *, fan_in: int = _FILES_PER_MERGE, max_bytes: int = _MAX_MERGE_BYTES
 ) -> HistoryMerge | None:
     """Return the merge that is due on a level, None when there are too few files or they are too large already.
 
@@ -370,7 +368,7 @@ def obsolete_names(
         >>> obsolete_names(names, known)
         ('manifest_1', '1_1_0.parquet')
     """
-    kept = sorted(manifests, reverse=True)[: KEPT_MANIFESTS + merged_levels]
+    kept = sorted(manifests, reverse=True)[: _KEPT_MANIFESTS + merged_levels]
     if len(kept) == len(manifests):
         return ()
     needed = {file.name for number in kept for file in manifests[number]}

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from lakefmt.errors import StateError, StorageError
 from lakefmt.formats.parquet.base_file import check_row_counts
-from lakefmt.storage.api import ObjectStore, Sink
-from lakefmt.timeline.archive.lsm_files import (
+from lakefmt.storage.api import ObjectStore, ObjectWriter
+from lakefmt.timeline.archive._lsm_files import (
     check_group,
     load_manifest,
     manifest_numbers,
@@ -203,7 +203,7 @@ class HistoryWriter:
 
 
 @contextmanager
-def _parquet_writer(sink: Sink) -> Iterator[pq.ParquetWriter]:
+def _parquet_writer(sink: ObjectWriter) -> Iterator[pq.ParquetWriter]:
     writer = pq.ParquetWriter(
         sink.file,
         HISTORY_SCHEMA,

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from lakefmt.errors import CorruptFile, InstantNotFound, InvalidInputError, ObjectNotFound
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.storage.api import ObjectStore
-from lakefmt.timeline.archive.lsm_files import check_group, load_manifest, open_archived
+from lakefmt.timeline.archive._lsm_files import check_group, load_manifest, open_archived
 from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.instant import Action, Instant, State, comparable_action, parse_instant_time
 from lakefmt.values import InstantTime
@@ -140,19 +140,19 @@ class HistoryStore:
         for file in load_manifest(self._store, self._directory)[1]:
             low, high = sorted((file.first, file.last))
             if bisect_left(times, low) < bisect_right(times, high):
-                held |= self._deeds(file.name, file.size) & wanted.keys()
+                held |= self._actions(file.name, file.size) & wanted.keys()
         return held
 
     def _held_of_logs(self, wanted: Mapping[_Deed, Instant]) -> set[_Deed]:
         held: set[_Deed] = set()
         for name, size in reversed(self._logs.files()):
-            here = self._deeds(name, size) & wanted.keys()
+            here = self._actions(name, size) & wanted.keys()
             if not here:
                 break
             held |= here
         return held
 
-    def _deeds(self, name: str, size: int) -> set[_Deed]:
+    def _actions(self, name: str, size: int) -> set[_Deed]:
         key = (name, size)
         if key not in self._indexes:
             self._indexes[key] = self._index_sorted_file(*key) if self._layout == 2 else self._index_log(*key)

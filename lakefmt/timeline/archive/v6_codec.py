@@ -15,16 +15,16 @@ from functools import cache
 from lakefmt.errors import InvalidInputError
 from lakefmt.formats.avro.writer import Encode, compile_encoder
 from lakefmt.formats.log.blocks import MAGIC, BlockKind, HeaderKey
-from lakefmt.schema.avro_tree import parse_schema
+from lakefmt.schema.avro_tree import parse_avro_schema
+from lakefmt.timeline._metadata_schemas import NAMESPACE, BodyKind, body_schema
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
-from lakefmt.timeline.metadata_schemas import NAMESPACE, BodyKind, body_schema
 from lakefmt.values import InstantTime
 
-__all__ = ["BODY_FIELDS", "ENTRIES_PER_BLOCK", "LogRecord", "archive_schema", "encode_archive", "next_archive_name"]
+__all__ = ["BODY_FIELDS", "LogRecord", "archive_schema", "encode_archive", "next_archive_name"]
 
 #: ``hoodie.commits.archival.batch``, as Hudi has it unless told otherwise.
-ENTRIES_PER_BLOCK = 10
+_ENTRIES_PER_BLOCK = 10
 _FORMAT_VERSION = 1
 _CONTENT_VERSION = 3
 _MAX_BLOCK_BYTES = (1 << 31) - 1
@@ -145,7 +145,7 @@ def encode_archive(records: Iterable[LogRecord]) -> Iterator[bytes]:
     batch: list[bytes] = []
     for record in records:
         batch.append(_encode_entry(record))
-        if len(batch) == ENTRIES_PER_BLOCK:
+        if len(batch) == _ENTRIES_PER_BLOCK:
             yield _block(batch)
             batch = []
     if batch:
@@ -175,7 +175,7 @@ def _encode_entry(record: LogRecord) -> bytes:
 
 @cache
 def _encoder() -> Encode:
-    return compile_encoder(parse_schema(archive_schema()))
+    return compile_encoder(parse_avro_schema(archive_schema()))
 
 
 def _block(entries: list[bytes]) -> bytes:

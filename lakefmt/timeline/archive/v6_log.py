@@ -26,14 +26,14 @@ from lakefmt.formats.log.blocks import (
     split_avro_records,
 )
 from lakefmt.storage.api import ObjectInfo, ObjectStore
-from lakefmt.timeline.archive.lsm_files import open_archived, place_archived
+from lakefmt.timeline._metadata_schemas import NAMESPACE, BodyKind, reader_schema
+from lakefmt.timeline.archive._lsm_files import open_archived, place_archived
 from lakefmt.timeline.archive.v6_codec import BODY_FIELDS, LogRecord, encode_archive, next_archive_name
 from lakefmt.timeline.instant import Action, Instant, State, comparable_action, instant_file_name
 from lakefmt.timeline.metadata_codec import body_kind, encode_body
-from lakefmt.timeline.metadata_schemas import NAMESPACE, BodyKind, reader_schema
 from lakefmt.values import InstantTime, check_instant_time
 
-__all__ = ["ArchivedInstant", "LogArchive", "LogEntry", "archived_instants"]
+__all__ = ["ArchivedInstant", "LogArchive", "LogEntry"]
 
 _MAX_BLOCK_BYTES = 512 * 1024 * 1024
 #: Blocks that were read last; one that is larger is not kept.
@@ -76,13 +76,13 @@ class ArchivedInstant:
     inflight: LogEntry | None = None
 
 
-def archived_instants(entries: Iterable[LogEntry]) -> list[ArchivedInstant]:
+def _archived_instants(entries: Iterable[LogEntry]) -> list[ArchivedInstant]:
     """Return the completed instants among archive entries, by requested time. Pure.
 
     Entries of instants that never completed say nothing; of two entries of one state the later one counts.
 
     Example:
-        >>> archived_instants([])
+        >>> _archived_instants([])
         []
     """
     found: dict[tuple[InstantTime, Action], dict[State, LogEntry]] = {}
@@ -124,7 +124,7 @@ class LogArchive:
 
     def _load(self) -> list[ArchivedInstant]:
         self._entries = {key: self._entries.get(key) or self.entries(*key) for key in self.files()}
-        return archived_instants(entry for entries in self._entries.values() for entry in entries)
+        return _archived_instants(entry for entries in self._entries.values() for entry in entries)
 
     def files(self) -> list[tuple[str, int]]:
         """Return the names and sizes of the archive files, oldest first."""

@@ -1,6 +1,6 @@
 """The words of table locks: what a lock is, what its holder has, what a keeper of locks must answer (declarations).
 
-A :class:`TableLock` is what writers use. A :class:`Keeper` is where a lock lives – a file, an object, a lock service – and
+A :class:`TableLock` is what writers use. A :class:`LockBackend` is where a lock lives – a file, an object, a lock service – and
 answers single requests without waiting; :class:`lakefmt.timeline.locks.lease.LeasedLock` makes the one of the other.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.storage.scheduler import Pacing
+from lakefmt.storage.time_source import TimeSource
 
-__all__ = ["FencedLease", "Keeper", "Lease", "LockOptions", "Patience", "TableLock", "Tenure"]
+__all__ = ["FencedLease", "Lease", "LockBackend", "LockHandle", "LockOptions", "RetryPolicy", "TableLock"]
 
 _FIRST_PAUSE_SECONDS = 0.002
 _PAUSE_GROWTH = 1.6
@@ -56,7 +56,7 @@ class TableLock(Protocol):
         ...
 
 
-class Tenure(Protocol):
+class LockHandle(Protocol):
     """A lock in our hands, as its keeper sees it; nothing here waits."""
 
     @property
@@ -87,7 +87,7 @@ class Tenure(Protocol):
         ...
 
 
-class Keeper(Protocol):
+class LockBackend(Protocol):
     """Where one table's lock lives."""
 
     @property
@@ -105,7 +105,7 @@ class Keeper(Protocol):
         """Seconds between two requests that cost its service little."""
         ...
 
-    def acquire(self) -> Tenure | None:
+    def acquire(self) -> LockHandle | None:
         """Ask once; None while somebody else has it."""
         ...
 
@@ -115,7 +115,7 @@ class Keeper(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long a lock is waited for: `rounds` times `seconds`, `between` seconds apart.
 
     Attributes:
@@ -137,19 +137,19 @@ class Patience:
         """Seconds that all rounds take together."""
         return self.seconds * self.rounds + self.between * (self.rounds - 1)
 
-    def tries(self, pacing: Pacing, longest: float) -> Iterator[None]:
+    def tries(self, time_source: TimeSource, longest: float) -> Iterator[None]:
         """Yield once per attempt and pause in between; the last attempt is at the end of the time, not before it."""
         for number in range(self.rounds):
             if number:
-                pacing.sleep(self.between)
-            yield from self._round(pacing, longest if self.pause is None else self.pause)
+                time_source.sleep(self.between)
+            yield from self._round(time_source, longest if self.pause is None else self.pause)
 
-    def _round(self, pacing: Pacing, longest: float) -> Iterator[None]:
-        begin, pause, made = pacing.monotonic(), _FIRST_PAUSE_SECONDS, 0
+    def _round(self, time_source: TimeSource, longest: float) -> Iterator[None]:
+        begin, pause, made = time_source.monotonic(), _FIRST_PAUSE_SECONDS, 0
         while True:
             yield
             made += 1
-            left = begin + self.seconds - pacing.monotonic()
+            left = begin + self.seconds - time_source.monotonic()
             if left <= 0 or made == self.attempts:
                 return
             # Who has waited for half of its time asks more often than newcomers do, so that nobody starves; chance
@@ -157,7 +157,7 @@ class Patience:
             wanted = (
                 pause if self.pause is not None or left > self.seconds / 2 else min(pause, longest / _PATIENT_SHARE)
             )
-            pacing.sleep(min(wanted * (0.5 + pacing.fraction() / 2), left))
+            time_source.sleep(min(wanted * (0.5 + time_source.jitter() / 2), left))
             pause = min(pause * _PAUSE_GROWTH, longest)
 
 
@@ -175,7 +175,7 @@ class LockOptions:
 
     provider: str | None = None
     shared: bool = False
-    patience: Patience = Patience()
+    retry_policy: RetryPolicy = RetryPolicy()
     settings: Mapping[str, object] = field(default_factory=dict, repr=False)
     table_name: Callable[[], str] = field(default=str, repr=False)
 

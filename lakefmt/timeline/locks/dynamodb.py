@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lakefmt.errors import CorruptFile, StorageError
-from lakefmt.storage.scheduler import Pacing
-from lakefmt.timeline.locks.api import LockOptions, Tenure
-from lakefmt.timeline.locks.clients import ask_service, import_extra, without_password
+from lakefmt.storage.time_source import TimeSource
+from lakefmt.timeline.locks._clients import ask_service, import_extra, without_password
+from lakefmt.timeline.locks.api import LockHandle, LockOptions
 
-__all__ = ["BotoLockTable", "DynamoKeeper", "LockItem", "LockTable", "decode_lock_item", "open_dynamo_keeper"]
+__all__ = ["BotoLockTable", "DynamoDBLockBackend", "LockItem", "LockTable", "decode_lock_item", "open_dynamodb_backend"]
 
 _KEY = "key"
 _BEATS_PER_LEASE = 3
@@ -87,7 +87,7 @@ class LockTable(Protocol):
         ...
 
 
-class DynamoKeeper:
+class DynamoDBLockBackend:
     """The item of one table's lock."""
 
     longest_pause = 0.25
@@ -97,13 +97,13 @@ class DynamoKeeper:
         table: LockTable,
         owner: str,
         lease_seconds: float,
-        pacing: Pacing,
+        time_source: TimeSource,
         prepare: Callable[[], None] | None = None,
     ) -> None:
         self._table = table
         self._owner = owner
         self._lease_ms = int(lease_seconds * 1000)
-        self._pacing = pacing
+        self._time_source = time_source
         self._seen: tuple[str, float] | None = None
         self._prepare = prepare
 
@@ -117,7 +117,7 @@ class DynamoKeeper:
         """A dead holder's lease ends by itself."""
         return "a dead holder's lease ends by itself"
 
-    def acquire(self) -> Tenure | None:
+    def acquire(self) -> LockHandle | None:
         """Put our item where there is none, where it was released, or where its lease is over."""
         if self._prepare is not None:
             self._prepare()
@@ -126,11 +126,11 @@ class DynamoKeeper:
         # Ours: a request that was given up for lost arrived after all.
         if found is not None and not found.released and found.owner != self._owner and not self._is_over(found):
             return None
-        tenure = DynamoTenure(self._table, self._owner, self._lease_ms)
-        return tenure if tenure.put(None if found is None else found.version) else None
+        handle = DynamoDBLockHandle(self._table, self._owner, self._lease_ms)
+        return handle if handle.put(None if found is None else found.version) else None
 
     def _is_over(self, found: LockItem) -> bool:
-        now = self._pacing.monotonic()
+        now = self._time_source.monotonic()
         if self._seen is None or self._seen[0] != found.version:
             self._seen = (found.version, now)
         return now - self._seen[1] >= found.lease_ms / 1000
@@ -139,7 +139,7 @@ class DynamoKeeper:
         """What was seen, and when, is remembered: a lease may be longer than one wait."""
 
 
-class DynamoTenure:
+class DynamoDBLockHandle:
     """Our item."""
 
     def __init__(self, table: LockTable, owner: str, lease_ms: int) -> None:
@@ -224,19 +224,19 @@ class BotoLockTable:
             ExpressionAttributeValues=values,
         )
 
-    def make_table(self, billing_mode: str, capacity: tuple[int, int], seconds: float, pacing: Pacing) -> None:
+    def make_table(self, billing_mode: str, capacity: tuple[int, int], seconds: float, time_source: TimeSource) -> None:
         """Create the table unless it is there, and wait until it can be used.
 
         Raises:
             StorageError: it cannot be made, or is not ready after `seconds`.
         """
-        deadline = pacing.monotonic() + seconds
+        deadline = time_source.monotonic() + seconds
         while (status := self._status()) != "ACTIVE":
             if status is None:
                 self._create(billing_mode, capacity)
-            if pacing.monotonic() >= deadline:
+            if time_source.monotonic() >= deadline:
                 raise StorageError(f"DynamoDB's table {self._table!r} is not ready after {seconds:g} s", transient=True)
-            pacing.sleep(_TABLE_POLL_SECONDS)
+            time_source.sleep(_TABLE_POLL_SECONDS)
 
     def _status(self) -> str | None:
         def look() -> str | None:
@@ -280,7 +280,7 @@ class BotoLockTable:
         return ask_service(self.what, doing, functools.partial(call, TableName=self._table, **arguments))
 
 
-def open_dynamo_keeper(options: LockOptions, owner: str, pacing: Pacing) -> DynamoKeeper:
+def open_dynamodb_backend(options: LockOptions, owner: str, time_source: TimeSource) -> DynamoDBLockBackend:
     """Return the keeper that ``hoodie.write.lock.dynamodb.*`` describes; its table is made when it is missing.
 
     Raises:
@@ -301,9 +301,9 @@ def open_dynamo_keeper(options: LockOptions, owner: str, pacing: Pacing) -> Dyna
     mode = options.text("dynamodb.billing_mode") or "PAY_PER_REQUEST"
 
     def prepare() -> None:
-        lock_table.make_table(mode, capacity, seconds, pacing)
+        lock_table.make_table(mode, capacity, seconds, time_source)
 
-    return DynamoKeeper(lock_table, owner, options.patience.seconds, pacing, prepare)
+    return DynamoDBLockBackend(lock_table, owner, options.retry_policy.seconds, time_source, prepare)
 
 
 @functools.lru_cache(maxsize=8)

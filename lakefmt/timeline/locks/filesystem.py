@@ -6,7 +6,7 @@ local disk keeps touching its own. A file that is not ours any more is never rem
 
 A process of lakefmt that is killed leaves the file. So the file names its process, and beside it lies a note that the process
 keeps locked: where both the process has ended and the operating system has freed the note, the next process of lakefmt on
-that machine takes the file over at once (:mod:`lakefmt.timeline.locks.owner_notes`).
+that machine takes the file over at once (:mod:`lakefmt.timeline.locks._owner_notes`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Callable
 from lakefmt.errors import LakefmtError, ObjectNotFound
 from lakefmt.storage.api import ObjectStore, PutOutcome, with_versions
 from lakefmt.storage.local.process_lock import SupportsProcessLocks
-from lakefmt.storage.scheduler import Pacing
-from lakefmt.timeline.locks.api import Patience, Tenure
+from lakefmt.storage.time_source import TimeSource
+from lakefmt.timeline.locks._owner_notes import HolderNotes, decode_stamp, encode_stamp
+from lakefmt.timeline.locks.api import LockHandle, RetryPolicy
 from lakefmt.timeline.locks.lease import LeasedLock
-from lakefmt.timeline.locks.owner_notes import HolderNotes, decode_stamp, encode_stamp
 
-__all__ = ["FileKeeper", "FileSystemLock"]
+__all__ = ["FileLockBackend", "FileSystemLock"]
 
 FILE_SYSTEM_LOCK_NAME = ".hoodie/lock"
 _MAX_BYTES = 1 << 20
 _BEATS_PER_EXPIRY = 4
 
 
-class FileKeeper:
+class FileLockBackend:
     """The file; `now` tells epoch seconds as the clock that dates files does."""
 
     longest_pause = 0.02
@@ -73,7 +73,7 @@ class FileKeeper:
             return "its holder is another engine, which names no process"
         return f"its holder is process {seen.pid} of lakefmt on {seen.host!r}"
 
-    def acquire(self) -> Tenure | None:
+    def acquire(self) -> LockHandle | None:
         """Create the file, or take over one that is dead or has expired; None while somebody else has it."""
         self._stamp = self._stamp or encode_stamp(self._owner, self._notes.begin())
         outcome = self._store.put_if_absent(self._name, self._stamp)
@@ -81,10 +81,10 @@ class FileKeeper:
             outcome = self._notes.take_over(self._stamp)
         if outcome is PutOutcome.REFUSED and self._expire:
             outcome = self._take_over()
-        tenure = FileTenure(self._store, self._name, self._stamp, self._expire)
-        if outcome is PutOutcome.DONE or (outcome is PutOutcome.UNKNOWN and tenure.prove()):
+        handle = FileLockHandle(self._store, self._name, self._stamp, self._expire)
+        if outcome is PutOutcome.DONE or (outcome is PutOutcome.UNKNOWN and handle.prove()):
             self._notes.sweep()
-            return tenure
+            return handle
         return None
 
     def _take_over(self) -> PutOutcome:
@@ -106,7 +106,7 @@ class FileKeeper:
         self._stamp = b""
 
 
-class FileTenure:
+class FileLockHandle:
     """Our file."""
 
     def __init__(self, store: ObjectStore, name: str, stamp: bytes, expire_seconds: float) -> None:
@@ -146,12 +146,12 @@ class FileSystemLock(LeasedLock):
         self,
         store: ObjectStore,
         owner: str,
-        patience: Patience,
-        pacing: Pacing | None = None,
+        retry_policy: RetryPolicy,
+        time_source: TimeSource | None = None,
         now: Callable[[], float] = time.time,
         *,
         name: str = FILE_SYSTEM_LOCK_NAME,
         expire_seconds: float = 0.0,
     ) -> None:
-        keeper = FileKeeper(store, owner, now, name=name, expire_seconds=expire_seconds)
-        super().__init__(keeper, store.url, patience, pacing)
+        backend = FileLockBackend(store, owner, now, name=name, expire_seconds=expire_seconds)
+        super().__init__(backend, store.url, retry_policy, time_source)

@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError
-from lakefmt.timeline.locks.api import LockOptions, Tenure
-from lakefmt.timeline.locks.clients import ask_service, import_extra, without_password
+from lakefmt.timeline.locks._clients import ask_service, import_extra, without_password
+from lakefmt.timeline.locks.api import LockHandle, LockOptions
 
-__all__ = ["HiveKeeper", "HiveSession", "ThriftHiveSession", "open_hive_keeper"]
+__all__ = ["HiveLockBackend", "HiveSession", "ThriftHiveSession", "open_hive_backend"]
 
 ACQUIRED: Final = 1
 WAITING: Final = 2
@@ -59,7 +59,7 @@ class HiveSession(Protocol):
         ...
 
 
-class HiveKeeper:
+class HiveLockBackend:
     """One table's name in a metastore."""
 
     longest_pause = 0.25
@@ -81,7 +81,7 @@ class HiveKeeper:
         """A dead holder's lock is taken back by the metastore."""
         return "a dead holder's lock is taken back by the metastore (hive.txn.timeout)"
 
-    def acquire(self) -> Tenure | None:
+    def acquire(self) -> LockHandle | None:
         """Ask once for a place in the queue, then for its state; None while somebody else is before us."""
         if self._session is None:
             self._session = self._connect()
@@ -91,7 +91,7 @@ class HiveKeeper:
             known = self._session.check(self._waiting)
             state = WAITING if known is None else known
         if state == ACQUIRED:
-            return HiveTenure(self._session, self._waiting, self._beat)
+            return HiveLockHandle(self._session, self._waiting, self._beat)
         if state != WAITING:
             self._session.unlock(self._waiting)
             self._waiting = None
@@ -112,7 +112,7 @@ class HiveKeeper:
             session.close()
 
 
-class HiveTenure:
+class HiveLockHandle:
     """Our lock, by its number."""
 
     valid_seconds: float | None = None
@@ -269,7 +269,7 @@ def _read_struct(protocol: Any, depth: int) -> dict[int, Any]:
             protocol.skip(kind)
 
 
-def open_hive_keeper(options: LockOptions) -> HiveKeeper:
+def open_hive_backend(options: LockOptions) -> HiveLockBackend:
     """Return the keeper that ``hoodie.write.lock.hivemetastore.*`` describes.
 
     Raises:
@@ -282,7 +282,7 @@ def open_hive_keeper(options: LockOptions) -> HiveKeeper:
     import_extra(lambda: importlib.import_module("thrift.transport.TSocket"), options.short_name, "hive")
     what = f"the lock of {database}.{table} in the Hive metastore at {addresses[0][0]}:{addresses[0][1]}"
     seconds = options.number("zookeeper.connection_timeout_ms", 15_000) / 1000
-    return HiveKeeper(what, lambda: ThriftHiveSession(addresses, database, table, seconds), beat)
+    return HiveLockBackend(what, lambda: ThriftHiveSession(addresses, database, table, seconds), beat)
 
 
 def _address(uri: str) -> tuple[str, int]:

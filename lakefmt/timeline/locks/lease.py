@@ -1,6 +1,6 @@
 """Locks that can be lost: waiting for one, keeping it alive, proving it, giving it back (effects).
 
-Everything that locks with a lease share is here, once; what they do not share is a :class:`Keeper`.
+Everything that locks with a lease share is here, once; what they do not share is a :class:`LockBackend`.
 
 A lease is counted from *before* the request that gained or renewed it, on the monotonic clock of its holder: whatever the
 answer's delay, the holder stops believing in it before anybody else may take it. Once lost it stays lost – it is never
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from threading import Lock
 
 from lakefmt.errors import LakefmtError, LeaseLost, LockUnavailable, StorageError
-from lakefmt.storage.scheduler import Pacing, SystemPacing
-from lakefmt.timeline.locks.api import Keeper, Lease, Patience, Tenure
+from lakefmt.storage.time_source import SystemTimeSource, TimeSource
+from lakefmt.timeline.locks.api import Lease, LockBackend, LockHandle, RetryPolicy
 from lakefmt.timeline.locks.local import InProcessLock
 
 __all__ = ["LeasedLock", "TimedLease"]
@@ -33,10 +33,10 @@ _BUSY_SECONDS = 60.0
 class TimedLease:
     """One tenure of a lock, as its holder sees it."""
 
-    def __init__(self, tenure: Tenure, what: str, pacing: Pacing, asked: float) -> None:
-        self._tenure = tenure
+    def __init__(self, handle: LockHandle, what: str, time_source: TimeSource, asked: float) -> None:
+        self._handle = handle
         self._what = what
-        self._pacing = pacing
+        self._time_source = time_source
         self._ends = self._end_from(asked)
         self._lost: str | None = None
         # A beat, a check and the release must not overlap: each of them may change what the tenure is called.
@@ -45,7 +45,7 @@ class TimedLease:
     @property
     def token(self) -> str:
         """What this tenure, and no other, is called where the lock lives."""
-        return self._tenure.token
+        return self._handle.token
 
     @property
     def expires(self) -> float | None:
@@ -58,13 +58,13 @@ class TimedLease:
         Raises:
             LeaseLost: it is not, or nobody can tell.
         """
-        if not self._pacing.take(self._busy, _BUSY_SECONDS):
+        if not self._time_source.acquire_lock(self._busy, _BUSY_SECONDS):
             self._lose(f"its renewal has not returned for {_BUSY_SECONDS:g} s")
         try:
             self._check_time()
             if self._is_short() and not self._asked("renewed", self._renew):
                 self._lose("somebody else has it")
-            if not self._asked("proved", self._tenure.prove):
+            if not self._asked("proved", self._handle.prove):
                 self._lose("it was removed or taken over while held")
             self._check_time()  # the proof may have taken all that was left
         finally:
@@ -72,8 +72,8 @@ class TimedLease:
 
     def start(self) -> Callable[[], None]:
         """Begin to renew it in the background; the call that is returned ends that."""
-        beat = self._tenure.beat_seconds
-        return (lambda: None) if beat is None else self._pacing.every(beat, self.beat, "lakefmt-lock")
+        beat = self._handle.beat_seconds
+        return (lambda: None) if beat is None else self._time_source.schedule_periodic(beat, self.beat, "lakefmt-lock")
 
     def beat(self) -> None:
         """Renew it once, unless it is lost; a renewal without an answer is tried again by the next beat."""
@@ -93,10 +93,10 @@ class TimedLease:
         self._lost = self._lost or "it was given back"
         for pause in (*_RELEASE_PAUSES, None):
             try:
-                self._tenure.release()
+                self._handle.release()
             except StorageError as error:
                 if pause is not None and error.transient:
-                    self._pacing.sleep(pause)
+                    self._time_source.sleep(pause)
                     continue
                 _log.warning("%s could not be given back: %s", self._what, error)
             return
@@ -108,28 +108,28 @@ class TimedLease:
             except StorageError as error:
                 if pause is None or not error.transient:
                     self._lose(f"it could not be {doing}: {error}")
-                self._pacing.sleep(pause or 0.0)
+                self._time_source.sleep(pause or 0.0)
         raise AssertionError("the last attempt returns or raises")
 
     def _renew(self) -> bool:
-        asked = self._pacing.monotonic()
-        if not self._tenure.renew():
+        asked = self._time_source.monotonic()
+        if not self._handle.renew():
             return False
         self._ends = self._end_from(asked)
         return True
 
     def _end_from(self, asked: float) -> float | None:
-        valid = self._tenure.valid_seconds
+        valid = self._handle.valid_seconds
         return None if valid is None else asked + valid
 
     def _is_short(self) -> bool:
-        valid, ends = self._tenure.valid_seconds, self._ends
-        if valid is None or ends is None or self._tenure.beat_seconds is None:
+        valid, ends = self._handle.valid_seconds, self._ends
+        if valid is None or ends is None or self._handle.beat_seconds is None:
             return False
-        return ends - self._pacing.monotonic() < valid * _LEAST_SHARE_LEFT
+        return ends - self._time_source.monotonic() < valid * _LEAST_SHARE_LEFT
 
     def _check_time(self) -> None:
-        if self._lost is None and self._ends is not None and self._pacing.monotonic() >= self._ends:
+        if self._lost is None and self._ends is not None and self._time_source.monotonic() >= self._ends:
             self._lost = "its time was over before the work was done"
         if self._lost is not None:
             self._lose(self._lost)
@@ -142,11 +142,13 @@ class TimedLease:
 class LeasedLock:
     """A :class:`~lakefmt.timeline.locks.api.TableLock` over a keeper; threads of one process queue before they ask it."""
 
-    def __init__(self, keeper: Keeper, url: str, patience: Patience, pacing: Pacing | None = None) -> None:
-        self._keeper = keeper
-        self._patience = patience
-        self._pacing = pacing or SystemPacing()
-        self._turn = InProcessLock(url, patience.total, self._pacing)
+    def __init__(
+        self, backend: LockBackend, url: str, retry_policy: RetryPolicy, time_source: TimeSource | None = None
+    ) -> None:
+        self._backend = backend
+        self._patience = retry_policy
+        self._time_source = time_source or SystemTimeSource()
+        self._turn = InProcessLock(url, retry_policy.total, self._time_source)
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
@@ -161,23 +163,23 @@ class LeasedLock:
                     stop()
                     lease.end()
             finally:
-                self._keeper.close()
+                self._backend.close()
 
     def _acquire(self) -> TimedLease:
-        keeper = self._keeper
+        backend = self._backend
         failure: StorageError | None = None
-        for _ in self._patience.tries(self._pacing, keeper.longest_pause):
-            asked = self._pacing.monotonic()
+        for _ in self._patience.tries(self._time_source, backend.longest_pause):
+            asked = self._time_source.monotonic()
             try:
-                tenure = keeper.acquire()
+                handle = backend.acquire()
             except StorageError as error:
                 if not error.transient:
                     raise
                 failure = error
                 continue
-            if tenure is not None:
-                return TimedLease(tenure, keeper.what, self._pacing, asked)
+            if handle is not None:
+                return TimedLease(handle, backend.what, self._time_source, asked)
             failure = None
         if failure is not None:
             raise failure
-        raise LockUnavailable(f"{keeper.what} was held for {self._patience.total:g} s; {keeper.hint}")
+        raise LockUnavailable(f"{backend.what} was held for {self._patience.total:g} s; {backend.hint}")

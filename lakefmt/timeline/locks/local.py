@@ -10,13 +10,13 @@ from typing import cast
 
 from lakefmt.errors import LockUnavailable
 from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.local.process_lock import HeldLock, SupportsProcessLocks
-from lakefmt.storage.scheduler import Pacing, SystemPacing
-from lakefmt.timeline.locks.api import Lease, Patience
+from lakefmt.storage.local.process_lock import ProcessLock, SupportsProcessLocks
+from lakefmt.storage.time_source import SystemTimeSource, TimeSource
+from lakefmt.timeline.locks.api import Lease, RetryPolicy
 
 __all__ = ["InProcessLock", "LocalLock"]
 
-LOCAL_LOCK_NAME = ".hoodie/.lakefmt/lock"
+_LOCAL_LOCK_NAME = ".hoodie/.lakefmt/lock"
 _LONGEST_PAUSE_SECONDS = 0.004
 
 
@@ -92,18 +92,18 @@ class InProcessLock:
     They get it in the order in which they asked.
     """
 
-    def __init__(self, url: str, timeout_seconds: float = 60.0, pacing: Pacing | None = None) -> None:
+    def __init__(self, url: str, timeout_seconds: float = 60.0, time_source: TimeSource | None = None) -> None:
         self._url = url
         self._queue = _queue_of(url)
         self._timeout = timeout_seconds
-        self._pacing = pacing or SystemPacing()
+        self._time_source = time_source or SystemTimeSource()
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
         """Hold the lock inside the block."""
         ticket = _Ticket(self._queue)
         try:
-            taken = self._pacing.take(cast("Lock", ticket), self._timeout)
+            taken = self._time_source.acquire_lock(cast("Lock", ticket), self._timeout)
         except BaseException:
             ticket.leave()
             raise
@@ -124,13 +124,13 @@ class LocalLock:
         store: ObjectStore,
         locks: SupportsProcessLocks,
         timeout_seconds: float = 60.0,
-        pacing: Pacing | None = None,
+        time_source: TimeSource | None = None,
     ) -> None:
-        self._inner = InProcessLock(store.url, timeout_seconds, pacing)
+        self._inner = InProcessLock(store.url, timeout_seconds, time_source)
         self._locks = locks
         self._url = store.url
-        self._patience = Patience(timeout_seconds)
-        self._pacing = pacing or SystemPacing()
+        self._patience = RetryPolicy(timeout_seconds)
+        self._time_source = time_source or SystemTimeSource()
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
@@ -138,9 +138,9 @@ class LocalLock:
         with self._inner.hold() as lease, self._acquire():
             yield lease
 
-    def _acquire(self) -> HeldLock:
-        for _ in self._patience.tries(self._pacing, _LONGEST_PAUSE_SECONDS):
-            held = self._locks.hold(LOCAL_LOCK_NAME)
+    def _acquire(self) -> ProcessLock:
+        for _ in self._patience.tries(self._time_source, _LONGEST_PAUSE_SECONDS):
+            held = self._locks.hold(_LOCAL_LOCK_NAME)
             if held is not None:
                 return held
         raise LockUnavailable(f"another process held the lock of {self._url} for {self._patience.total:g} s")

@@ -23,17 +23,17 @@ from lakefmt.storage.api import ObjectStore, with_versions
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.open import local_path
-from lakefmt.storage.scheduler import Pacing, SystemPacing
-from lakefmt.timeline.locks.api import Keeper, Lease, LockOptions, Patience, TableLock
+from lakefmt.storage.time_source import SystemTimeSource, TimeSource
+from lakefmt.timeline.locks.api import Lease, LockBackend, LockOptions, RetryPolicy, TableLock
 from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
 from lakefmt.timeline.locks.lease import LeasedLock
 from lakefmt.timeline.locks.local import InProcessLock, LocalLock
 from lakefmt.timeline.locks.storage import StorageLock
 
-__all__ = ["LOCK_PROVIDERS", "Lease", "LockOptions", "TableLock", "default_lock_provider", "lock_options", "open_lock"]
+__all__ = ["Lease", "LockOptions", "TableLock", "default_lock_provider", "lock_options", "open_lock"]
 
 #: The class names that are known, without their packages.
-LOCK_PROVIDERS = (
+_LOCK_PROVIDERS = (
     "InProcessLockProvider",
     "FileSystemBasedLockProvider",
     "StorageBasedLockProvider",
@@ -75,7 +75,7 @@ def lock_options(settings: Settings, table_name: Callable[[], str] = str) -> Loc
         return None if value is None else settings.number(prefix + key)
 
     pause, attempts = optional("wait_time_ms_between_retry"), optional("num_retries")
-    patience = Patience(
+    retry_policy = RetryPolicy(
         settings.number(prefix + "wait_time_ms") / 1000,
         None if pause is None else pause / 1000,
         None if attempts is None else int(attempts) + 1,
@@ -84,14 +84,14 @@ def lock_options(settings: Settings, table_name: Callable[[], str] = str) -> Loc
     )
     said = {key: value for key, value in settings.values.items() if key.startswith(prefix) and value is not None}
     shared = settings.text("hoodie.write.concurrency.mode") != "single_writer"
-    return LockOptions(settings.text(prefix + "provider"), shared, patience, said, table_name)
+    return LockOptions(settings.text(prefix + "provider"), shared, retry_policy, said, table_name)
 
 
 def open_lock(
     store: ObjectStore,
     options: LockOptions,
     owner: str,
-    pacing: Pacing | None = None,
+    time_source: TimeSource | None = None,
     now: Callable[[], float] = time.time,
 ) -> TableLock:
     """Return the table's lock.
@@ -107,51 +107,57 @@ def open_lock(
         UnsupportedFeature: the provider is unknown, cannot work on this store, or its package or settings are missing.
         InvalidInputError: a setting of it cannot be understood.
     """
-    pacing = pacing or SystemPacing()
+    time_source = time_source or SystemTimeSource()
     name = options.short_name or default_lock_provider(store, shared=options.shared)
-    wait = options.patience.total
+    wait = options.retry_policy.total
     # Nobody else has this name, so that what is found under it is a request of ours whose answer was lost.
     unique = f"{owner}-{secrets.token_hex(4)}"
     if name == "InProcessLockProvider":
-        return InProcessLock(store.url, wait, pacing)
+        return InProcessLock(store.url, wait, time_source)
     locks = process_locks(store)
     if name == "LocalLock" and locks is not None:
-        return LocalLock(store, locks, wait, pacing)
+        return LocalLock(store, locks, wait, time_source)
     if name == "FileSystemBasedLockProvider":
-        return _file_system_lock(store, options, unique, pacing, now)
+        return _file_system_lock(store, options, unique, time_source, now)
     if name == "StorageBasedLockProvider":
-        return _storage_lock(store, options, unique, pacing, now)
+        return _storage_lock(store, options, unique, time_source, now)
     if name is None:
         fitting = "StorageBasedLockProvider" if with_versions(store) is not None else "ZookeeperBasedLockProvider"
         raise UnsupportedFeature(
             f"several writers of {store.url} need a lock that every one of them takes: set hoodie.write.lock.provider, "
-            f"{fitting} for example, everywhere"
+            f"{fitting} for example, for_global_lookup"
         )
-    patience = options.patience
+    retry_policy = options.retry_policy
     if name == "DynamoDBBasedLockProvider":
         # A dead holder's lease is over only after it was watched for its whole length, as Amazon's client does.
-        patience = Patience(patience.seconds * 2, patience.pause, patience.attempts, patience.rounds, patience.between)
-    return LeasedLock(_service(name, options, unique, pacing), store.url, patience, pacing)
+        retry_policy = RetryPolicy(
+            retry_policy.seconds * 2,
+            retry_policy.pause,
+            retry_policy.attempts,
+            retry_policy.rounds,
+            retry_policy.between,
+        )
+    return LeasedLock(_service(name, options, unique, time_source), store.url, retry_policy, time_source)
 
 
-def _service(name: str, options: LockOptions, owner: str, pacing: Pacing) -> Keeper:
+def _service(name: str, options: LockOptions, owner: str, time_source: TimeSource) -> LockBackend:
     if name == "ZookeeperBasedLockProvider":
-        from lakefmt.timeline.locks.zookeeper import open_zookeeper_keeper
+        from lakefmt.timeline.locks.zookeeper import open_zookeeper_backend
 
-        return open_zookeeper_keeper(options)
+        return open_zookeeper_backend(options)
     if name == "DynamoDBBasedLockProvider":
-        from lakefmt.timeline.locks.dynamodb import open_dynamo_keeper
+        from lakefmt.timeline.locks.dynamodb import open_dynamodb_backend
 
-        return open_dynamo_keeper(options, owner, pacing)
+        return open_dynamodb_backend(options, owner, time_source)
     if name == "HiveMetastoreBasedLockProvider":
-        from lakefmt.timeline.locks.hive import open_hive_keeper
+        from lakefmt.timeline.locks.hive import open_hive_backend
 
-        return open_hive_keeper(options)
-    raise UnsupportedFeature(f"lock provider {name!r} is not known; there are {', '.join(LOCK_PROVIDERS)}")
+        return open_hive_backend(options)
+    raise UnsupportedFeature(f"lock provider {name!r} is not known; there are {', '.join(_LOCK_PROVIDERS)}")
 
 
 def _file_system_lock(
-    store: ObjectStore, options: LockOptions, owner: str, pacing: Pacing, now: Callable[[], float]
+    store: ObjectStore, options: LockOptions, owner: str, time_source: TimeSource, now: Callable[[], float]
 ) -> FileSystemLock:
     where, name = _lock_file(store, options.text("filesystem.path"))
     if not where.capabilities.put_if_absent:
@@ -159,7 +165,7 @@ def _file_system_lock(
             f"{where.url} cannot create files exclusively: choose another hoodie.write.lock.provider"
         )
     expire = options.number("filesystem.expire", 0) * 60
-    return FileSystemLock(where, owner, options.patience, pacing, now, name=name, expire_seconds=expire)
+    return FileSystemLock(where, owner, options.retry_policy, time_source, now, name=name, expire_seconds=expire)
 
 
 def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
@@ -178,7 +184,7 @@ def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
 
 
 def _storage_lock(
-    store: ObjectStore, options: LockOptions, owner: str, pacing: Pacing, now: Callable[[], float]
+    store: ObjectStore, options: LockOptions, owner: str, time_source: TimeSource, now: Callable[[], float]
 ) -> StorageLock:
     swapping = with_versions(store)
     if swapping is None:
@@ -190,4 +196,6 @@ def _storage_lock(
             "hoodie.write.lock.storage.validity.timeout.secs must be at least ten times "
             f"hoodie.write.lock.storage.renew.interval.secs, as Hudi demands: {valid:g} and {beat:g} were given"
         )
-    return StorageLock(store, swapping, owner, options.patience, pacing, now, valid_seconds=valid, beat_seconds=beat)
+    return StorageLock(
+        store, swapping, owner, options.retry_policy, time_source, now, valid_seconds=valid, beat_seconds=beat
+    )

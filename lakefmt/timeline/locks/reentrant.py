@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
 from lakefmt.errors import CommitConflict
-from lakefmt.storage.scheduler import Pacing, SystemPacing
+from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.locks.api import FencedLease, Lease, TableLock
 
-__all__ = ["Turn", "lasts", "turn_at", "turn_of"]
+__all__ = ["HeldLock", "expires_after", "held_lock_of", "held_lock_scope"]
 
 
-class Turn:
+class HeldLock:
     """The lock of one table, held longer than for one step when that is wanted.
 
     Attributes:
@@ -27,15 +27,15 @@ class Turn:
     Example:
         >>> from lakefmt.timeline.locks.local import InProcessLock
         >>> lock = InProcessLock("memory://doc-turn")
-        >>> with turn_at("memory://doc-turn") as turn:
-        ...     lease = turn.take(turn.over(lock))
-        ...     with turn.over(lock).hold():
-        ...         print("held once, asked for twice", turn_of("memory://another"))
+        >>> with held_lock_scope("memory://doc-turn") as held_lock:
+        ...     lease = held_lock.take(held_lock.over(lock))
+        ...     with held_lock.over(lock).hold():
+        ...         print("held once, asked for twice", held_lock_of("memory://another"))
         held once, asked for twice None
     """
 
-    def __init__(self, pacing: Pacing) -> None:
-        self.pacing = pacing
+    def __init__(self, time_source: TimeSource) -> None:
+        self.time_source = time_source
         self.keeps: Callable[[Lease], bool] = lambda lease: False
         self.waited = 0.0
         self._held = ExitStack()
@@ -70,29 +70,29 @@ class Turn:
 
 
 #: Of this thread (or greenlet) alone: what runs beside it, a service in the background, does not hold the lock.
-_turns: ContextVar[tuple[tuple[str, Turn], ...]] = ContextVar("lakefmt_turns", default=())
+_held_locks: ContextVar[tuple[tuple[str, HeldLock], ...]] = ContextVar("lakefmt_turns", default=())
 
 
 @contextmanager
-def turn_at(url: str, pacing: Pacing | None = None) -> Iterator[Turn]:
+def held_lock_scope(url: str, time_source: TimeSource | None = None) -> Iterator[HeldLock]:
     """Let the locks of the table at `url` that are opened inside the block become a turn, which ends with it."""
-    turn = Turn(pacing or SystemPacing())
-    before = _turns.set(((url, turn), *_turns.get()))
+    held_lock = HeldLock(time_source or SystemTimeSource())
+    before = _held_locks.set(((url, held_lock), *_held_locks.get()))
     try:
-        yield turn
+        yield held_lock
     finally:
-        _turns.reset(before)
-        turn.end()
+        _held_locks.reset(before)
+        held_lock.end()
 
 
-def turn_of(url: str) -> Turn | None:
-    """Return the turn that this very thread may have or take at the table, None outside of :func:`turn_at`."""
-    return next((turn for known, turn in _turns.get() if known == url), None)
+def held_lock_of(url: str) -> HeldLock | None:
+    """Return the turn that this very thread may have or take at the table, None outside of :func:`held_lock_scope`."""
+    return next((held_lock for known, held_lock in _held_locks.get() if known == url), None)
 
 
 class _Within:
-    def __init__(self, turn: Turn, lock: TableLock) -> None:
-        self._turn = turn
+    def __init__(self, held_lock: HeldLock, lock: TableLock) -> None:
+        self._turn = held_lock
         self._lock = lock
 
     @contextmanager
@@ -109,9 +109,9 @@ class _Within:
             yield lease
             return
         with ExitStack() as held:
-            asked = self._turn.pacing.monotonic()
+            asked = self._turn.time_source.monotonic()
             lease = held.enter_context(self._lock.hold())
-            self._turn.waited += self._turn.pacing.monotonic() - asked
+            self._turn.waited += self._turn.time_source.monotonic() - asked
             try:
                 yield lease
             except CommitConflict as conflict:
@@ -120,7 +120,7 @@ class _Within:
                 raise
 
 
-def lasts(lease: Lease, now: float, seconds: float) -> bool:
+def expires_after(lease: Lease, now: float, seconds: float) -> bool:
     """Return whether a lease lasts for so long, if it is never renewed.
 
     Args:

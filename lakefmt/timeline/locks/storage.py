@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakefmt.errors import CorruptFile, StorageError
-from lakefmt.storage.api import ObjectStore, PutOutcome, SupportsVersions, Swap
-from lakefmt.storage.scheduler import Pacing
-from lakefmt.timeline.locks.api import Patience, Tenure
+from lakefmt.storage.api import CasResult, ObjectStore, PutOutcome, SupportsVersions
+from lakefmt.storage.time_source import TimeSource
+from lakefmt.timeline.locks.api import LockHandle, RetryPolicy
 from lakefmt.timeline.locks.lease import LeasedLock
 
-__all__ = ["LockRecord", "StorageKeeper", "StorageLock", "decode_lock_record", "encode_lock_record"]
+__all__ = ["LockRecord", "StorageLock", "StorageLockBackend", "decode_lock_record", "encode_lock_record"]
 
 STORAGE_LOCK_NAME: Final = ".hoodie/.locks/table_lock.json"
 #: How far the clocks of two writers may be apart; as Hudi has it.
-CLOCK_DRIFT_SECONDS: Final = 0.5
+_CLOCK_DRIFT_SECONDS: Final = 0.5
 _MAX_BYTES: Final = 1 << 16
 _MAX_MILLISECONDS: Final = 1 << 53
 
@@ -80,7 +80,7 @@ def decode_lock_record(data: bytes) -> LockRecord:
     )
 
 
-class StorageKeeper:
+class StorageLockBackend:
     """The object; `now` tells epoch seconds."""
 
     longest_pause = 0.25
@@ -112,23 +112,23 @@ class StorageKeeper:
         """Its holder is at work; a dead one's lease ends by itself."""
         return f"a dead holder's lease ends by itself within hoodie.write.lock.storage.validity.timeout.secs ({self._valid:g})"
 
-    def acquire(self) -> Tenure | None:
+    def acquire(self) -> LockHandle | None:
         """Replace what says that nobody has the lock; None while somebody else has it."""
         seen = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
         if seen is not None:
             found = decode_lock_record(seen.data)
             # Ours: a request that was given up for lost arrived after all.
             is_free = found.expired or found.owner == self._owner
-            if not is_free and self._now() * 1000 <= found.valid_until + CLOCK_DRIFT_SECONDS * 1000:
+            if not is_free and self._now() * 1000 <= found.valid_until + _CLOCK_DRIFT_SECONDS * 1000:
                 return None
-        tenure = StorageTenure(self._swapping, self._owner, self._now, self._valid, self._beat)
-        return tenure if tenure.put(None if seen is None else seen.mark) else None
+        handle = StorageLockHandle(self._swapping, self._owner, self._now, self._valid, self._beat)
+        return handle if handle.put(None if seen is None else seen.mark) else None
 
     def close(self) -> None:
         """Nothing is kept open."""
 
 
-class StorageTenure:
+class StorageLockHandle:
     """Our object: its mark is what nobody else can have."""
 
     def __init__(
@@ -167,7 +167,7 @@ class StorageTenure:
         self._mark, self._until = known, until
         return True
 
-    def _settle(self, swap: Swap, data: bytes, mark: str | None) -> str | None:
+    def _settle(self, swap: CasResult, data: bytes, mark: str | None) -> str | None:
         """Return the mark of our object, None when another one is there."""
         if swap.outcome is PutOutcome.DONE and swap.mark is not None:
             return swap.mark
@@ -210,12 +210,14 @@ class StorageLock(LeasedLock):
         store: ObjectStore,
         swapping: SupportsVersions,
         owner: str,
-        patience: Patience,
-        pacing: Pacing | None = None,
+        retry_policy: RetryPolicy,
+        time_source: TimeSource | None = None,
         now: Callable[[], float] = time.time,
         *,
         valid_seconds: float = 300.0,
         beat_seconds: float = 30.0,
     ) -> None:
-        keeper = StorageKeeper(store, swapping, owner, now, valid_seconds=valid_seconds, beat_seconds=beat_seconds)
-        super().__init__(keeper, store.url, patience, pacing)
+        backend = StorageLockBackend(
+            store, swapping, owner, now, valid_seconds=valid_seconds, beat_seconds=beat_seconds
+        )
+        super().__init__(backend, store.url, retry_policy, time_source)

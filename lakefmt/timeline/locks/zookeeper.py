@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from lakefmt.errors import StorageError
-from lakefmt.timeline.locks.api import LockOptions, Tenure
-from lakefmt.timeline.locks.clients import ask_service, import_extra, without_password
+from lakefmt.timeline.locks._clients import ask_service, import_extra, without_password
+from lakefmt.timeline.locks.api import LockHandle, LockOptions
 
-__all__ = ["KazooSession", "ZooKeeperKeeper", "ZooKeeperSession", "open_zookeeper_keeper"]
+__all__ = ["KazooSession", "ZooKeeperLockBackend", "ZooKeeperSession", "open_zookeeper_backend"]
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class ZooKeeperSession(Protocol):
         ...
 
 
-class ZooKeeperKeeper:
+class ZooKeeperLockBackend:
     """One lock path; `connect` makes a session."""
 
     longest_pause = 0.1
@@ -74,7 +74,7 @@ class ZooKeeperKeeper:
         """A dead holder's node goes with its session."""
         return "a dead holder's node goes with its session (hoodie.write.lock.zookeeper.session_timeout_ms)"
 
-    def acquire(self) -> Tenure | None:
+    def acquire(self) -> LockHandle | None:
         """Take a place in the queue, once, and see whether it is the first one."""
         if self._session is None:
             self._session = self._connect()
@@ -84,7 +84,7 @@ class ZooKeeperKeeper:
             return None
         if names[0] != self._name:
             return None
-        return ZooKeeperTenure(self._session, self._path, self._name)
+        return ZooKeeperLockHandle(self._session, self._path, self._name)
 
     def _queue(self, session: ZooKeeperSession) -> list[str]:
         if self._name is None:
@@ -118,7 +118,7 @@ class ZooKeeperKeeper:
             session.close()
 
 
-class ZooKeeperTenure:
+class ZooKeeperLockHandle:
     """Our node, the first of the queue."""
 
     valid_seconds: float | None = None
@@ -225,7 +225,7 @@ class KazooSession:
         return ask_service(f"ZooKeeper at {self._hosts}", doing, act)
 
 
-def open_zookeeper_keeper(options: LockOptions) -> ZooKeeperKeeper:
+def open_zookeeper_backend(options: LockOptions) -> ZooKeeperLockBackend:
     """Return the keeper that ``hoodie.write.lock.zookeeper.*`` describes.
 
     Raises:
@@ -244,4 +244,4 @@ def open_zookeeper_keeper(options: LockOptions) -> ZooKeeperKeeper:
         lambda: importlib.import_module("kazoo.client"), options.short_name, "zookeeper"
     )  # said now, not when a commit waits
     address = f"{named}/{chroot}" if chroot else named
-    return ZooKeeperKeeper(path, lambda: KazooSession(address, session, connection))
+    return ZooKeeperLockBackend(path, lambda: KazooSession(address, session, connection))

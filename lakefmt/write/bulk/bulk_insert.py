@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableAccess
-from lakefmt.filegroups.virtual_columns import unstored_of
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.keys import KeySpec
 from lakefmt.values import PartitionPath
 from lakefmt.write.assign import FileSizing, new_file
-from lakefmt.write.bulk.external_sort import gather_windows, sort_stream
-from lakefmt.write.bulk.partition_splitter import Spread, told_texts
+from lakefmt.write.bulk._external_sort import gather_windows, sort_stream
+from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
 from lakefmt.write.context import WriteContext, WriteStatus
 from lakefmt.write.files.base_file import FileInProgress, prepare
-from lakefmt.write.files.workers import Hands, results, threads_of
+from lakefmt.write.files.workers import WorkerPool, results, thread_count
 from lakefmt.write.ingest import KeyedBatch
 
 __all__ = ["stream_files"]
@@ -45,7 +45,7 @@ _GROUPS_WRITTEN = 2
 
 
 def stream_files(
-    access: TableAccess,
+    client: TableClient,
     context: WriteContext,
     spec: KeySpec,
     schema: pa.Schema,
@@ -62,7 +62,7 @@ def stream_files(
     statuses: list[WriteStatus] = []
     rows_in = 0
     # The hands are the inner ones: when something fails, nobody writes any more before the files are given up.
-    with ExitStack() as stack, Hands(threads_of(context)) as hands:
+    with ExitStack() as stack, WorkerPool(thread_count(context)) as workers:
         writer: _PartitionWriter | None = None
         windows: Iterator[tuple[pa.Table, bool]]
         # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
@@ -75,12 +75,16 @@ def stream_files(
             windows = stack.enter_context(closing(gather_windows(tables, window_bytes, window_bytes // _REST_PARTS)))
         for window, last in windows:
             # The first one is keyed by all hands, which have nothing else to do yet.
-            parts = 1 if writer is not None or sort != "none" else threads_of(context)
+            parts = 1 if writer is not None or sort != "none" else thread_count(context)
             if writer is None:
-                told = partial(told_texts, spec, schema) if unstored_of(context.config, schema) is None else _nothing
-                writer = _PartitionWriter(access, context, sizing(window), stack, hands, told)
+                told = (
+                    partial(partition_constants, spec, schema)
+                    if virtual_columns_of(context.config, schema) is None
+                    else _nothing
+                )
+                writer = _PartitionWriter(client, context, sizing(window), stack, workers, told)
             rows_in += window.num_rows
-            writer.write(_keyed_parts(keyed, window, hands, parts), in_order=sort == "partition", last=last)
+            writer.write(_keyed_parts(keyed, window, workers, parts), in_order=sort == "partition", last=last)
             # What is freed goes back to the system; what is still named would be held while the next rows gather.
             del window
             if sort == "global":
@@ -100,7 +104,7 @@ def _nothing(_: PartitionPath) -> Mapping[str, str]:
 
 
 def _keyed_parts(
-    keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table, hands: Hands, parts: int
+    keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table, workers: WorkerPool, parts: int
 ) -> list[KeyedBatch]:
     """Return a window's rows with their keys, in so many parts at most.
 
@@ -111,7 +115,7 @@ def _keyed_parts(
     step = max(_PART_ROWS, -(-window.num_rows // parts))
     if window.num_rows <= step:
         return [keyed(window)]
-    works = [hands.give(keyed, window.slice(start, step)) for start in range(0, window.num_rows, step)]
+    works = [workers.submit(keyed, window.slice(start, step)) for start in range(0, window.num_rows, step)]
     try:
         return results(works)
     except LakefmtError:
@@ -130,18 +134,18 @@ class _PartitionWriter:
 
     def __init__(
         self,
-        access: TableAccess,
+        client: TableClient,
         context: WriteContext,
         sizing: FileSizing,
         stack: ExitStack,
-        hands: Hands,
+        workers: WorkerPool,
         told: Callable[[PartitionPath], Mapping[str, str]],
     ) -> None:
-        self._access = access
+        self._client = client
         self._context = context
         self._sizing = sizing
         self._stack = stack
-        self._hands = hands
+        self._workers = workers
         self._told = told
         self._open: dict[PartitionPath, FileInProgress] = {}
         self._next_sequence = 0
@@ -167,7 +171,7 @@ class _PartitionWriter:
         if in_order:
             batches = [batch.take(pc.sort_indices(_sort_key(batch))) for batch in batches]
         self._more_come |= not last
-        spread = Spread(batches, self._hands, self._told)
+        spread = PartitionSplitter(batches, self._workers, self._told)
         del batches
         for group in spread.groups():
             for partition, _ in group:
@@ -176,11 +180,11 @@ class _PartitionWriter:
             self._running.append([self._give(partition, rows, last=last) for partition, rows in group])
             del group
             self._settle(_GROUPS_WRITTEN - 1)
-        if spread.lends_rows:
+        if spread.shares_rows:
             self._settle()
 
     def _give(self, partition: PartitionPath, rows: pa.Table, *, last: bool) -> Future[list[WriteStatus]]:
-        work = self._hands.give(self._append, partition, rows, self._last.get(partition), last)
+        work = self._workers.submit(self._append, partition, rows, self._last.get(partition), last)
         self._last[partition] = work
         return work
 
@@ -221,9 +225,9 @@ class _PartitionWriter:
     def _start(self, partition: PartitionPath) -> FileInProgress:
         with self._starting:
             sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
-            assignment = new_file(partition, self._context.instant, sequence, self._access.ids.new_uuid, rows=None)
-            prepare(self._access.store, self._context, assignment)
-            return FileInProgress(self._access.store, self._context, assignment, self._stack)
+            assignment = new_file(partition, self._context.instant, sequence, self._client.ids.new_uuid, rows=None)
+            prepare(self._client.store, self._context, assignment)
+            return FileInProgress(self._client.store, self._context, assignment, self._stack)
 
     def finish_passed(self) -> list[WriteStatus]:
         """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""
@@ -239,6 +243,6 @@ class _PartitionWriter:
         return self._finish(list(self._open))
 
     def _finish(self, partitions: Iterable[PartitionPath]) -> list[WriteStatus]:
-        works = [self._hands.give(self._open.pop(partition).finish) for partition in partitions]
+        works = [self._workers.submit(self._open.pop(partition).finish) for partition in partitions]
         done, self._done = self._done, []
         return [*done, *results(works)]

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lakefmt.filegroups.table_client import TableAccess
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.values import CommitResult
 from lakefmt.write.context import OnCommit, WriteRequest
 
-__all__ = ["SECRET_OPTIONS", "notify", "observed"]
+__all__ = ["SECRET_OPTIONS", "notify", "notify_callbacks"]
 
 _ON = "hoodie.write.commit.callback.on"
 _URL = "hoodie.write.commit.callback.http.url"
@@ -21,18 +21,18 @@ _KEY = "hoodie.write.commit.callback.http.api.key"
 SECRET_OPTIONS = frozenset({_KEY})
 
 
-def observed(
-    access: TableAccess, result: CommitResult, request: WriteRequest, observer: OnCommit | None
+def notify_callbacks(
+    client: TableClient, result: CommitResult, request: WriteRequest, observer: OnCommit | None
 ) -> CommitResult:
     """Tell whoever wants to know of a commit; the commit stands whatever becomes of that."""
     if result.instant is None:
         return result
-    failures = notify(access, result, {**access.options, **request.options}, observer)
+    failures = notify(client, result, {**client.options, **request.options}, observer)
     return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
 
 def notify(
-    access: TableAccess,
+    client: TableClient,
     result: CommitResult,
     options: Mapping[str, object],
     observer: OnCommit | None,
@@ -45,13 +45,13 @@ def notify(
         except Exception as error:  # noqa: BLE001 - the commit stands whatever its observer does
             failures.append(f"on_commit failed: {type(error).__name__}: {error}")
     if str(options.get(_ON, "false")).lower() == "true":
-        problem = _post(access, result, options)
+        problem = _post(client, result, options)
         if problem:
             failures.append(problem)
     return tuple(failures)
 
 
-def _post(access: TableAccess, result: CommitResult, options: Mapping[str, object]) -> str | None:
+def _post(client: TableClient, result: CommitResult, options: Mapping[str, object]) -> str | None:
     import urllib.error
     import urllib.request  # brings half the library along, and few commits have a callback
 
@@ -60,8 +60,8 @@ def _post(access: TableAccess, result: CommitResult, options: Mapping[str, objec
         return f"the commit callback was not called: {_URL} is no http address"
     message = {
         "commitTime": result.instant,
-        "tableName": access.load_config().name,
-        "basePath": access.store.url,
+        "tableName": client.load_config().name,
+        "basePath": client.store.url,
         "commitActionType": result.action,
     }
     headers = {"Content-Type": "application/json", "HUDI-CALLBACK-KEY": str(options.get(_KEY, "hudi_write_commit"))}

@@ -13,22 +13,31 @@ from lakefmt.errors import CommitConflict, InstantNotPending, LakefmtError, NotF
 from lakefmt.filegroups.missing_completions import pending_rollback_targets
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.pending_plans import PLANNING, groups_of_plan, is_clustering
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.index import IndexKeys, key_files, locate_everywhere, open_index
 from lakefmt.schema import avro_to_arrow, evolve
-from lakefmt.storage.parallel import side_by_side
+from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.conflict import Changes, Finding, Reason, Verdict, changes_of, judge, judge_plan, settle_schema
+from lakefmt.timeline.conflict import (
+    Changes,
+    ConflictFinding,
+    Reason,
+    Verdict,
+    changes_of,
+    check_conflict,
+    check_plan_conflict,
+    merge_schemas,
+)
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.markers import list_marked
-from lakefmt.transactions.client import TableServices
+from lakefmt.transactions.client import WriteClient
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
-from lakefmt.write.commit.key_stats import KeySpan, certainly_apart, noted_hashes, noted_ranges, sharing_hashes
+from lakefmt.write.commit.key_stats import KeySpan, key_hashes_of, key_ranges_of, ranges_disjoint, sharing_hashes
 from lakefmt.write.context import WriteContext
 
-__all__ = ["WRITER", "Footprint", "check_early", "clustered_groups", "pending_rollback_targets", "settle_with_rivals"]
+__all__ = ["WRITER", "Footprint", "check_early", "clustered_groups", "pending_rollback_targets", "resolve_conflicts"]
 
 #: Extra metadata of commits that were made beside others: who wrote them.
 WRITER = "lakefmt.writer"
@@ -60,8 +69,8 @@ class Footprint:
     covers: frozenset[PartitionPath] | None = frozenset()
 
 
-def settle_with_rivals(
-    services: TableServices,
+def resolve_conflicts(
+    write_client: WriteClient,
     context: WriteContext,
     begun: TableState,
     metadata: CommitMetadata,
@@ -82,26 +91,26 @@ def settle_with_rivals(
         CommitConflict: it cannot stand.
         InstantNotPending: somebody is rolling it back.
     """
-    access = services.access
-    if pending_rollback_targets(access, now, context.instant):
+    client = write_client.client
+    if pending_rollback_targets(client, now, context.instant):
         raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
     mine = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
-    rivals, gone = _since(access, begun, now)
+    rivals, gone = _since(client, begun, now)
     if gone is not None:
-        raise _conflict(services, context, Finding(Verdict.REBASE, Reason.UNDONE, gone), now)
+        raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, gone), now)
     layout = now.timeline.layout
-    said = side_by_side(access.store, [partial(access.commit_metadata, now, rival) for rival in rivals])
+    said = map_concurrently(client.store, [partial(client.commit_metadata, now, rival) for rival in rivals])
     theirs = list(zip(rivals, said, strict=True))
-    found = [judge(mine, rival, changes_of(commit), layout=layout) for rival, commit in theirs]
-    found += _plans(access, mine, context.instant, begun, now)
-    certain = _told_apart(footprint, [each for each in found if each is not None], dict(theirs))
-    finding = _certain(access, footprint, certain, filters=now.config.populate_meta_fields)
+    found = [check_conflict(mine, rival, changes_of(commit), layout=layout) for rival, commit in theirs]
+    found += _plans(client, mine, context.instant, begun, now)
+    certain = _separated_by_keys(footprint, [each for each in found if each is not None], dict(theirs))
+    finding = _certain(client, footprint, certain, filters=now.config.populate_meta_fields)
     if finding is not None:
-        raise _conflict(services, context, finding, now)
-    return _with_schema(services, context, begun, metadata, theirs, now)
+        raise _conflict(write_client, context, finding, now)
+    return _with_schema(write_client, context, begun, metadata, theirs, now)
 
 
-def _since(access: TableAccess, begun: TableState, now: TableState) -> tuple[list[Instant], Instant | None]:
+def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[list[Instant], Instant | None]:
     """Return the commits that completed since `begun`, wherever they are by now, and one that was undone."""
     before, active = (state.timeline.completed_of(*COMMIT_ACTIONS) for state in (begun, now))
     same_start = begun.timeline.first_active == now.timeline.first_active
@@ -113,7 +122,7 @@ def _since(access: TableAccess, begun: TableState, now: TableState) -> tuple[lis
     if not left and same_start:
         return rivals, None
     # An archive step came by: rivals that began before us may have left, and what we saw may have.
-    history = access.with_history(now).history
+    history = client.with_history(now).history
     archived = () if history is None else history.instants
     floor, pending = begun.timeline.highest_time or "", {i.time for i in begun.timeline.pending}
     known = {(i.time, i.action) for i in active}
@@ -130,33 +139,33 @@ def _since(access: TableAccess, begun: TableState, now: TableState) -> tuple[lis
 
 
 def _plans(
-    access: TableAccess, mine: Changes, time: InstantTime, begun: TableState, now: TableState
-) -> Iterator[Finding | None]:
+    client: TableClient, mine: Changes, time: InstantTime, begun: TableState, now: TableState
+) -> Iterator[ConflictFinding | None]:
     known = {(i.time, i.action) for i in begun.timeline.pending}
     for pending in now.timeline.pending:
         if pending.action is Action.RESTORE:
-            yield Finding(Verdict.REBASE, Reason.UNDONE, pending)
+            yield ConflictFinding(Verdict.REBASE, Reason.UNDONE, pending)
         if pending.action in PLANNING and pending.time != time:
-            planned = groups_of_plan(access, now, pending)
+            planned = groups_of_plan(client, now, pending)
             newly = (pending.time, pending.action) not in known
-            yield judge_plan(mine, pending, planned, newly=newly, layout=now.timeline.layout)
+            yield check_plan_conflict(mine, pending, planned, newly=newly, layout=now.timeline.layout)
 
 
-def _told_apart(
-    footprint: Footprint, found: Sequence[Finding], said: Mapping[Instant, CommitMetadata]
-) -> list[Finding]:
+def _separated_by_keys(
+    footprint: Footprint, found: Sequence[ConflictFinding], said: Mapping[Instant, CommitMetadata]
+) -> list[ConflictFinding]:
     """Return the findings without the files whose commits tell that they hold none of the write's keys."""
     if not any(finding.doubtful for finding in found):
         return [*found]
     keys = [keys for keys, _ in footprint.keys]
     span = KeySpan.of(keys)
-    left: list[Finding] = []
+    left: list[ConflictFinding] = []
     told: list[tuple[WriteStat, bytes]] = []
     for finding in found:
-        noted = noted_ranges(said[finding.rival]) if finding.doubtful else {}
-        doubtful = tuple(stat for stat in finding.doubtful if not certainly_apart(span, noted, stat))
+        noted = key_ranges_of(said[finding.rival]) if finding.doubtful else {}
+        doubtful = tuple(stat for stat in finding.doubtful if not ranges_disjoint(span, noted, stat))
         if doubtful:
-            hashes = noted_hashes(said[finding.rival])
+            hashes = key_hashes_of(said[finding.rival])
             told += ((stat, hashes[stat.file_name]) for stat in doubtful if stat.file_name in hashes)
         if doubtful or not finding.doubtful:
             left.append(replace(finding, doubtful=doubtful))
@@ -165,7 +174,7 @@ def _told_apart(
     return list(_without(left, apart)) if apart else left
 
 
-def _without(found: Iterable[Finding], apart: Collection[str]) -> Iterator[Finding]:
+def _without(found: Iterable[ConflictFinding], apart: Collection[str]) -> Iterator[ConflictFinding]:
     """Yield the findings without the files `apart`; one that has no other is none."""
     for finding in found:
         doubtful = tuple(stat for stat in finding.doubtful if stat.path not in apart)
@@ -173,13 +182,15 @@ def _without(found: Iterable[Finding], apart: Collection[str]) -> Iterator[Findi
             yield replace(finding, doubtful=doubtful)
 
 
-def _certain(access: TableAccess, footprint: Footprint, found: Sequence[Finding], *, filters: bool) -> Finding | None:
+def _certain(
+    client: TableClient, footprint: Footprint, found: Sequence[ConflictFinding], *, filters: bool
+) -> ConflictFinding | None:
     """Return the worst finding that holds once keys are compared."""
     for finding in sorted(found, key=lambda f: f.verdict is not Verdict.ABORT):
         if not finding.doubtful:
             return finding
     doubtful = [(finding, stat) for finding in found for stat in finding.doubtful]
-    hit = _file_with_key(access, footprint, [(finding.rival, stat) for finding, stat in doubtful], filters=filters)
+    hit = _file_with_key(client, footprint, [(finding.rival, stat) for finding, stat in doubtful], filters=filters)
     if hit is None:
         return None
     finding, stat = doubtful[hit]
@@ -187,7 +198,7 @@ def _certain(access: TableAccess, footprint: Footprint, found: Sequence[Finding]
 
 
 def _file_with_key(
-    access: TableAccess, footprint: Footprint, files: Sequence[tuple[Instant, WriteStat]], *, filters: bool
+    client: TableClient, footprint: Footprint, files: Sequence[tuple[Instant, WriteStat]], *, filters: bool
 ) -> int | None:
     """Return the number of a file that holds one of the write's keys; None: there is none."""
     slices = []
@@ -202,10 +213,10 @@ def _file_with_key(
     if not filters and files:
         return 0  # files without meta columns: their keys are not stored, and not worth making for this
     # Small files at hand are looked at sooner than threads have handed them to each other.
-    alone = access.store.capabilities.at_hand and all(stat.file_size_in_bytes <= _SMALL_BYTES for _, stat in files)
+    alone = client.store.capabilities.low_latency and all(stat.file_size_in_bytes <= _SMALL_BYTES for _, stat in files)
     threads = {"lakefmt.index.threads": 1} if alone else {}
     index = open_index("bloom", is_global=footprint.keys_in is None, options=threads)
-    reader = key_files(access)
+    reader = key_files(client)
     for keys, homes in footprint.keys:
         try:
             if homes is None or index.is_global:
@@ -220,7 +231,7 @@ def _file_with_key(
 
 
 def _with_schema(
-    services: TableServices,
+    write_client: WriteClient,
     context: WriteContext,
     begun: TableState,
     metadata: CommitMetadata,
@@ -246,15 +257,15 @@ def _with_schema(
 
     parsed = {text: avro_to_arrow(text) for text in {context.schema_text, *said.values()}}
     mine = name_of(parsed[context.schema_text], context.schema_text)
-    before = name_of(services.access.schema(begun), "begun")
+    before = name_of(write_client.client.schema(begun), "begun")
     rivals = {i.time: name_of(parsed[text], text) for i, text in said.items()}
-    settled = settle_schema(mine, before, context.instant, rivals)
+    settled = merge_schemas(mine, before, context.instant, rivals)
     if settled == mine:
         return metadata
     fits = settled is not None and settled in parsed and _fits(parsed[context.schema_text], parsed[settled])
     if settled is None or not fits:
         rival = next((i for i in said if rivals[i.time] != before), next(iter(said)))
-        raise _conflict(services, context, Finding(Verdict.REBASE, Reason.SCHEMA, rival), now)
+        raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.SCHEMA, rival), now)
     return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": settled})
 
 
@@ -270,7 +281,7 @@ def _fits(mine: pa.Schema, table: pa.Schema) -> bool:
 
 
 def check_early(
-    services: TableServices, context: WriteContext, begun: TableState, groups: Collection[Group], *, look: bool
+    write_client: WriteClient, context: WriteContext, begun: TableState, groups: Collection[Group], *, look: bool
 ) -> None:
     """Raise when a write that is about to begin its files cannot stand: the work is not worth doing.
 
@@ -286,33 +297,33 @@ def check_early(
     """
     if not groups:
         return
-    access = services.access
-    clustered = clustered_groups(access, begun)
+    client = write_client.client
+    clustered = clustered_groups(client, begun)
     shared = tuple(sorted(clustered.keys() & set(groups)))
     if shared:
-        finding = Finding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)
-        raise _conflict(services, context, finding, begun)
+        finding = ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)
+        raise _conflict(write_client, context, finding, begun)
     if not look:
         return
-    now = TableState(begun.config, services.timeline(begun.config).load())
+    now = TableState(begun.config, write_client.timeline(begun.config).load())
     mine = Changes(context.operation, frozenset(groups), dict.fromkeys(groups, ""))
-    for rival in _since(access, begun, now)[0]:
-        found = judge(mine, rival, changes_of(access.commit_metadata(now, rival)), layout=2)
+    for rival in _since(client, begun, now)[0]:
+        found = check_conflict(mine, rival, changes_of(client.commit_metadata(now, rival)), layout=2)
         if found is not None and not found.doubtful:
-            raise _conflict(services, context, found, now)
+            raise _conflict(write_client, context, found, now)
     for pending in now.timeline.pending:
         if pending.action in COMMIT_ACTIONS and pending.time != context.instant:
-            _check_markers(services, context, now, pending, groups)
+            _check_markers(write_client, context, now, pending, groups)
 
 
 def _check_markers(
-    services: TableServices, context: WriteContext, now: TableState, pending: Instant, groups: Collection[Group]
+    write_client: WriteClient, context: WriteContext, now: TableState, pending: Instant, groups: Collection[Group]
 ) -> None:
-    marked = {_group_of(path) for path in list_marked(services.access.store, pending.time) or ()}
+    marked = {_group_of(path) for path in list_marked(write_client.client.store, pending.time) or ()}
     shared = tuple(sorted(marked & set(groups)))
-    if not shared or not services.life_of(now.config, now.timeline, pending).alive:
+    if not shared or not write_client.writer_liveness(now.config, now.timeline, pending).alive:
         return
-    writer = _writer_of(services.access, now, pending)
+    writer = _writer_of(write_client.client, now, pending)
     advice = Reason.GROUPS.advice
     raise CommitConflict(
         f"instant {context.instant} would change file groups that {pending}{_by(writer)} is writing "
@@ -330,21 +341,23 @@ def _group_of(path: str) -> Group:
     return PartitionPath(partition), FileId("" if parsed is None else parsed.file_id)
 
 
-def clustered_groups(access: TableAccess, state: TableState) -> dict[Group, Instant]:
+def clustered_groups(client: TableClient, state: TableState) -> dict[Group, Instant]:
     """Return the file groups of pending clusterings, each with the clustering."""
     return {
         group: pending
         for pending in state.timeline.pending
-        if pending.action in (Action.CLUSTERING, Action.REPLACE_COMMIT) and is_clustering(access, state, pending)
-        for group in groups_of_plan(access, state, pending)
+        if pending.action in (Action.CLUSTERING, Action.REPLACE_COMMIT) and is_clustering(client, state, pending)
+        for group in groups_of_plan(client, state, pending)
     }
 
 
 # ------------------------------------------------------------------------------------------------------------ the error
 
 
-def _conflict(services: TableServices, context: WriteContext, finding: Finding, now: TableState) -> CommitConflict:
-    writer = _writer_of(services.access, now, finding.rival)
+def _conflict(
+    write_client: WriteClient, context: WriteContext, finding: ConflictFinding, now: TableState
+) -> CommitConflict:
+    writer = _writer_of(write_client.client, now, finding.rival)
     again = ". Write it again" if finding.verdict is Verdict.REBASE else ""
     return CommitConflict(
         f"instant {context.instant} cannot be committed: {finding}{_by(writer)}{again}. "
@@ -362,12 +375,12 @@ def _by(writer: str | None) -> str:
     return f", by {writer}," if writer else ""
 
 
-def _writer_of(access: TableAccess, state: TableState, rival: Instant) -> str | None:
+def _writer_of(client: TableClient, state: TableState, rival: Instant) -> str | None:
     """Return who wrote an instant, when it is told: by its commit, or by its heartbeat while it is pending."""
     try:
         if rival.is_completed and rival.action in COMMIT_ACTIONS:
-            return access.commit_metadata(state, rival).extra_metadata.get(WRITER)
-        stamp = json.loads(access.store.read(heartbeat_name(rival.time), _MAX_STAMP_BYTES))
+            return client.commit_metadata(state, rival).extra_metadata.get(WRITER)
+        stamp = json.loads(client.store.read(heartbeat_name(rival.time), _MAX_STAMP_BYTES))
         return f"{stamp['owner']} on {stamp['host']}, process {stamp['pid']}"
     except (LakefmtError, ValueError, KeyError, TypeError, RecursionError):
         return None

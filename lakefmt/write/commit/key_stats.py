@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from lakefmt.errors import InvalidKey
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.formats.names import parse_base_file
 from lakefmt.formats.parquet.base_file import java_order_key, key_range
@@ -37,19 +37,19 @@ from lakefmt.values import FileId, PartitionPath, WriteStat
 from lakefmt.write.context import WriteStatus
 
 __all__ = [
-    "HASH_NOTE",
-    "KEY_NOTE",
-    "LOG_NOTE",
+    "KEY_HASHES_ENTRY",
+    "KEY_RANGES_ENTRY",
+    "LOG_KEYS_ENTRY",
     "MOST_HASHES",
     "KeySpan",
-    "certainly_apart",
     "groups_given_keys",
     "hash_keys",
+    "key_hashes_of",
+    "key_ranges_of",
+    "key_stats_of",
+    "log_key_coverage_of",
     "may_hold_own_keys",
-    "note_keys",
-    "note_log_keys",
-    "noted_hashes",
-    "noted_ranges",
+    "ranges_disjoint",
     "sharing_hashes",
     "slices_with_own_keys",
 ]
@@ -58,9 +58,9 @@ __all__ = [
 U32 = npt.NDArray[np.uint32]
 
 #: Extra metadata of commits: file name → smallest and largest key, as JSON.
-KEY_NOTE: Final = "lakefmt.keys"
+KEY_RANGES_ENTRY: Final = "lakefmt.keys"
 #: Extra metadata of commits: file name → sorted hashes of its keys, four bytes each, as JSON of Base64.
-HASH_NOTE: Final = "lakefmt.key.hashes"
+KEY_HASHES_ENTRY: Final = "lakefmt.key.hashes"
 #: Keys of a commit that are few: they take 22 kB.
 MOST_HASHES: Final = 4096
 _MOST_FILES: Final = 64
@@ -69,13 +69,13 @@ _MOST_HASH_CHARACTERS: Final = 48 * 1024
 _HASH: Final = np.dtype("<u4")
 
 
-def note_keys(statuses: Iterable[WriteStatus]) -> dict[str, str]:
+def key_stats_of(statuses: Iterable[WriteStatus]) -> dict[str, str]:
     """Return the extra metadata about the keys of new rows; empty when it would be long, or is not known.
 
     Example:
         >>> from lakefmt.values import WriteStat
         >>> stat = WriteStat("f-0", "p", "p/f-0_1-0-0_20260101000000000.parquet", num_inserts=3)
-        >>> note_keys([WriteStatus("20260101000000000", stat, 3, keys=("a", "c"))])
+        >>> key_stats_of([WriteStatus("20260101000000000", stat, 3, keys=("a", "c"))])
         {'lakefmt.keys': '{"f-0_1-0-0_20260101000000000.parquet":["a","c"]}'}
     """
     told = [status for status in statuses if any(map(adds_rows, status.stats))]
@@ -84,7 +84,7 @@ def note_keys(statuses: Iterable[WriteStatus]) -> dict[str, str]:
     text = json.dumps(
         {status.stat.file_name: status.keys for status in told}, ensure_ascii=False, separators=(",", ":")
     )
-    return {KEY_NOTE: text, **_note_hashes(told)} if len(text) <= _MOST_CHARACTERS else {}
+    return {KEY_RANGES_ENTRY: text, **_note_hashes(told)} if len(text) <= _MOST_CHARACTERS else {}
 
 
 def _note_hashes(told: Sequence[WriteStatus]) -> dict[str, str]:
@@ -93,7 +93,7 @@ def _note_hashes(told: Sequence[WriteStatus]) -> dict[str, str]:
         return {}
     shown = {name: base64.b64encode(data).decode() for name, data in hashes.items()}
     text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
-    return {HASH_NOTE: text} if len(text) <= _MOST_HASH_CHARACTERS else {}
+    return {KEY_HASHES_ENTRY: text} if len(text) <= _MOST_HASH_CHARACTERS else {}
 
 
 def hash_keys(keys: pa.ChunkedArray) -> bytes | None:
@@ -111,19 +111,19 @@ def hash_keys(keys: pa.ChunkedArray) -> bytes | None:
         return None
 
 
-def noted_ranges(commit: CommitMetadata) -> Mapping[str, tuple[str, str]]:
+def key_ranges_of(commit: CommitMetadata) -> Mapping[str, tuple[str, str]]:
     """Return file name → smallest and largest key, as far as the commit tells; what cannot be understood tells nothing.
 
     Example:
         >>> from lakefmt.values import WriteOperation
-        >>> noted_ranges(CommitMetadata(WriteOperation.INSERT, extra_metadata={"lakefmt.keys": '{"f":["a","c"],"g":7}'}))
+        >>> key_ranges_of(CommitMetadata(WriteOperation.INSERT, extra_metadata={"lakefmt.keys": '{"f":["a","c"],"g":7}'}))
         {'f': ('a', 'c')}
     """
-    said = _said(commit, KEY_NOTE, _MOST_CHARACTERS)
+    said = _said(commit, KEY_RANGES_ENTRY, _MOST_CHARACTERS)
     return {name: (ends[0], ends[1]) for name, ends in said.items() if _is_range(ends)}
 
 
-def noted_hashes(commit: CommitMetadata) -> Mapping[str, bytes]:
+def key_hashes_of(commit: CommitMetadata) -> Mapping[str, bytes]:
     """Return file name → hashes of its keys, as far as the commit tells; what cannot be understood tells nothing.
 
     Hashes that are not as many as the file's rows are not those of its keys.
@@ -132,11 +132,11 @@ def noted_hashes(commit: CommitMetadata) -> Mapping[str, bytes]:
         >>> from lakefmt.values import WriteOperation, WriteStat
         >>> stat = WriteStat("f-0", "p", "p/f", num_writes=2)
         >>> said = {"lakefmt.key.hashes": '{"f":"MUFGc15faJI=","g":7}'}
-        >>> noted_hashes(CommitMetadata(WriteOperation.INSERT, (stat,), extra_metadata=said))["f"].hex()
+        >>> key_hashes_of(CommitMetadata(WriteOperation.INSERT, (stat,), extra_metadata=said))["f"].hex()
         '314146735e5f6892'
     """
     rows = {stat.file_name: stat.num_writes for stat in commit.stats}
-    found = {name: _unpacked(text) for name, text in _said(commit, HASH_NOTE, _MOST_HASH_CHARACTERS).items()}
+    found = {name: _unpacked(text) for name, text in _said(commit, KEY_HASHES_ENTRY, _MOST_HASH_CHARACTERS).items()}
     return {name: data for name, data in found.items() if data and len(data) == rows.get(name, 0) * _HASH.itemsize}
 
 
@@ -186,7 +186,7 @@ class KeySpan:
         return java_order_key(ends[1]) < self.low or java_order_key(ends[0]) > self.high
 
 
-def certainly_apart(span: KeySpan | None, noted: Mapping[str, tuple[str, str]], stat: WriteStat) -> bool:
+def ranges_disjoint(span: KeySpan | None, noted: Mapping[str, tuple[str, str]], stat: WriteStat) -> bool:
     """Return whether a file holds no key of the write, by what its commit tells."""
     ends = noted.get(stat.file_name)
     return span is not None and ends is not None and span.misses(ends)
@@ -217,33 +217,33 @@ def sharing_hashes(keys: Sequence[pa.StringArray], told: Sequence[bytes]) -> lis
 
 
 #: Extra metadata of commits, under a name of lakefmt's own.
-LOG_NOTE: Final = "lakefmt.log.keys"
+LOG_KEYS_ENTRY: Final = "lakefmt.log.keys"
 _COUNTED: Final = "counted"
 
 
-def slices_with_own_keys(access: TableAccess, state: TableState, slices: Sequence[FileSlice]) -> list[int]:
+def slices_with_own_keys(client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> list[int]:
     """Return the numbers of the slices whose logs have to be asked for keys that no base file has.
 
     Raises:
         CorruptFile: a commit is damaged.
     """
-    if not any(piece.logs and piece.base is not None for piece in slices):
-        return [number for number, piece in enumerate(slices) if piece.logs]
+    if not any(file_slice.logs and file_slice.base is not None for file_slice in slices):
+        return [number for number, file_slice in enumerate(slices) if file_slice.logs]
     deltas = (i for i in state.timeline.commits if i.action is Action.DELTA_COMMIT)
-    given = groups_given_keys(access.commit_metadata(state, instant) for instant in deltas)
+    given = groups_given_keys(client.commit_metadata(state, instant) for instant in deltas)
     first = state.timeline.first_active
-    return [number for number, piece in enumerate(slices) if may_hold_own_keys(piece, first, given)]
+    return [number for number, file_slice in enumerate(slices) if may_hold_own_keys(file_slice, first, given)]
 
 
-def note_log_keys(stats: Iterable[WriteStat]) -> dict[str, str]:
+def log_key_coverage_of(stats: Iterable[WriteStat]) -> dict[str, str]:
     """Return the extra metadata of a commit that looked its keys up and counted those that logs got as new ones.
 
     Example:
         >>> stat = WriteStat(FileId("f-0"), PartitionPath(""), ".f-0_1.log.1_0-0-0", num_writes=2, num_update_writes=2)
-        >>> note_log_keys([stat])
+        >>> log_key_coverage_of([stat])
         {'lakefmt.log.keys': 'counted'}
     """
-    return {LOG_NOTE: _COUNTED} if any(map(_is_log, stats)) else {}
+    return {LOG_KEYS_ENTRY: _COUNTED} if any(map(_is_log, stats)) else {}
 
 
 def groups_given_keys(commits: Iterable[CommitMetadata]) -> frozenset[tuple[PartitionPath, FileId]]:
@@ -252,7 +252,7 @@ def groups_given_keys(commits: Iterable[CommitMetadata]) -> frozenset[tuple[Part
     Example:
         >>> from lakefmt.values import WriteOperation
         >>> stat = WriteStat(FileId("f-0"), PartitionPath(""), ".f-0_1.log.1_0-0-0", num_writes=2, num_update_writes=2)
-        >>> ours = CommitMetadata(WriteOperation.UPSERT, (stat,), extra_metadata=note_log_keys([stat]))
+        >>> ours = CommitMetadata(WriteOperation.UPSERT, (stat,), extra_metadata=log_key_coverage_of([stat]))
         >>> groups_given_keys([ours]), len(groups_given_keys([CommitMetadata(WriteOperation.UPSERT, (stat,))]))
         (frozenset(), 1)
     """
@@ -260,12 +260,12 @@ def groups_given_keys(commits: Iterable[CommitMetadata]) -> frozenset[tuple[Part
         (stat.partition_path, stat.file_id)
         for commit in commits
         for stat in commit.stats
-        if _is_log(stat) and (stat.num_inserts or commit.extra_metadata.get(LOG_NOTE) != _COUNTED)
+        if _is_log(stat) and (stat.num_inserts or commit.extra_metadata.get(LOG_KEYS_ENTRY) != _COUNTED)
     )
 
 
 def may_hold_own_keys(
-    piece: FileSlice, first_active: str | None, given: Collection[tuple[PartitionPath, FileId]]
+    file_slice: FileSlice, first_active: str | None, given: Collection[tuple[PartitionPath, FileId]]
 ) -> bool:
     """Return whether a slice's logs may have keys that its base file lacks.
 
@@ -274,11 +274,11 @@ def may_hold_own_keys(
         first_active: the oldest commit that is not archived; older ones are not asked, so that their logs have to be.
         given: the file groups that were given new keys since.
     """
-    if not piece.logs:
+    if not file_slice.logs:
         return False
-    if piece.base is None or first_active is None or (piece.partition, piece.file_id) in given:
+    if file_slice.base is None or first_active is None or (file_slice.partition, file_slice.file_id) in given:
         return True
-    return min(piece.base.instant, *(log.instant for log in piece.logs)) < first_active
+    return min(file_slice.base.instant, *(log.instant for log in file_slice.logs)) < first_active
 
 
 def _is_log(stat: WriteStat) -> bool:

@@ -14,16 +14,16 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from lakefmt.errors import CommitConflict, LakefmtError, SnapshotExpired
-from lakefmt.filegroups.table_client import TableAccess, TableState
-from lakefmt.storage.scheduler import Pacing
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.storage.time_source import TimeSource
 from lakefmt.timeline.locks.open import Lease
-from lakefmt.timeline.locks.reentrant import Turn, lasts, turn_at
-from lakefmt.transactions.client import open_services
+from lakefmt.timeline.locks.reentrant import HeldLock, expires_after, held_lock_scope
+from lakefmt.transactions.client import open_write_client
 from lakefmt.write.commit.transaction import concurrency_of
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.ingest import open_stream, read_all
 
-__all__ = ["FirstSchema", "GivenRows", "StoredRows", "backoff_seconds", "retried"]
+__all__ = ["FirstSchema", "GivenRows", "StoredRows", "retried"]
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class StoredRows:
         return rows.schema, rows, state
 
 
-def retried(access: TableAccess, request: WriteRequest, attempt: Callable[[], T], *, can_repeat: bool = True) -> T:
+def retried(client: TableClient, request: WriteRequest, attempt: Callable[[], T], *, can_repeat: bool = True) -> T:
     """Return what an attempt gives, after as many as the settings allow.
 
     Args:
@@ -122,25 +122,25 @@ def retried(access: TableAccess, request: WriteRequest, attempt: Callable[[], T]
         CommitConflict: the last attempt's, or one that another attempt would not avoid.
         SnapshotExpired: files that it read were cleaned away under the last attempt.
     """
-    with turn_at(access.store.url, access.pacing) as turn:
-        return _until_it_stands(access, request, attempt, turn, can_repeat=can_repeat)
+    with held_lock_scope(client.store.url, client.time_source) as held_lock:
+        return _until_it_stands(client, request, attempt, held_lock, can_repeat=can_repeat)
 
 
 def _until_it_stands(
-    access: TableAccess, request: WriteRequest, attempt: Callable[[], T], turn: Turn, *, can_repeat: bool
+    client: TableClient, request: WriteRequest, attempt: Callable[[], T], held_lock: HeldLock, *, can_repeat: bool
 ) -> T:
     failures = 0
     while True:
-        begun, mine = access.pacing.monotonic(), turn.lease
-        turn.waited = 0.0
+        begun, mine = client.time_source.monotonic(), held_lock.lease
+        held_lock.waited = 0.0
         if can_repeat:
-            turn.keeps = partial(_may_keep, access, request, turn, failures + 1, begun)
+            held_lock.keeps = partial(_may_keep, client, request, held_lock, failures + 1, begun)
         try:
             return attempt()
         except (CommitConflict, SnapshotExpired) as error:
             if mine is not None:
-                turn.end()  # it lost all the same: against who did not ask for the lock, or cleaned under it
-            rules = concurrency_of(open_services(access, request.options))
+                held_lock.end()  # it lost all the same: against who did not ask for the lock, or cleaned under it
+            rules = concurrency_of(open_write_client(client, request.options))
             may_help = not isinstance(error, CommitConflict) or error.can_rebase
             if not may_help or rules.retries == 0 or (isinstance(error, SnapshotExpired) and not rules.beside):
                 raise
@@ -151,44 +151,44 @@ def _until_it_stands(
             if failures == rules.retries:
                 raise _told(error, f"{failures + 1} attempts were made, as often as the settings allow") from None
             failures += 1
-            if turn.lease is None:
-                _wait(access, request, turn, failures, begun)
+            if held_lock.lease is None:
+                _wait(client, request, held_lock, failures, begun)
 
 
 def _may_keep(
-    access: TableAccess, request: WriteRequest, turn: Turn, failures: int, begun: float, lease: Lease | None
+    client: TableClient, request: WriteRequest, held_lock: HeldLock, failures: int, begun: float, lease: Lease | None
 ) -> bool:
     """Return whether a write that lost, now for time number `failures`, may do its next attempt under the lock."""
-    services = open_services(access, request.options)
-    rules = concurrency_of(services)
+    write_client = open_write_client(client, request.options)
+    rules = concurrency_of(write_client)
     if not 0 < rules.turn_after <= failures <= rules.retries:
         return False
-    now = access.pacing.monotonic()
-    worked = now - begun - turn.waited
+    now = client.time_source.monotonic()
+    worked = now - begun - held_lock.waited
     # Those that wait for the lock have to get it in their time.
-    longest = services.settings.number("hoodie.write.lock.wait_time_ms") / 1000 / _SHARE_OF_A_WAIT
-    return worked <= longest and (lease is None or lasts(lease, now, _SPARE * worked))
+    longest = write_client.settings.number("hoodie.write.lock.wait_time_ms") / 1000 / _SHARE_OF_A_WAIT
+    return worked <= longest and (lease is None or expires_after(lease, now, _SPARE * worked))
 
 
-def _wait(access: TableAccess, request: WriteRequest, turn: Turn, failures: int, begun: float) -> None:
+def _wait(client: TableClient, request: WriteRequest, held_lock: HeldLock, failures: int, begun: float) -> None:
     """Wait for the lock, when a write may have its turn that was not told under the lock that it lost; else a moment."""
-    if _may_keep(access, request, turn, failures, begun, None):
-        lease = turn.take(open_services(access, request.options).lock)
-        if _may_keep(access, request, turn, failures, begun, lease):
+    if _may_keep(client, request, held_lock, failures, begun, None):
+        lease = held_lock.take(open_write_client(client, request.options).lock)
+        if _may_keep(client, request, held_lock, failures, begun, lease):
             return
-        turn.end()
-    access.pacing.sleep(backoff_seconds(failures, access.pacing))
+        held_lock.end()
+    client.time_source.sleep(_backoff_seconds(failures, client.time_source))
 
 
-def backoff_seconds(failures: int, pacing: Pacing) -> float:
+def _backoff_seconds(failures: int, time_source: TimeSource) -> float:
     """Return how long to wait after so many failures: up to twice as long each time, at most two seconds.
 
     Example:
-        >>> from lakefmt.storage.scheduler import SystemPacing
-        >>> 0 <= backoff_seconds(1, SystemPacing()) <= 0.02, backoff_seconds(99, SystemPacing()) <= 2
+        >>> from lakefmt.storage.time_source import SystemTimeSource
+        >>> 0 <= _backoff_seconds(1, SystemTimeSource()) <= 0.02, _backoff_seconds(99, SystemTimeSource()) <= 2
         (True, True)
     """
-    return min(_MOST_SECONDS, _FIRST_SECONDS * float(2 ** min(failures - 1, 20))) * pacing.fraction()
+    return min(_MOST_SECONDS, _FIRST_SECONDS * float(2 ** min(failures - 1, 20))) * time_source.jitter()
 
 
 def _told(error: LakefmtError, more: str) -> LakefmtError:

@@ -23,28 +23,34 @@ import pyarrow as pa
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.errors import InstantNotPending, InternalError, StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.cdc.files import cdc_paths
-from lakefmt.filegroups.table_client import TableAccess, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import stored_schema
 from lakefmt.schema import arrow_to_avro
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
-from lakefmt.storage.parallel import side_by_side
+from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import Heartbeat, make_stamp
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.timeline.properties_store import looks_at_properties, recover_properties
+from lakefmt.timeline.properties_store import property_reads, recover_properties
 from lakefmt.timeline.rollback import plan_rollback_of, run_rollback
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import TableServices, claim_instant, drop_metadata_table, open_services
+from lakefmt.transactions.client import WriteClient, claim_instant, drop_metadata_table, open_write_client
 from lakefmt.transactions.concurrency import Concurrency, check_concurrency
-from lakefmt.transactions.recovery import look_under_the_lock, remove_marked_files, undo_dead_writes
+from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType, WriteOperation
 from lakefmt.write.commit.callbacks import SECRET_OPTIONS
-from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, settle_with_rivals
-from lakefmt.write.commit.key_stats import HASH_NOTE, KEY_NOTE, LOG_NOTE, note_keys, note_log_keys
+from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts
+from lakefmt.write.commit.key_stats import (
+    KEY_HASHES_ENTRY,
+    KEY_RANGES_ENTRY,
+    LOG_KEYS_ENTRY,
+    key_stats_of,
+    log_key_coverage_of,
+)
 from lakefmt.write.context import WriteContext, WriteRequest, WriteStatus
 
 __all__ = [
@@ -76,24 +82,24 @@ class LiveWrite:
     based_on: TableState | None = None
 
 
-def concurrency_of(services: TableServices) -> Concurrency:
+def concurrency_of(write_client: WriteClient) -> Concurrency:
     """Return how a writer behaves beside others.
 
     Raises:
         InvalidInputError: its settings could lose rows.
         UnsupportedFeature: a mode or strategy that lakefmt cannot keep.
     """
-    store = services.access.store
+    store = write_client.client.store
     reaches_all = (
         process_locks(store) is not None
         or store.url.startswith("memory://")
-        or services.settings.text("hoodie.write.lock.provider") is not None
+        or write_client.settings.text("hoodie.write.lock.provider") is not None
     )
-    return check_concurrency(services.settings, lock_reaches_all=reaches_all)
+    return check_concurrency(write_client.settings, lock_reaches_all=reaches_all)
 
 
 def begin_write(
-    access: TableAccess, request: WriteRequest, evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema
+    client: TableClient, request: WriteRequest, evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema
 ) -> LiveWrite:
     """Begin a write: undo what the dead left, choose the instant, make it inflight.
 
@@ -109,33 +115,33 @@ def begin_write(
         InvalidInputError: the settings could lose rows.
         LockUnavailable: the table lock could not be had in time.
     """
-    services = open_services(access, request.options)
-    rules = concurrency_of(services)
+    write_client = open_write_client(client, request.options)
+    rules = concurrency_of(write_client)
     later: list[Callable[[], object]] = []
     with ExitStack() as held:
-        with services.lock.hold() as lease:
-            look = look_under_the_lock(services, access.known_config, looks_at_properties(access.store))
-            config = open_for_writing(services, look.properties)
-            timeline = undo_dead_writes(services, config, rules, lease, look, later)
+        with write_client.lock.hold() as lease:
+            look = read_under_lock(write_client, client.known_config, property_reads(client.store))
+            config = open_for_writing(write_client, look.properties)
+            timeline = undo_dead_writes(write_client, config, rules, lease, look, later)
             state = TableState(config, timeline)
-            schema = _evolved(access, state, evolve)
+            schema = _evolved(client, state, evolve)
             action = _action(request, config)
             heartbeat, instant = claim_instant(
-                services, config, timeline, action, _requested_body(action, request.operation)
+                write_client, config, timeline, action, _requested_body(action, request.operation)
             )
             # When it fails from here on, it is dead: the next writer undoes what there is.
             held.callback(heartbeat.abandon)
             lease.check()
         # Requested, it is on the timeline: nobody has to wait for the rest.
-        services.timeline(config).start(instant, action)
+        write_client.timeline(config).start(instant, action)
         for sweep in later:
             sweep()
         held.pop_all()
-    return LiveWrite(_context(services, request, config, schema, instant), heartbeat, state, rules)
+    return LiveWrite(_context(write_client, request, config, schema, instant), heartbeat, state, rules)
 
 
 def rehearse_write(
-    access: TableAccess, request: WriteRequest, evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema
+    client: TableClient, request: WriteRequest, evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema
 ) -> LiveWrite:
     """Do what :func:`begin_write` decides and nothing of what it does: a write that can be planned, not run.
 
@@ -143,22 +149,22 @@ def rehearse_write(
         MetadataTablePresent: as for the write itself.
         UnsupportedFeature: as for the write itself.
     """
-    services = open_services(access, request.options)
-    state = access.load()
-    if not (state.config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False):
+    write_client = open_write_client(client, request.options)
+    state = client.load()
+    if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
-    schema = _evolved(access, state, evolve)
-    instant = services.times_after(state.config, state.timeline)()
-    context = _context(services, request, state.config, schema, instant)
-    heartbeat = Heartbeat(access.store, instant, services.owner, 60.0, access.pacing)
-    return LiveWrite(context, heartbeat, state, concurrency_of(services))
+    schema = _evolved(client, state, evolve)
+    instant = write_client.instant_time_generator(state.config, state.timeline)()
+    context = _context(write_client, request, state.config, schema, instant)
+    heartbeat = Heartbeat(client.store, instant, write_client.owner, 60.0, client.time_source)
+    return LiveWrite(context, heartbeat, state, concurrency_of(write_client))
 
 
-def _evolved(access: TableAccess, state: TableState, evolve: Callable[[pa.Schema], pa.Schema]) -> pa.Schema:
+def _evolved(client: TableClient, state: TableState, evolve: Callable[[pa.Schema], pa.Schema]) -> pa.Schema:
     """Return the table's schema after a write."""
-    before = access.schema(state)
+    before = client.schema(state)
     after = evolve(before)
-    if not after.equals(before) and access.internal_schema(state) is not None:
+    if not after.equals(before) and client.internal_schema(state) is not None:
         raise UnsupportedFeature(
             "the data would change the table's columns, and Spark has given these ids (hoodie.schema.on.read.enable), "
             "which lakefmt cannot give to new ones: change the columns with ALTER TABLE in Spark, then write the data"
@@ -173,12 +179,12 @@ def _action(request: WriteRequest, config: TableConfig) -> Action:
 
 
 def _context(
-    services: TableServices, request: WriteRequest, config: TableConfig, schema: pa.Schema, instant: InstantTime
+    write_client: WriteClient, request: WriteRequest, config: TableConfig, schema: pa.Schema, instant: InstantTime
 ) -> WriteContext:
-    options = {**services.access.options, **request.options}
+    options = {**write_client.client.options, **request.options}
     return WriteContext(
-        url=services.access.store.url,
-        owner=services.owner,
+        url=write_client.client.store.url,
+        owner=write_client.owner,
         instant=instant,
         action=_action(request, config).value,
         operation=request.operation,
@@ -190,7 +196,7 @@ def _context(
     )
 
 
-def open_for_writing(services: TableServices, found: Sequence[object] = ()) -> TableConfig:
+def open_for_writing(write_client: WriteClient, found: Sequence[object] = ()) -> TableConfig:
     """Return the properties of a table that may be written; drops its metadata table when the call asked for that.
 
     Args:
@@ -201,23 +207,23 @@ def open_for_writing(services: TableServices, found: Sequence[object] = ()) -> T
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
         UnsupportedFeature: the table has a feature that lakefmt does not write.
     """
-    store = services.access.store
-    config = parse_table_config(recover_properties(store, found, durable=services.durable))
-    if services.settings.values["hoodie.metadata.enable"] is True:
+    store = write_client.client.store
+    config = parse_table_config(recover_properties(store, found, durable=write_client.durable))
+    if write_client.settings.values["hoodie.metadata.enable"] is True:
         raise UnsupportedFeature("hoodie.metadata.enable=true: lakefmt does not keep a metadata table yet")
-    if config.metadata_partitions and services.settings.values["hoodie.metadata.enable"] is False:
+    if config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False:
         check_writable(replace(config, metadata_partitions=()))  # a refusal changes nothing, so it comes first
-        _check_nobody_keeps_it(services, config)
-        config = drop_metadata_table(services)
+        _check_nobody_keeps_it(write_client, config)
+        config = drop_metadata_table(write_client)
     check_writable(config)
     return config
 
 
-def _check_nobody_keeps_it(services: TableServices, config: TableConfig) -> None:
+def _check_nobody_keeps_it(write_client: WriteClient, config: TableConfig) -> None:
     """Raise when a live writer is about to write to the metadata table that would be dropped."""
-    timeline = services.timeline(config).load()
+    timeline = write_client.timeline(config).load()
     for pending in timeline.pending:
-        if pending.action in COMMIT_ACTIONS and services.life_of(config, timeline, pending).alive:
+        if pending.action in COMMIT_ACTIONS and write_client.writer_liveness(config, timeline, pending).alive:
             raise WriterActive(f"{pending} is at work and may keep the metadata table: drop it when nobody writes")
 
 
@@ -230,7 +236,7 @@ def _requested_body(action: Action, operation: WriteOperation) -> bytes:
 
 
 def commit_write(
-    services: TableServices,
+    write_client: WriteClient,
     live: LiveWrite,
     statuses: Sequence[WriteStatus],
     replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None,
@@ -260,45 +266,49 @@ def commit_write(
         compacted=False,
     )
     # What others wait for is only what needs the lock: the attempts that lost are this write's own.
-    strays = _strays(services, context, metadata)
-    with services.lock.hold() as lease:
-        config, timeline, _ = _looked_again(services, context)
+    strays = _strays(write_client, context, metadata)
+    with write_client.lock.hold() as lease:
+        config, timeline, _ = _looked_again(write_client, context)
         check_writable(config)
         _check_pending(timeline, context.instant)
         begun, now = live.based_on or live.state, TableState(config, timeline)
-        metadata = settle_with_rivals(services, context, begun, metadata, footprint or Footprint(), now)
-        internal = services.access.internal_schema(now)
+        metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now)
+        internal = write_client.client.internal_schema(now)
         if internal is not None:  # else Spark would give the columns other ids when it changes them next
             metadata = replace(metadata, extra_metadata={**metadata.extra_metadata, LATEST_SCHEMA: internal})
         if strays:
-            services.access.store.delete(strays)
-        completed = _complete(services, config, timeline, context, metadata, lease)
-    remove_markers(services.access.store, context.instant)
+            write_client.client.store.delete(strays)
+        completed = _complete(write_client, config, timeline, context, metadata, lease)
+    remove_markers(write_client.client.store, context.instant)
     live.heartbeat.stop()
     return _result(context, completed, stats)
 
 
 def _looked_again(
-    services: TableServices, context: WriteContext, beside: Callable[[], list[str] | None] = lambda: None
+    write_client: WriteClient, context: WriteContext, beside: Callable[[], list[str] | None] = lambda: None
 ) -> tuple[TableConfig, Timeline, list[str] | None]:
     """Return the properties and the timeline as they are now, and what is looked up beside them."""
-    looks: list[Callable[[], object]] = [services.access.load_config, services.timeline(context.config).load, beside]
-    found = side_by_side(services.access.store, looks)
+    looks: list[Callable[[], object]] = [
+        write_client.client.load_config,
+        write_client.timeline(context.config).load,
+        beside,
+    ]
+    found = map_concurrently(write_client.client.store, looks)
     config, timeline, more = cast("tuple[TableConfig, Timeline, list[str] | None]", found)
     if config.timeline_directory != context.config.timeline_directory:
-        timeline = services.timeline(config).load()
+        timeline = write_client.timeline(config).load()
     return config, timeline, more
 
 
 def _notes(live: LiveWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
     """Return what the caller wants remembered and, beside others, who writes and which keys: for those who come next."""
-    own = (KEY_NOTE, HASH_NOTE, LOG_NOTE)
+    own = (KEY_RANGES_ENTRY, KEY_HASHES_ENTRY, LOG_KEYS_ENTRY)
     said = {key: value for key, value in live.context.commit_metadata.items() if key not in own}
-    said |= note_log_keys(stat for status in statuses for stat in status.stats)
+    said |= log_key_coverage_of(stat for status in statuses for stat in status.stats)
     if not live.rules.beside:
         return said
     stamp = json.loads(make_stamp(live.context.owner))
-    return {**said, WRITER: f"{stamp['owner']} on {stamp['host']}, process {stamp['pid']}", **note_keys(statuses)}
+    return {**said, WRITER: f"{stamp['owner']} on {stamp['host']}, process {stamp['pid']}", **key_stats_of(statuses)}
 
 
 def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[WriteStatus]:
@@ -312,10 +322,10 @@ def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[Wr
     return list(by_path.values())
 
 
-def _strays(services: TableServices, context: WriteContext, metadata: CommitMetadata) -> list[str]:
+def _strays(write_client: WriteClient, context: WriteContext, metadata: CommitMetadata) -> list[str]:
     """Return files of this instant that are announced but not in the commit (attempts that lost)."""
     wanted = {path for stat in metadata.stats for path in (stat.path, *cdc_paths(stat))}
-    store = services.access.store
+    store = write_client.client.store
     strays = [path for path in list_marked(store, context.instant) or () if path not in wanted]
     if not strays:
         return []
@@ -339,7 +349,7 @@ def _was_requested(timeline: Timeline, pending: Instant) -> bool:
 
 
 def _complete(
-    services: TableServices,
+    write_client: WriteClient,
     config: TableConfig,
     timeline: Timeline,
     context: WriteContext,
@@ -348,10 +358,10 @@ def _complete(
 ) -> Instant:
     action = Action(context.action)
     body = encode_commit(metadata, config.version, replace=action is Action.REPLACE_COMMIT)
-    completion = services.times_after(config, timeline)()
+    completion = write_client.instant_time_generator(config, timeline)()
     lease.check()
-    completed = services.timeline(config).complete(context.instant, action, completion, body)
-    services.access.keep_commit(completed, metadata)
+    completed = write_client.timeline(config).complete(context.instant, action, completion, body)
+    write_client.client.keep_commit(completed, metadata)
     return completed
 
 
@@ -370,13 +380,13 @@ def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteS
     )
 
 
-def abort_write(services: TableServices, context: WriteContext, heartbeat: Heartbeat | None) -> None:
+def abort_write(write_client: WriteClient, context: WriteContext, heartbeat: Heartbeat | None) -> None:
     """Undo a write that began: its files go, its instant leaves the timeline; twice is fine."""
-    access = services.access
-    with services.lock.hold() as lease:
-        marked = partial(list_marked, access.store, context.instant)
-        config, timeline, files = _looked_again(services, context, marked)
-        timeline_store = services.timeline(config)
+    client = write_client.client
+    with write_client.lock.hold() as lease:
+        marked = partial(list_marked, client.store, context.instant)
+        config, timeline, files = _looked_again(write_client, context, marked)
+        timeline_store = write_client.timeline(config)
         pending = [i for i in timeline.pending if i.time == context.instant and i.action.value == context.action]
         # A rollback may have come before a slow request of ours: then an inflight file is there again, its markers may not be.
         undone = any(not _was_requested(timeline, instant) for instant in pending)
@@ -385,13 +395,13 @@ def abort_write(services: TableServices, context: WriteContext, heartbeat: Heart
                 # No marker, so no file: the instant can leave without a rollback of its own.
                 timeline_store.remove_pending(instant.time, instant.action)
                 continue
-            plan = plan_rollback_of(access.store, instant, timeline.layout, files)
+            plan = plan_rollback_of(client.store, instant, timeline.layout, files)
             lease.check()
-            run_rollback(access.store, timeline_store, plan, services.times_after(config, timeline))
+            run_rollback(client.store, timeline_store, plan, write_client.instant_time_generator(config, timeline))
         if undone or not pending:
             # Undone by somebody who took us for dead: markers went with it, maybe between a marker of ours and its file.
             state = TableState(config, timeline_store.load() if undone else timeline)
-            remove_marked_files(access, state, context.instant, unmarked=True)
-    remove_markers(access.store, context.instant)
+            remove_marked_files(client, state, context.instant, unmarked=True)
+    remove_markers(client.store, context.instant)
     if heartbeat is not None:
         heartbeat.stop()

@@ -17,21 +17,21 @@ import pyarrow as pa
 
 from lakefmt.config.table_config import cdc_mode, merge_rule
 from lakefmt.errors import CorruptFile, InternalError, StorageError
-from lakefmt.filegroups.base_writer import group_rows, grown_filter, new_filter
+from lakefmt.filegroups.base_writer import grown_filter, new_filter, rows_per_row_group
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
-from lakefmt.filegroups.virtual_columns import unstored_of
-from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_together
+from lakefmt.filegroups.virtual_columns import virtual_columns_of
+from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range, outermost
-from lakefmt.formats.parquet.dictionary_columns import appended, coded_schema, same_text, without_unused
+from lakefmt.formats.parquet.dictionary_columns import appended, dictionary_schema, same_text, without_unused
 from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.storage.api import ObjectStore, PutOutcome, remove_abandoned
-from lakefmt.timeline.markers import announce
-from lakefmt.timeline.store import settle_put
+from lakefmt.timeline.markers import create_marker
+from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.transactions.concurrency import is_beside
 from lakefmt.values import (
     FILE_NAME,
@@ -45,10 +45,10 @@ from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteContext, WriteStatus
 from lakefmt.write.files.cdc import cdc_stats, log_changes
 from lakefmt.write.files.key_spill import FileKeys, row_memory
-from lakefmt.write.files.log_payloads import LogWork, log_works, write_log
+from lakefmt.write.files.log_payloads import LogPayload, build_log_payloads, write_log
 from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
 
-__all__ = ["FileInProgress", "filters_of_small", "write_assigned", "write_assigned_log"]
+__all__ = ["FileInProgress", "bloom_filters_of_small_files", "write_assigned", "write_assigned_log"]
 
 
 #: A filter takes its bits eight times over while it is made. Of so many keys that is 20 MB: what the rows took then goes
@@ -91,7 +91,7 @@ def write_assigned(
     if assignment.log is not None:
         # It may have rolled over into several files: which of them are there is seen one by one.
         rows = pa.concat_tables(batches)
-        (work,) = log_works(context, [assignment], [rows.num_rows], rows)
+        (work,) = build_log_payloads(context, [assignment], [rows.num_rows], rows)
         return write_assigned_log(store, context, work)
     found = adopt(store, context, assignment)
     if found is not None:
@@ -107,7 +107,7 @@ def write_assigned(
         return file.finish()
 
 
-def write_assigned_log(store: ObjectStore, context: WriteContext, work: LogWork) -> WriteStatus:
+def write_assigned_log(store: ObjectStore, context: WriteContext, work: LogPayload) -> WriteStatus:
     """Write a log whose rows are made ready, or adopt what is there.
 
     Raises:
@@ -119,7 +119,7 @@ def write_assigned_log(store: ObjectStore, context: WriteContext, work: LogWork)
 
 def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> None:
     """Announce the file by its marker, and make its partition one."""
-    if not announce(store, context.instant, assignment.path, _marker(context, assignment)):
+    if not create_marker(store, context.instant, assignment.path, _marker(context, assignment)):
         # Not the first attempt: the earlier one may have died with its file half written.
         remove_abandoned(store, assignment.partition, recursive=False)
     if assignment.new_partition:
@@ -129,7 +129,7 @@ def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignmen
         depth = assignment.partition.count("/") + 1 if assignment.partition else 0
         content = {"commitTime": context.instant, "partitionDepth": str(depth)}
         # A file in a directory that is no partition would not be read: whoever put this one, it has to be there.
-        settle_put(store, name, encode_properties(content, ["partition metadata"]), durable=False)
+        put_if_absent_confirmed(store, name, encode_properties(content, ["partition metadata"]), durable=False)
 
 
 def _marker(context: WriteContext, assignment: FileAssignment) -> MarkerType:
@@ -170,9 +170,9 @@ class FileInProgress:
         self._assignment = assignment
         self._settings = context.settings
         self._file_schema = self._schema = avro_to_arrow(context.file_schema_text)
-        self._unstored = unstored_of(context.config, avro_to_arrow(context.schema_text))
-        if self._unstored is not None:
-            self._schema = with_meta_columns(self._unstored.schema)
+        self._virtual_columns = virtual_columns_of(context.config, avro_to_arrow(context.schema_text))
+        if self._virtual_columns is not None:
+            self._schema = with_meta_columns(self._virtual_columns.schema)
         self._meta = MetaColumns(context.instant, assignment)
         durable = self._settings.text("lakefmt.durability") == "fsync"
         self._sink = stack.enter_context(store.create(assignment.path, durable=durable))
@@ -213,7 +213,7 @@ class FileInProgress:
 
     def append(self, rows: pa.Table) -> None:
         """Write new rows; those that mark themselves deleted are counted and left out."""
-        step = group_rows(rows)
+        step = rows_per_row_group(rows)
         for start in range(0, rows.num_rows, step):
             self._append_group(rows.slice(start, step))
 
@@ -225,7 +225,7 @@ class FileInProgress:
             rows = rows.filter(pa.array(~deletes))
         self._counts["inserts"] += rows.num_rows
         if self._coded is None:
-            self._coded = self._unstored is None and rows.num_rows >= _MANY_ROWS
+            self._coded = self._virtual_columns is None and rows.num_rows >= _MANY_ROWS
         complete = self._meta.complete(rows, self._schema, coded=self._coded)
         if self._has_keys:
             self._keys.add(complete.column(RECORD_KEY), copy=True)
@@ -234,11 +234,11 @@ class FileInProgress:
     @property
     def _has_keys(self) -> bool:
         # Without meta columns a file holds neither keys nor footers about them (spec 4.5).
-        return self._unstored is None or not self._unstored.makes_keys
+        return self._virtual_columns is None or not self._virtual_columns.makes_keys
 
     def _store_rows(self, rows: pa.Table) -> None:
-        if self._unstored is not None:
-            rows = self._unstored.stored(rows, self._assignment.partition, self._file_schema)
+        if self._virtual_columns is not None:
+            rows = self._virtual_columns.stored(rows, self._assignment.partition, self._file_schema)
         self._writer.write(rows)
 
     def rewrite(self, rows: pa.Table, *, use_threads: bool = False, known: KnownFooter | None = None) -> None:
@@ -246,14 +246,14 @@ class FileInProgress:
         base_file = self._assignment.base
         if base_file is None:
             raise InternalError("there is no base file to rewrite")
-        reader = BaseFileReader(self._store, self._unstored)
+        reader = BaseFileReader(self._store, self._virtual_columns)
         self._rows_in += rows.num_rows
         # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
         kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
         stored, footer = reader.rows_and_footer(
             base_file, kept.names, use_threads=use_threads, coded=self._may_be_coded(kept), known=known
         )
-        base = reconcile(stored, coded_schema(kept, stored.schema))
+        base = reconcile(stored, dictionary_schema(kept, stored.schema))
         merged = self._merge(base, rows)
         told = log_changes(self._store, self._context, self._assignment, base, merged)
         old_rows = base.num_rows
@@ -279,7 +279,7 @@ class FileInProgress:
     def _may_be_coded(self, schema: pa.Schema) -> set[str]:
         """Return the columns of text whose values nobody asks for while rows are merged and stored."""
         rule = merge_rule(self._context.config)
-        if rule.is_own or self._unstored is not None or cdc_mode(self._context.properties) is not None:
+        if rule.is_own or self._virtual_columns is not None or cdc_mode(self._context.properties) is not None:
             return set()
         asked = {RECORD_KEY, *(name.split(".", 1)[0] for name in rule.stored.fields)}
         texts = (f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
@@ -392,7 +392,7 @@ _FEW_KEYS = 1000
 _MOST_KEYS = 1 << 17
 
 
-def filters_of_small(
+def bloom_filters_of_small_files(
     context: WriteContext, keys: pa.StringArray | None, assigned: Sequence[Assigned]
 ) -> dict[int, BloomFilter]:
     """Return the key filters of new files of few keys, by the number of their assignment."""
@@ -407,5 +407,5 @@ def filters_of_small(
         return {}
     theirs = [keys.take(pa.array(assigned[number].rows)) for number in new]
     blooms = [new_filter(settings, len(mine)) for mine in theirs]
-    add_together(blooms, theirs)
+    add_to_filters(blooms, theirs)
     return dict(zip(new, blooms, strict=True))

@@ -56,7 +56,7 @@ class FileKeys:
         >>> keys.add(pa.chunked_array([["b", "c"]]))
         >>> keys.spill()
         >>> keys.add(pa.chunked_array([["a"]]))
-        >>> len(keys), keys.range, [piece.to_pylist() for piece in keys.pieces(1 << 20)]
+        >>> len(keys), keys.range, [file_slice.to_pylist() for file_slice in keys.pieces(1 << 20)]
         (3, ('a', 'c'), [['b', 'c', 'a']])
         >>> keys.close()
     """

@@ -27,7 +27,7 @@ from lakefmt.errors import InternalError
 from lakefmt.filegroups.logs.writer import LogForm, LogRowsOut, WrittenLog, log_form, write_logs
 from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.ordering import Mask, has_order, marked_deletes, ordering_columns, refuse_nulls
-from lakefmt.filegroups.virtual_columns import Unstored, unstored_of
+from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
 from lakefmt.formats.log.data_block import encode_records
 from lakefmt.formats.log.delete_block import storable_orderings
 from lakefmt.formats.names import MarkerType
@@ -37,14 +37,14 @@ from lakefmt.values import IS_DELETED, META_COLUMNS, WriteOperation, WriteStat
 from lakefmt.write.context import FileAssignment, LogTarget, WriteContext, WriteStatus
 from lakefmt.write.files.meta_columns import POSITION, routed_deletes, with_meta_of
 
-__all__ = ["LogWork", "flat_order", "holds_whole_rows", "log_works", "split_deletes", "write_log"]
+__all__ = ["LogPayload", "build_log_payloads", "holds_whole_rows", "split_deletes", "write_log"]
 
 
 I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LogWork:
+class LogPayload:
     """One log to write: what goes into it, and in which form."""
 
     assignment: FileAssignment
@@ -52,9 +52,9 @@ class LogWork:
     form: LogForm
 
 
-def log_works(
+def build_log_payloads(
     context: WriteContext, assignments: Sequence[FileAssignment], counts: Sequence[int], rows: pa.Table
-) -> list[LogWork]:
+) -> list[LogPayload]:
     """Return what each of some logs takes.
 
     Args:
@@ -71,7 +71,7 @@ def log_works(
     for one, count in zip(assignments, counts, strict=True):
         if one.num_rows is not None and count != one.num_rows:
             raise InternalError(f"{one.path}: {one.num_rows} rows were assigned and {count} came; nothing is written")
-    rule, unstored = merge_rule(context.config), unstored_of(context.config, avro_to_arrow(context.schema_text))
+    rule, unstored = merge_rule(context.config), virtual_columns_of(context.config, avro_to_arrow(context.schema_text))
     schema = avro_to_arrow(context.file_schema_text) if unstored is None else with_meta_columns(unstored.schema)
     rows, positions, known = _by_position(rows, counts)
     deletes = routed_deletes(context, rows)
@@ -91,8 +91,8 @@ def log_works(
         out = replace(out, records=encode_records(out.data, form.data_schema))
     parts = _cut(out, counts, as_records, known)
     if unstored is not None:
-        parts = (_unstored(part, unstored, one, schema) for part, one in zip(parts, assignments, strict=True))
-    return [LogWork(one, part, _on(form, one)) for one, part in zip(assignments, parts, strict=True)]
+        parts = (_virtual_columns(part, unstored, one, schema) for part, one in zip(parts, assignments, strict=True))
+    return [LogPayload(one, part, _on(form, one)) for one, part in zip(assignments, parts, strict=True)]
 
 
 def _by_position(rows: pa.Table, counts: Sequence[int]) -> tuple[pa.Table, I64 | None, npt.NDArray[np.bool_]]:
@@ -161,7 +161,7 @@ def split_deletes(
 def _told_by_blocks(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule) -> Mask:
     """Return which rows become records of a delete block."""
     weak = np.zeros(rows.num_rows, dtype=bool)
-    order = flat_order(rows, rule)
+    order = _flat_order(rows, rule)
     if order and (deletes & marked).any():
         column = storable_orderings([rows.column(name) for name in order])[0]
         silent = column.is_null()
@@ -207,13 +207,15 @@ def _cut(
         )
 
 
-def _unstored(out: LogRowsOut, unstored: Unstored, assignment: FileAssignment, schema: pa.Schema) -> LogRowsOut:
+def _virtual_columns(
+    out: LogRowsOut, unstored: VirtualColumns, assignment: FileAssignment, schema: pa.Schema
+) -> LogRowsOut:
     # Logs hold partition columns, even those that base files drop: so do Hudi's, and 0.15.0 shows nulls without them.
     held = pa.schema([field for field in schema if field.name in out.data.column_names])
     return replace(out, data=unstored.stored(out.data, assignment.partition, held))
 
 
-def flat_order(rows: pa.Table, rule: MergeRule) -> list[str]:
+def _flat_order(rows: pa.Table, rule: MergeRule) -> list[str]:
     """Return the ordering fields that are columns of the rows."""
     return [name for name in rule.stored.fields if name in rows.column_names]
 
@@ -224,7 +226,7 @@ def _form(context: WriteContext, out: LogRowsOut) -> LogForm:
         schema = arrow_to_avro(avro_to_arrow(context.schema_text), context.config.name, with_meta=True)
     if out.partial:
         schema = arrow_to_avro(without_meta_columns(out.data.schema), context.config.name, with_meta=True)
-    order = tuple(flat_order(out.deletes, merge_rule(context.config)))
+    order = tuple(_flat_order(out.deletes, merge_rule(context.config)))
     return log_form(context.settings, context.instant, schema, context.file_schema_text, order)
 
 
@@ -232,7 +234,7 @@ def _on(form: LogForm, assignment: FileAssignment) -> LogForm:
     return form if assignment.base is None else replace(form, base_instant=assignment.base.instant)
 
 
-def write_log(store: ObjectStore, context: WriteContext, work: LogWork, marker: MarkerType) -> WriteStatus:
+def write_log(store: ObjectStore, context: WriteContext, work: LogPayload, marker: MarkerType) -> WriteStatus:
     """Write an assigned log, in one file or several, or adopt what is there.
 
     Raises:

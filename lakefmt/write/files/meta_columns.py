@@ -13,7 +13,7 @@ from lakefmt.config.table_config import merge_rule
 from lakefmt.filegroups.base_writer import repeated
 from lakefmt.filegroups.merge.base import Mask
 from lakefmt.filegroups.ordering import marked_deletes, to_mask
-from lakefmt.formats.parquet.dictionary_columns import coded_as, same_text
+from lakefmt.formats.parquet.dictionary_columns import same_text, with_dictionaries
 from lakefmt.keys import build_auto_keys
 from lakefmt.values import (
     COMMIT_SEQNO,
@@ -126,4 +126,4 @@ def _completed(
             columns.append(rows.column(field.name))
         else:
             columns.append(pa.nulls(count, field.type))
-    return pa.table(columns, schema=coded_as(schema, columns))
+    return pa.table(columns, schema=with_dictionaries(schema, columns))

@@ -10,12 +10,12 @@ from typing import Self, TypeVar
 
 from lakefmt.write.context import WriteContext
 
-__all__ = ["Hands", "results", "threads_of"]
+__all__ = ["WorkerPool", "results", "thread_count"]
 
 U = TypeVar("U")
 
 
-def threads_of(context: WriteContext) -> int:
+def thread_count(context: WriteContext) -> int:
     """Return how many threads a write may use."""
     return context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
 
@@ -25,7 +25,7 @@ def results(works: Iterable[Future[U]]) -> list[U]:
     return [work.result() for work in works]
 
 
-class Hands:
+class WorkerPool:
     """Threads that take works first come, first served. At its end what has not begun is dropped, what has is waited for.
 
     Threads that end give back what Arrow's allocator keeps for each of them.
@@ -46,7 +46,7 @@ class Hands:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def give(self, work: Callable[..., U], *arguments: object) -> Future[U]:
+    def submit(self, work: Callable[..., U], *arguments: object) -> Future[U]:
         """Have a work done; the answer holds its result, or its error, which with one thread is raised at once."""
         if self._pool is not None:
             return self._pool.submit(work, *arguments)

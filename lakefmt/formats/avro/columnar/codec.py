@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch
-from lakefmt.formats.avro.columnar.decode import Damage, Source, read_columns
-from lakefmt.formats.avro.columnar.encode import length_piece, measure_record
+from lakefmt.formats.avro.columnar.decode import Cursor, DamagedInput, read_columns
+from lakefmt.formats.avro.columnar.encode import length_segment, measure_record
 from lakefmt.formats.avro.columnar.plan import Node, nullable_type, plan_rows
-from lakefmt.formats.avro.columnar.segments import Piece, place_records, total_sizes
+from lakefmt.formats.avro.columnar.segments import Segment, place_records, total_sizes
 from lakefmt.formats.avro.columnar.varint import I64, Out
 from lakefmt.schema.types import struct_fields
 
@@ -75,14 +75,14 @@ def encode_rows(table: pa.Table | pa.RecordBatch, schema: str, *, framed: bool =
         out.reserve(int(ends[-1]), used, rows.num_rows / done)
         begins = ends - sizes[-1]
         if framed:
-            pieces, begins = [length_piece(sizes[-1]), *pieces], begins - 4
+            pieces, begins = [length_segment(sizes[-1]), *pieces], begins - 4
         place_records(pieces, out, begins)
         used = int(ends[-1])
     offsets = np.cumsum(np.concatenate(sizes))
     return pa.py_buffer(out.data[:used]), offsets + 4 * np.arange(len(offsets)) if framed else offsets
 
 
-def _record_sizes(pieces: list[Piece], rows: int) -> I64:
+def _record_sizes(pieces: list[Segment], rows: int) -> I64:
     sizes = total_sizes(pieces, rows)
     if int(sizes.max(initial=0)) > _MAX_RECORD:
         raise SchemaMismatch(
@@ -186,10 +186,10 @@ def decode_rows(
     batches = []
     for low, high in _ranges(begins, stops):
         try:
-            source = Source(raw, int(begins[low]), int(stops[high - 1]))
+            source = Cursor(raw, int(begins[low]), int(stops[high - 1]))
             arrays = read_columns(source, root, begins[low:high], stops[low:high], wanted)
             batches.append(pa.record_batch(arrays, schema=shape))
-        except Damage as error:
+        except DamagedInput as error:
             raise CorruptFile(f"{what}: damaged record among rows {low:,} to {high - 1:,}: {error}") from None
     return pa.Table.from_batches(batches, shape)
 

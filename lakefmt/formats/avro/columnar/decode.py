@@ -2,7 +2,7 @@
 
 Whoever reads a column knows where its values begin and where each record ends; it returns the values and where they end,
 which is where the next column begins. No position ever passes the end of its record, so that nothing is read, counted or
-allocated that the record does not hold (:mod:`~lakefmt.formats.avro.columnar.nested` for arrays and maps).
+allocated that the record does not hold (:mod:`~lakefmt.formats.avro.columnar._nested` for arrays and maps).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.formats.avro.columnar.cursor import Damage, Source
-from lakefmt.formats.avro.columnar.nested import find_items, skip
+from lakefmt.formats.avro.columnar._cursor import Cursor, DamagedInput
+from lakefmt.formats.avro.columnar._nested import find_items, skip
 from lakefmt.formats.avro.columnar.plan import Node
 from lakefmt.formats.avro.columnar.varint import I64, U8, anywhere
 from lakefmt.schema.types import struct_fields
 
-__all__ = ["Damage", "Source", "read_columns", "read_values", "spread"]
+__all__ = ["Cursor", "DamagedInput", "read_columns", "read_values", "spread"]
 
 Flags = npt.NDArray[np.bool_]
 _Read = tuple[pa.Array, I64]
@@ -28,7 +28,7 @@ _Read = tuple[pa.Array, I64]
 _MAX_UNSCALED = 16
 
 
-def read_columns(source: Source, root: Node, begins: I64, stops: I64, wanted: Sequence[int]) -> list[pa.Array]:
+def read_columns(source: Cursor, root: Node, begins: I64, stops: I64, wanted: Sequence[int]) -> list[pa.Array]:
     """Return the columns of some records that have the numbers `wanted`, in this order.
 
     Raises:
@@ -44,11 +44,11 @@ def read_columns(source: Source, root: Node, begins: I64, stops: I64, wanted: Se
         else:
             at = skip(source, part, at, limit)
     if last == len(root.parts) - 1 and not np.array_equal(at, limit):
-        raise Damage("bytes are left behind the last field")
+        raise DamagedInput("bytes are left behind the last field")
     return [found[number] for number in wanted]
 
 
-def read_values(source: Source, node: Node, at: I64, limit: I64) -> _Read:
+def read_values(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     """Return the values of `node` that begin at `at`, and where they end; none passes its `limit`.
 
     Raises:
@@ -85,39 +85,39 @@ def _checked(array: pa.Array, node: Node) -> pa.Array:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise Damage(f"column {node.path!r}: {error}") from None
+        raise DamagedInput(f"column {node.path!r}: {error}") from None
     return array
 
 
 # ---------------------------------------------------------------------------------------------------- plain values
 
 
-def _read_number(source: Source, node: Node, at: I64, limit: I64) -> _Read:
+def _read_number(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     values, end = source.numbers(node, at, limit)
     if node.kind == "int":
         if int(values.max(initial=0)) >= 1 << 31 or int(values.min(initial=0)) < -(1 << 31):
-            raise Damage(f"column {node.path!r}: an int of more than 32 bits")
+            raise DamagedInput(f"column {node.path!r}: an int of more than 32 bits")
         values = values.astype(np.int32)
     array = _array(node, values)
     return _checked(array, node) if pt.is_time(node.arrow) else array, end
 
 
-def _read_boolean(source: Source, node: Node, at: I64, limit: I64) -> _Read:
+def _read_boolean(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     end = source.skip_bytes(node, at, 1, limit)
     values = source.data.take(at)
     if int(values.max(initial=0)) > 1:
-        raise Damage(f"column {node.path!r}: a boolean is neither 0 nor 1")
+        raise DamagedInput(f"column {node.path!r}: a boolean is neither 0 nor 1")
     bits = np.packbits(values, bitorder="little")
     return pa.Array.from_buffers(node.arrow, len(at), [None, pa.py_buffer(bits)]), end
 
 
-def _read_float(source: Source, node: Node, at: I64, limit: I64) -> _Read:
+def _read_float(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     size = 4 if node.kind == "float" else 8
     end = source.skip_bytes(node, at, size, limit)
     return _array(node, anywhere(source.data, size)[at]), end
 
 
-def _read_fixed(source: Source, node: Node, at: I64, limit: I64) -> _Read:
+def _read_fixed(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     end = source.skip_bytes(node, at, node.size, limit)
     items = anywhere(source.data, node.size)[at]
     if not pt.is_decimal(node.arrow):
@@ -125,10 +125,10 @@ def _read_fixed(source: Source, node: Node, at: I64, limit: I64) -> _Read:
     return _decimal(node, items.view(np.uint8).reshape(-1, node.size)), end
 
 
-def _read_enum(source: Source, node: Node, at: I64, limit: I64) -> _Read:
+def _read_enum(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     values, end = source.numbers(node, at, limit)
     if int(values.max(initial=0)) >= len(node.symbols) or int(values.min(initial=0)) < 0:
-        raise Damage(f"column {node.path!r}: a symbol that the schema does not have")
+        raise DamagedInput(f"column {node.path!r}: a symbol that the schema does not have")
     source.charge(len(at) * max(map(len, node.symbols)), node)
     return pa.array(node.symbols, pa.string()).take(pa.array(values)), end
 
@@ -136,7 +136,7 @@ def _read_enum(source: Source, node: Node, at: I64, limit: I64) -> _Read:
 # ------------------------------------------------------------------------------------------------- text and bytes
 
 
-def _read_text(source: Source, node: Node, at: I64, limit: I64) -> _Read:
+def _read_text(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     begins, lengths, end = source.spans(node, at, limit)
     if pt.is_decimal(node.arrow):
         return _short_decimals(source, node, begins, lengths), end
@@ -150,7 +150,7 @@ def _read_text(source: Source, node: Node, at: I64, limit: I64) -> _Read:
     return array, end
 
 
-def _joined(source: Source, begins: I64, lengths: I64, end: I64) -> pa.Buffer:
+def _joined(source: Cursor, begins: I64, lengths: I64, end: I64) -> pa.Buffer:
     """Return the spans of the source one behind the other."""
     length = int(lengths[0]) if len(lengths) else 0
     if (lengths == length).all():
@@ -165,11 +165,11 @@ def _joined(source: Source, begins: I64, lengths: I64, end: I64) -> pa.Buffer:
     return every.take(pa.array(np.arange(0, len(bounds), 2, dtype=np.int32))).buffers()[2]
 
 
-def _short_decimals(source: Source, node: Node, begins: I64, lengths: I64) -> pa.Array:
+def _short_decimals(source: Cursor, node: Node, begins: I64, lengths: I64) -> pa.Array:
     table = np.empty((len(begins), _MAX_UNSCALED), np.uint8)
     for size in np.unique(lengths):
         if not 0 < size <= _MAX_UNSCALED:
-            raise Damage(f"column {node.path!r}: a decimal of {size} bytes")
+            raise DamagedInput(f"column {node.path!r}: a decimal of {size} bytes")
         rows = np.flatnonzero(lengths == size)
         items = anywhere(source.data, int(size))[begins[rows]].view(np.uint8).reshape(-1, int(size))
         table[rows] = _unscaled(node, items)
@@ -190,14 +190,14 @@ def _unscaled(node: Node, items: U8) -> U8:
     table[:, : size - extra] = used[:, ::-1]
     table[:, size - extra :] = sign
     if (extra and (items[:, :extra] != sign).any()) or (used[:, :1] ^ sign > 127).any():
-        raise Damage(f"column {node.path!r}: a decimal of more than 128 bits")
+        raise DamagedInput(f"column {node.path!r}: a decimal of more than 128 bits")
     return table
 
 
 # ---------------------------------------------------------------------------------------------------------- nested
 
 
-def _read_record(source: Source, node: Node, at: I64, limit: I64) -> _Read:
+def _read_record(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     arrays = []
     for part in node.parts:
         array, at = read_values(source, part, at, limit)
@@ -205,7 +205,7 @@ def _read_record(source: Source, node: Node, at: I64, limit: I64) -> _Read:
     return pa.StructArray.from_arrays(arrays, fields=struct_fields(node.arrow)), at
 
 
-def _read_items(source: Source, node: Node, at: I64, limit: I64) -> _Read:
+def _read_items(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     items = find_items(source, node, at, limit)
     offsets = np.zeros(len(at) + 1, np.int32)
     np.cumsum(items.counts, out=offsets[1:])
@@ -220,7 +220,7 @@ def _read_items(source: Source, node: Node, at: I64, limit: I64) -> _Read:
     return pa.Array.from_buffers(node.arrow, len(at), [None, pa.py_buffer(offsets)], children=[inner]), items.end
 
 
-_READERS: dict[str, Callable[[Source, Node, I64, I64], _Read]] = {
+_READERS: dict[str, Callable[[Cursor, Node, I64, I64], _Read]] = {
     "boolean": _read_boolean,
     "int": _read_number,
     "long": _read_number,

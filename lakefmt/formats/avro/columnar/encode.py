@@ -17,8 +17,8 @@ from lakefmt.formats.avro.columnar.segments import (
     Even,
     Numbers,
     Optional,
-    Piece,
     Repeated,
+    Segment,
     Spans,
     masked,
     place_records,
@@ -27,13 +27,13 @@ from lakefmt.formats.avro.columnar.segments import (
 from lakefmt.formats.avro.columnar.varint import I64, U8, U64, Out, number_sizes, number_words, padded, voids, zigzag
 from lakefmt.formats.avro.writer import encode_long
 
-__all__ = ["encode_pieces", "even_bytes", "length_piece", "measure_record", "span_piece"]
+__all__ = ["encode_segments", "even_bytes", "length_segment", "measure_record", "span_segment"]
 
 #: Kinds whose columns have a value of any bytes where they have a null.
 _PLAIN = ("int", "long", "float", "double", "boolean", "string", "bytes", "fixed")
 
 
-def encode_pieces(pieces: list[Piece], rows: int) -> memoryview:
+def encode_segments(pieces: list[Segment], rows: int) -> memoryview:
     """Return records one behind the other."""
     ends = np.cumsum(total_sizes(pieces, rows))
     out = Out(int(ends[-1]) if rows else 0)
@@ -42,29 +42,29 @@ def encode_pieces(pieces: list[Piece], rows: int) -> memoryview:
     return out.data[: int(ends[-1]) if rows else 0].data
 
 
-def even_bytes(byte: int) -> Piece:
+def even_bytes(byte: int) -> Segment:
     """Return the piece that is one byte, the same in every record."""
     return Even(1, bytes([byte]))
 
 
-def length_piece(lengths: I64) -> Piece:
+def length_segment(lengths: I64) -> Segment:
     """Return the piece that is a number of four bytes, as a record's length is stored before it."""
     return Even(4, voids(lengths.astype(">u4"), 4))
 
 
-def span_piece(data: U8, begins: I64, lengths: I64) -> Piece:
+def span_segment(data: U8, begins: I64, lengths: I64) -> Segment:
     """Return the piece that is a span of `data` in every record, as it is."""
-    return _span_piece(padded(data, 0, len(data)), begins, lengths)
+    return _span_segment(padded(data, 0, len(data)), begins, lengths)
 
 
-def _span_piece(source: U8, begins: I64, lengths: I64) -> Spans:
+def _span_segment(source: U8, begins: I64, lengths: I64) -> Spans:
     return Spans(source, begins, lengths, int(lengths.min(initial=0)), int(lengths.max(initial=0)))
 
 
 # -------------------------------------------------------------------------------------------------------- measuring
 
 
-def measure_record(node: Node, columns: list[pa.Array]) -> list[Piece]:
+def measure_record(node: Node, columns: list[pa.Array]) -> list[Segment]:
     """Return the pieces of records whose fields are `columns`, in the schema's order.
 
     Raises:
@@ -73,9 +73,9 @@ def measure_record(node: Node, columns: list[pa.Array]) -> list[Piece]:
     return [piece for part, column in zip(node.parts, columns, strict=True) for piece in _measure(part, column)]
 
 
-def _measure(node: Node, column: pa.Array) -> list[Piece]:
+def _measure(node: Node, column: pa.Array) -> list[Segment]:
     if not column.null_count:
-        branch: list[Piece] = [] if node.branch is None else [even_bytes(node.branch)]
+        branch: list[Segment] = [] if node.branch is None else [even_bytes(node.branch)]
         return branch + _values(node, column)
     if node.null is None or node.branch is None:
         raise SchemaMismatch(
@@ -107,7 +107,7 @@ def _bits(buffer: pa.Buffer, first: int, count: int) -> npt.NDArray[np.bool_]:
     return np.unpackbits(raw, count=first % 8 + count, bitorder="little")[first % 8 :].view(np.bool_)
 
 
-def _values(node: Node, column: pa.Array, valid: npt.NDArray[np.bool_] | None = None) -> list[Piece]:
+def _values(node: Node, column: pa.Array, valid: npt.NDArray[np.bool_] | None = None) -> list[Segment]:
     """Return the pieces of a column without nulls; with `valid`, of a plain column, something for every null, too."""
     if not len(column):
         return []
@@ -142,11 +142,11 @@ def _raw(column: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[np.generic]:
     return np.frombuffer(buffer, dtype, len(column), column.offset * dtype.itemsize)
 
 
-def _number_pieces(values: I64) -> list[Piece]:
+def _number_pieces(values: I64) -> list[Segment]:
     return _counted(zigzag(values))
 
 
-def _counted(numbers: U64) -> list[Piece]:
+def _counted(numbers: U64) -> list[Segment]:
     least, most, size = number_sizes(numbers)
     if not (isinstance(size, int) and size <= 8):
         return [Numbers(numbers, size, least, most)]
@@ -155,7 +155,7 @@ def _counted(numbers: U64) -> list[Piece]:
     return [Even(size, voids(number_words(numbers, size, size), size))]
 
 
-def _text(column: pa.Array, valid: npt.NDArray[np.bool_] | None) -> list[Piece]:
+def _text(column: pa.Array, valid: npt.NDArray[np.bool_] | None) -> list[Segment]:
     data = column.buffers()[2]
     if data is None or not data.size:
         return [even_bytes(0)]
@@ -171,7 +171,7 @@ def _text(column: pa.Array, valid: npt.NDArray[np.bool_] | None) -> list[Piece]:
     return _spans(padded(np.frombuffer(data, np.uint8), begin, end), begins, lengths.astype(np.int64))
 
 
-def _even_text(data: pa.Buffer, length: int) -> list[Piece]:
+def _even_text(data: pa.Buffer, length: int) -> list[Segment]:
     lead = encode_long(length)
     if not length:
         return [Even(1, lead)]
@@ -180,14 +180,14 @@ def _even_text(data: pa.Buffer, length: int) -> list[Piece]:
     return [Even(len(lead), lead), Even(length, np.frombuffer(data, f"V{length}"))]
 
 
-def _spans(source: U8, begins: I64, lengths: I64) -> list[Piece]:
-    span = _span_piece(source, begins, lengths)
+def _spans(source: U8, begins: I64, lengths: I64) -> list[Segment]:
+    span = _span_segment(source, begins, lengths)
     if span.most < 64:  # twice the length is its number, of one byte
         return [Even(1, voids((lengths << 1).astype(np.uint8), 1)), span]
     return [*_number_pieces(lengths), span]
 
 
-def _decimals(node: Node, column: pa.Array) -> list[Piece]:
+def _decimals(node: Node, column: pa.Array) -> list[Segment]:
     """Return unscaled numbers as big-endian two's complement: of the fixed's size, or as short as possible."""
     stored = _raw(column, np.dtype("V16"))
     table = stored.view(np.uint8).reshape(-1, 16)[:, ::-1]
@@ -220,7 +220,7 @@ def _symbol_numbers(node: Node, column: pa.Array) -> I64:
     return np.asarray(found, np.int64)
 
 
-def _repeated(node: Node, column: pa.Array) -> list[Piece]:
+def _repeated(node: Node, column: pa.Array) -> list[Segment]:
     offsets = column.offsets.to_numpy().astype(np.int64)
     first, items = int(offsets[0]), int(offsets[-1] - offsets[0])
     children = [column.keys, column.items] if node.kind == "map" else [column.values]

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile
 from lakefmt.schema.avro import avro_to_arrow
-from lakefmt.schema.avro_tree import AvroType, MalformedAvro, parse_schema
+from lakefmt.schema.avro_tree import AvroType, MalformedAvro, parse_avro_schema
 from lakefmt.schema.types import struct_fields
 
 __all__ = ["Node", "nullable_type", "plan_rows"]
@@ -74,7 +74,7 @@ def plan_rows(schema: str, what: str = "Avro schema") -> Node:
 def _compiled(schema: str) -> Node:
     # By the schema alone: hundreds of logs have one.
     columns = avro_to_arrow(schema)
-    return _node(parse_schema(schema), pa.struct(list(columns)), "")
+    return _node(parse_avro_schema(schema), pa.struct(list(columns)), "")
 
 
 def _node(stored: AvroType, arrow: pa.DataType, path: str) -> Node:

@@ -35,8 +35,8 @@ __all__ = [
     "Even",
     "Numbers",
     "Optional",
-    "Piece",
     "Repeated",
+    "Segment",
     "Spans",
     "masked",
     "place_records",
@@ -45,7 +45,7 @@ __all__ = [
 
 Void = npt.NDArray[np.void]
 #: Bytes that stand side by side in all rows: an item of each, or the same for all.
-Part = Void | bytes
+_Part = Void | bytes
 
 #: A store of a word writes at most this many bytes too many.
 _SPILL = 7
@@ -53,7 +53,7 @@ _SPILL = 7
 _MAX_TOGETHER = 256
 
 
-class Piece(Protocol):
+class Segment(Protocol):
     """A part of every record of a block."""
 
     @property
@@ -68,14 +68,14 @@ class Piece(Protocol):
         """Store the values; `room` bytes behind every value are written later."""
 
 
-class Flat(Piece, Protocol):
+class Flat(Segment, Protocol):
     """A piece whose values can be laid side by side with those of its neighbours, all equally wide."""
 
     @property
     def width(self) -> int:
         """Bytes that are laid for every value; 0: these values are too long."""
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[_Part]:
         """Return the values, laid."""
 
     def taken(self, rows: I64) -> Flat:
@@ -87,7 +87,7 @@ class Even:
     """Values of one size: items, or bytes that are the same everywhere."""
 
     size: int
-    items: Part
+    items: _Part
 
     @property
     def least(self) -> int:
@@ -99,13 +99,13 @@ class Even:
         """No byte more than `size`."""
         return self.size
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[_Part]:
         """Return the items."""
         return [self.items]
 
     def put(self, out: Out, at: I64, room: int) -> None:
         """Store the items, no byte more."""
-        out.put_items(at, side_by_side(self.parts(), len(at)))
+        out.put_items(at, _join_segments(self.parts(), len(at)))
 
     def taken(self, rows: I64) -> Flat:
         """Return the items of some rows."""
@@ -126,7 +126,7 @@ class Numbers:
         """Bytes of a word; numbers that do not fit into one cannot be laid."""
         return 0 if self.most > 8 else _quick(self.most)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[_Part]:
         """Return the words."""
         return [voids(number_words(self.numbers, self.size, self.most), self.width)]
 
@@ -167,7 +167,7 @@ class Spans:
         """Bytes of the longest span; long ones are copied in chunks instead."""
         return 0 if self.most > PADDING else _quick(self.most)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[_Part]:
         """Return as many bytes from each beginning on."""
         return [anywhere(self.source, self.width)[self.begins]]
 
@@ -198,14 +198,14 @@ class Masked:
         """Bytes of a branch and of the widest value."""
         return 1 + sum(piece.width for piece in self.inner)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[_Part]:
         """Return the branches, and values for all rows."""
         return [voids(self.branches, 1), *(part for piece in self.inner for part in piece.parts())]
 
     def put(self, out: Out, at: I64, room: int) -> None:
         """Store the branches, and the values that are there."""
         there = np.flatnonzero(self.valid)
-        inner: list[Piece] = [piece.taken(there) for piece in self.inner]
+        inner: list[Segment] = [piece.taken(there) for piece in self.inner]
         Optional(self.branches, there, inner, self.size, 1).put(out, at, room)
 
     def taken(self, rows: I64) -> Flat:
@@ -219,7 +219,7 @@ class Optional:
 
     branches: U8
     there: I64
-    inner: list[Piece]
+    inner: list[Segment]
     size: I64
     least: int
 
@@ -236,7 +236,7 @@ class Repeated:
     counts: I64
     numbers: U64
     number_size: I64 | int
-    inner: list[Piece]
+    inner: list[Segment]
     before: I64
     begins: I64
     size: I64
@@ -256,7 +256,7 @@ class Repeated:
 _FLAT = (Even, Numbers, Spans, Masked)
 
 
-def masked(branches: U8, valid: npt.NDArray[np.bool_], inner: list[Piece]) -> Masked | None:
+def masked(branches: U8, valid: npt.NDArray[np.bool_], inner: list[Segment]) -> Masked | None:
     """Return a column with nulls, `inner` having a value for every row; None where they cannot be laid side by side."""
     flat = [piece for piece in inner if isinstance(piece, _FLAT) and piece.width]
     if len(flat) < len(inner) or sum(piece.width for piece in flat) >= PADDING:
@@ -279,7 +279,7 @@ def _quick(size: int) -> int:
 # ---------------------------------------------------------------------------------------------------------- placing
 
 
-def total_sizes(pieces: list[Piece], rows: int) -> I64:
+def total_sizes(pieces: list[Segment], rows: int) -> I64:
     """Return the bytes that all pieces of each record take together."""
     even = sum(piece.size for piece in pieces if isinstance(piece.size, int))
     total = np.full(rows, even, np.int64)
@@ -289,7 +289,7 @@ def total_sizes(pieces: list[Piece], rows: int) -> I64:
     return total
 
 
-def place_records(pieces: list[Piece], out: Out, at: I64) -> None:
+def place_records(pieces: list[Segment], out: Out, at: I64) -> None:
     """Store the records of a block; what follows it may be damaged by fewer than :data:`PADDING` bytes."""
     evens = [isinstance(piece, Even) for piece in pieces]
     first = evens.index(False) if False in evens else len(evens)
@@ -298,7 +298,7 @@ def place_records(pieces: list[Piece], out: Out, at: I64) -> None:
     place(pieces[:first], out, at, 0)
 
 
-def place(pieces: list[Piece], out: Out, at: I64, room: int) -> None:
+def place(pieces: list[Segment], out: Out, at: I64, room: int) -> None:
     """Store values: those of the first piece at `at`, of each other piece behind the one before it.
 
     `room` bytes behind all of them are written later.
@@ -325,13 +325,13 @@ def place(pieces: list[Piece], out: Out, at: I64, room: int) -> None:
 
 def _put_run(run: list[Flat], out: Out, at: I64) -> I64:
     """Store neighbours as one, and return where what follows them begins."""
-    out.put_items(at, side_by_side([part for piece in run for part in piece.parts()], len(at)))
+    out.put_items(at, _join_segments([part for piece in run for part in piece.parts()], len(at)))
     at = at + sum(piece.size for piece in run if isinstance(piece.size, int))
     last = run[-1].size
     return at if isinstance(last, int) else at + last
 
 
-def side_by_side(parts: list[Part], rows: int) -> Void:
+def _join_segments(parts: list[_Part], rows: int) -> Void:
     """Return bytes that stand side by side as one item per row, or one for all rows."""
     parts = _merged(parts)
     if len(parts) == 1:
@@ -349,9 +349,9 @@ def side_by_side(parts: list[Part], rows: int) -> Void:
     return voids(table.reshape(-1).view(f"V{width}"), width)
 
 
-def _merged(parts: list[Part]) -> list[Part]:
+def _merged(parts: list[_Part]) -> list[_Part]:
     """Return parts, neighbours that are the same everywhere as one."""
-    found: list[Part] = []
+    found: list[_Part] = []
     for part in parts:
         last = found[-1] if found else None
         if isinstance(part, bytes) and isinstance(last, bytes):
@@ -361,5 +361,5 @@ def _merged(parts: list[Part]) -> list[Part]:
     return found
 
 
-def _items(part: Part) -> Void:
+def _items(part: _Part) -> Void:
     return np.frombuffer(part, f"V{len(part)}") if isinstance(part, bytes) else part

@@ -23,7 +23,6 @@ __all__ = [
     "overlapping_words",
     "padded",
     "split_numbers",
-    "unzigzag",
     "voids",
     "zigzag",
 ]
@@ -69,7 +68,7 @@ def zigzag(values: I64) -> U64:
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
-def unzigzag(numbers: U64) -> I64:
+def _unzigzag(numbers: U64) -> I64:
     """Return the signed numbers that Avro counts so; what they were in is used up."""
     signs = numbers & _ONE
     numbers >>= _ONE
@@ -129,13 +128,13 @@ def split_numbers(data: U8, words: U64, at: I64) -> tuple[I64, I64, bool]:
             word &= low
             word |= upper
     if not len(long):
-        return unzigzag(word), at + size, True
+        return _unzigzag(word), at + size, True
     tail = words[at[long] + 8]
     ninth, tenth = tail & _BYTE, (tail >> np.uint64(8)) & _BYTE
     ten = ninth > 127
     size[long] = 9 + ten
     word[long] |= ((ninth & np.uint64(127)) << np.uint64(56)) | np.where(ten, tenth << np.uint64(63), 0)
-    return unzigzag(word), at + size, bool((tenth[ten] <= 1).all())
+    return _unzigzag(word), at + size, bool((tenth[ten] <= 1).all())
 
 
 # ----------------------------------------------------------------------------------------------------------- memory

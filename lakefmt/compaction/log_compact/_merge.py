@@ -1,0 +1,152 @@
+"""The operations of a log compaction: a slice's logs folded into one log (spec 7.9, 10.4; effects).
+
+Memory is bounded by the logs of the slices at work. Rows keep their commit time and sequence number.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from os import cpu_count
+
+from lakefmt.compaction.compact.merge import SliceFiles, slice_of
+from lakefmt.compaction.compact.pending import partitions_of
+from lakefmt.compaction.compact.plan import CompactionOperation, CompactionPlan
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import merge_rule
+from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
+from lakefmt.filegroups.logs.writer import LogRowsOut, WrittenLog, log_form, write_logs
+from lakefmt.filegroups.merge.log_compaction_merge import merge_log_blocks
+from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.virtual_columns import virtual_columns_of
+from lakefmt.schema import avro_to_arrow
+from lakefmt.timeline.markers import create_marker
+from lakefmt.values import InstantTime, WriteStat
+
+__all__ = ["LogMerge"]
+
+#: Logs of a slice are held whole while they are folded, so that few are folded at once.
+_MOST_THREADS = 4
+
+
+@dataclass(frozen=True)
+class LogMerge:
+    """What the operations of one log compaction share.
+
+    Attributes:
+        access: the table.
+        state: its properties and timeline when the log compaction began.
+        settings: block format, sizes and durability of the new logs.
+        time: the log compaction's requested time.
+        schema_text: the schema of the new logs, meta columns included, as Avro JSON.
+        attempt: a number that no other attempt has.
+    """
+
+    client: TableClient
+    state: TableState
+    settings: Settings
+    time: InstantTime
+    schema_text: str
+    attempt: int
+
+    def run(self, plan: CompactionPlan) -> tuple[WriteStat, ...]:
+        """Fold the slices of a plan, a few side by side; the stats come in the plan's order.
+
+        Raises:
+            SnapshotExpired: a file of the plan is gone.
+            CorruptFile: a block is damaged.
+            UnsupportedFeature: the logs of a slice cannot be folded.
+        """
+        bases, logs = self.client.listing(self.state.config).files(partitions_of(plan))
+        found: dict[str, SliceFiles] = {}
+        for base in bases:
+            found.setdefault(base.partition, ({}, {}))[0][base.name] = base
+        for log in logs:
+            found.setdefault(log.partition, ({}, {}))[1][log.name] = log
+        asked = self.settings.integer("lakefmt.write.threads") or _MOST_THREADS
+        with ThreadPoolExecutor(max(1, min(asked, cpu_count() or 1, len(plan.operations)))) as pool:
+            running = [
+                pool.submit(self._fold, number, operation, found.get(operation.partition, ({}, {})))
+                for number, operation in enumerate(plan.operations)
+            ]
+            try:
+                return tuple(stat for future in running for stat in future.result())
+            except BaseException:
+                for waiting in running:
+                    waiting.cancel()
+                raise
+
+    def _fold(self, number: int, operation: CompactionOperation, files: SliceFiles) -> list[WriteStat]:
+        # The base file may have been cleaned since: it is not asked.
+        file_slice = slice_of(replace(operation, base_name=None), files)
+        rule, timeline = merge_rule(self.state.config), self.state.timeline
+        unstored = virtual_columns_of(self.state.config, self.client.schema(self.state))
+        logs = read_log_rows(
+            self.client.store,
+            file_slice,
+            avro_to_arrow(self.schema_text),
+            rule,
+            layout=timeline.layout,
+            is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+            bound=self.time,
+            unstored=unstored,
+        )
+        folded = merge_log_blocks(logs, rule)
+        order = tuple(name for name in rule.stored.fields if name in folded.deletes.column_names)
+        form = log_form(self.settings, self.time, self.schema_text, self.schema_text, order)
+        form = replace(form, replaces=tuple(InstantTime(time) for time in logs.instants))
+        name = self._name(number, operation, files)
+        marker = "APPEND" if timeline.layout == 1 else "CREATE"
+        create_marker(self.client.store, self.time, join_path(operation.partition, name), marker)
+        data = folded.data
+        if unstored is not None:
+            # Logs hold partition columns, even those that base files drop, and no meta columns where there are none.
+            data = unstored.stored(data, operation.partition, data.schema)
+        out = LogRowsOut(data, folded.deletes)
+        written = write_logs(self.client.store, operation.partition, name, out, form, marker)
+        return [self._stat(operation, file_slice, logs, written, n) for n in range(len(written))]
+
+    def _name(self, number: int, operation: CompactionOperation, files: SliceFiles) -> str:
+        time, version = self.time, 1
+        if self.state.timeline.layout == 1:
+            time = operation.base_instant
+            taken = [
+                log.version for log in files[1].values() if (log.file_id, log.instant) == (operation.file_id, time)
+            ]
+            version = max(taken, default=0) + 1
+        return f".{operation.file_id}_{time}.log.{version}_{number}-{self.attempt}-0"
+
+    def _stat(
+        self,
+        operation: CompactionOperation,
+        file_slice: FileSlice,
+        logs: LogRows,
+        written: tuple[WrittenLog, ...],
+        number: int,
+    ) -> WriteStat:
+        one, layout = written[number], self.state.timeline.layout
+        names = tuple(earlier.name for earlier in written[: number + 1])
+        counts = {
+            "totalLogRecords": logs.table.num_rows,
+            "totalLogBlocks": logs.num_blocks,
+            "totalLogFilesCompacted": len(file_slice.logs),
+            "totalLogSizeCompacted": sum(log.size for log in file_slice.logs),
+        }
+        return WriteStat(
+            file_id=operation.file_id,
+            partition_path=operation.partition,
+            path=join_path(operation.partition, one.name),
+            prev_commit=operation.base_instant,
+            num_writes=one.rows,
+            num_update_writes=one.rows,
+            num_deletes=one.deletes,
+            total_write_bytes=one.size,
+            file_size_in_bytes=one.size,
+            base_file=operation.base_name or "" if layout == 1 else "",
+            log_files=(*operation.log_names, *names) if layout == 1 else (one.name,),
+            log_version=int(one.name.rpartition(".log.")[2].partition("_")[0]),
+            log_offset=0,
+            # What was read is said once, however many files it became.
+            extra=counts if number == 0 else {},
+        )

@@ -1,0 +1,197 @@
+"""Record positions in the header of a log block: a set of 64-bit numbers as Roaring bitmap in Base64 (spec 7.8). Pure.
+
+The bytes are those of ``Roaring64NavigableMap.serializePortable`` after ``runOptimize``: numbers by their upper 32 bits,
+then by the next 16 into containers of the lowest 16 bits, each stored in the smallest of three forms: the numbers, a
+bitmap, or runs. A container is one array operation; a set of a million neighbours is a few hundred bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from lakefmt.errors import CorruptFile, InvalidInputError
+
+__all__ = ["decode_positions", "encode_positions"]
+
+I64 = npt.NDArray[np.int64]
+_U16 = npt.NDArray[np.uint16]
+U32 = npt.NDArray[np.uint32]
+
+_NO_RUNS = 12346
+_WITH_RUNS = 12347
+#: With runs, offsets of the containers are left out below this number of them.
+_OFFSETS_FROM = 4
+_MAX_ARRAY = 4096
+_BITMAP_BYTES = 8192
+_MAX_POSITION = 1 << 62
+#: More positions than this are not decoded: a file has no more rows, and runs make many from few bytes.
+_MAX_POSITIONS = 1 << 31
+_ARRAY, _BITMAP, _RUNS = range(3)
+
+
+def encode_positions(positions: I64) -> str:
+    """Return the text of a set of positions.
+
+    Parameters:
+        positions: rows of the base file, counted from 0, ascending without repetition.
+
+    Raises:
+        InvalidInputError: they are not, or out of range.
+
+    Spec 7.8.
+
+    Example:
+        >>> encode_positions(np.array([1, 5, 9]))
+        'AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAIAEAAAAAEABQAJAA=='
+    """
+    if len(positions) and not (positions[0] >= 0 and positions[-1] < _MAX_POSITION and (np.diff(positions) > 0).all()):
+        raise InvalidInputError("record positions must ascend from 0 on, none twice")
+    found = [_bitmap(key, low) for key, low in _split(positions, 32)]
+    return base64.b64encode(struct.pack("<Q", len(found)) + b"".join(found)).decode()
+
+
+def _split(numbers: npt.NDArray[np.integer], bits: int) -> list[tuple[int, npt.NDArray[np.integer]]]:
+    """Return the runs of ascending numbers that agree but for their lowest bits, each with what it agrees in."""
+    keys = numbers >> bits
+    bounds = np.flatnonzero(np.diff(keys)) + 1
+    return [(int(part[0] >> bits), part & ((1 << bits) - 1)) for part in np.split(numbers, bounds) if len(part)]
+
+
+def _bitmap(key: int, numbers: npt.NDArray[np.integer]) -> bytes:
+    parts = [(high, low.astype("<u2")) for high, low in _split(numbers, 16)]
+    bodies = [_container(low) for _, low in parts]
+    count = len(parts)
+    has_runs = np.array([form == _RUNS for form, _ in bodies])
+    if has_runs.any():
+        head = struct.pack("<I", _WITH_RUNS | count - 1 << 16) + np.packbits(has_runs, bitorder="little").tobytes()
+    else:
+        head = struct.pack("<II", _NO_RUNS, count)
+    head += b"".join(struct.pack("<HH", high, len(low) - 1) for high, low in parts)
+    if count >= _OFFSETS_FROM or not has_runs.any():
+        sizes = np.array([len(body) for _, body in bodies])
+        head += (len(head) + 4 * count + np.cumsum(sizes) - sizes).astype("<u4").tobytes()
+    return struct.pack("<I", key) + head + b"".join(body for _, body in bodies)
+
+
+def _container(low: _U16) -> tuple[int, bytes]:
+    """Return the form and the bytes of one container, the smallest possible."""
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(low) != 1]))
+    size = min(2 * len(low), _BITMAP_BYTES)
+    if 2 + 4 * len(starts) < size:
+        first = low[starts]
+        lengths = np.diff(np.concatenate([starts, [len(low)]])) - 1
+        runs = np.stack([first, lengths.astype("<u2")], axis=1)
+        return _RUNS, struct.pack("<H", len(starts)) + runs.tobytes()
+    if len(low) <= _MAX_ARRAY:
+        return _ARRAY, low.tobytes()
+    flags = np.zeros(1 << 16, np.bool_)
+    flags[low] = True
+    return _BITMAP, np.packbits(flags, bitorder="little").tobytes()
+
+
+# --------------------------------------------------------------------------------------------------------- decoding
+
+
+def decode_positions(text: str, most: int, what: str = "record positions") -> I64:
+    """Return the positions in the text of a header, ascending.
+
+    Parameters:
+        text: the header's value.
+        most: no more positions than this are expected, such as the block has records.
+        what: how the file is named in errors.
+
+    Raises:
+        CorruptFile: the text is damaged or holds more positions.
+
+    Spec 7.8.
+
+    Example:
+        >>> decode_positions("AgAAAAAAAAAAAAAAOjAAAAEAAAAAAAAAEAAAAAMAAQAAADowAAABAAAAAAAAABAAAAAHAA==", 2).tolist()
+        [3, 4294967303]
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+        return _Reader(data, min(most, _MAX_POSITIONS)).read()
+    except (binascii.Error, ValueError, struct.error) as error:
+        raise CorruptFile(f"{what}: damaged record positions: {error}") from None
+
+
+class _Reader:
+    """Reads one set; every length is checked against the bytes left and the number of positions expected."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        self._data = data
+        self._at = 0
+        self._left = most
+
+    def read(self) -> I64:
+        (buckets,) = struct.unpack("<Q", self._take(8))
+        if buckets > len(self._data) // 8:
+            raise ValueError(f"{buckets} bitmaps in {len(self._data)} bytes")
+        parts = [np.empty(0, np.int64)]
+        last = -1
+        for _ in range(buckets):
+            (key,) = struct.unpack("<I", self._take(4))
+            if not last < key < _MAX_POSITION >> 32:
+                raise ValueError(f"bitmap {key} is out of order")
+            last = key
+            parts += [(key << 32) + low for low in self._bitmap()]
+        if self._at != len(self._data):
+            raise ValueError(f"{len(self._data) - self._at} bytes are left")
+        return np.concatenate(parts)
+
+    def _take(self, size: int) -> bytes:
+        end = self._at + size
+        if end > len(self._data):
+            raise ValueError("it ends too early")
+        found = self._data[self._at : end]
+        self._at = end
+        return found
+
+    def _bitmap(self) -> list[I64]:
+        (cookie,) = struct.unpack("<I", self._take(4))
+        if cookie & 0xFFFF == _WITH_RUNS:
+            count = (cookie >> 16) + 1
+            flags = np.unpackbits(np.frombuffer(self._take(-(-count // 8)), np.uint8), bitorder="little")[:count]
+        elif cookie == _NO_RUNS:
+            (count,) = struct.unpack("<I", self._take(4))
+            if count > 1 << 16:
+                raise ValueError(f"{count} containers")
+            flags = np.zeros(count, np.uint8)
+        else:
+            raise ValueError(f"cookie {cookie:#x}")
+        keys = np.frombuffer(self._take(4 * count), "<u2").astype(np.int64).reshape(-1, 2)
+        if (np.diff(keys[:, 0]) <= 0).any():
+            raise ValueError("containers are out of order")
+        if count >= _OFFSETS_FROM or cookie == _NO_RUNS:
+            self._take(4 * count)
+        pairs = zip(keys, flags, strict=True)
+        return [(int(key) << 16) + self._container(int(size) + 1, bool(is_run)) for (key, size), is_run in pairs]
+
+    def _container(self, count: int, is_run: bool) -> I64:
+        self._left -= count
+        if self._left < 0:
+            raise ValueError("there are more positions than records")
+        if is_run:
+            found = self._runs(count)
+        elif count <= _MAX_ARRAY:
+            found = np.frombuffer(self._take(2 * count), "<u2").astype(np.int64)
+        else:
+            bits = np.unpackbits(np.frombuffer(self._take(_BITMAP_BYTES), np.uint8), bitorder="little")
+            found = np.flatnonzero(bits)
+        if len(found) != count or (np.diff(found) <= 0).any():
+            raise ValueError("a container does not hold what it says")
+        return found
+
+    def _runs(self, count: int) -> I64:
+        (number,) = struct.unpack("<H", self._take(2))
+        runs = np.frombuffer(self._take(4 * number), "<u2").astype(np.int64).reshape(-1, 2)
+        lengths = runs[:, 1] + 1
+        if int(lengths.sum()) != count or (runs.sum(axis=1) >= 1 << 16).any():
+            raise ValueError("runs do not hold what their container says")
+        return np.repeat(runs[:, 0] - (np.cumsum(lengths) - lengths), lengths) + np.arange(count)

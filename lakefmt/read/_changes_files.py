@@ -1,0 +1,144 @@
+"""The states of file groups around a commit: which files they consisted of, and whether those are still there.
+
+Pure but for :meth:`FileHistory.load`. A file that a clean has removed stays known by name, so that a state that needs it is
+an error and never a smaller state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakefmt.errors import SnapshotExpired
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.read._changes_plan import ChangeSource
+from lakefmt.read.snapshot_files import files_of_clean
+from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import InstantTime, PartitionPath
+
+__all__ = ["FileHistory", "GroupFiles"]
+
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class GroupFiles:
+    """Every file that a file group has or had: ``gone`` are paths of those that were removed."""
+
+    bases: list[BaseFile] = field(default_factory=list)
+    logs: list[LogFile] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class FileHistory:
+    """File groups at any commit.
+
+    Attributes:
+        timeline: every commit, with the archived ones that matter.
+        groups: (partition, file id) → its files.
+    """
+
+    timeline: Timeline
+    groups: dict[_Key, GroupFiles]
+
+    @classmethod
+    def load(
+        cls, client: TableClient, state: TableState, first: InstantTime, partitions: Sequence[PartitionPath]
+    ) -> FileHistory:
+        """List the partitions, and look up what cleans since the commit `first` have removed from them."""
+        bases, logs = client.listing(state.config).files(partitions)
+        groups: dict[_Key, GroupFiles] = {}
+        for base in bases:
+            groups.setdefault((base.partition, base.file_id), GroupFiles()).bases.append(base)
+        for log in logs:
+            groups.setdefault((log.partition, log.file_id), GroupFiles()).logs.append(log)
+        present, wanted = {base.path for base in bases} | {log.path for log in logs}, set(partitions)
+        for removed in _removed(client, state, first):
+            if removed.partition in wanted and removed.path not in present:
+                known = groups.setdefault((removed.partition, removed.file_id), GroupFiles())
+                if removed.path not in known.gone:
+                    known.gone.add(removed.path)
+                    if isinstance(removed, BaseFile):
+                        known.bases.append(removed)
+                    else:
+                        known.logs.append(removed)
+        timeline = state.timeline
+        if not all(timeline.tells_completion_of(log.instant) for known in groups.values() for log in known.logs):
+            timeline = client.with_history(state).timeline  # what a commit saw depends on it
+        return cls(timeline, groups)
+
+    def base(self, source: ChangeSource, instant: str) -> FileSlice:
+        """Return the slice that is the base file of a group at an instant.
+
+        Raises:
+            SnapshotExpired: it is gone.
+        """
+        known = self.groups.get((source.partition, source.file_id), GroupFiles())
+        found = max((b for b in known.bases if b.instant == instant), key=lambda b: b.write_token, default=None)
+        if found is None or found.path in known.gone:
+            where = f"{source.partition}/{source.file_id}".lstrip("/")
+            raise SnapshotExpired(f"the base file of {where} at {instant} is gone: a clean removed it")
+        return FileSlice(source.partition, source.file_id, InstantTime(instant), found)
+
+    def slice_at(self, source: ChangeSource, commit: Instant, *, after: bool) -> tuple[FileSlice | None, Timeline]:
+        """Return a group's slice just before a commit, or just after it, and the timeline it is to be read with.
+
+        Raises:
+            SnapshotExpired: a file of it is gone.
+        """
+        known = self.groups.get((source.partition, source.file_id), GroupFiles())
+        timeline = self._timeline_at(commit, after=after)
+        bases, logs = known.bases, known.logs
+        if timeline.layout > 1:
+            bases = [b for b in bases if self._is_seen(b.instant, commit, after=after)]
+            logs = [log for log in logs if self._is_seen(log.instant, commit, after=after)]
+        slices = all_slices(bases, logs, timeline)
+        found = max(slices, key=lambda file_slice: file_slice.instant, default=None)
+        lost = [] if found is None else [path for path in found.paths if path in known.gone]
+        if lost:
+            raise SnapshotExpired(f"{lost[0]} is gone: a clean removed it")
+        return found, timeline
+
+    def _is_seen(self, time: InstantTime, commit: Instant, *, after: bool) -> bool:
+        """Return whether what an instant wrote was visible around a commit, by order of completion."""
+        if time == commit.time:
+            return after
+        done = self.timeline.completion_of(time)
+        return (done, time) < (commit.order_time, commit.time)
+
+    def _timeline_at(self, commit: Instant, *, after: bool) -> Timeline:
+        """Return the timeline that ends with a commit or just before it; in layout 2 files are chosen one by one."""
+        if self.timeline.layout > 1:
+            return self.timeline
+        if after:
+            return self.timeline.as_of(commit.time)
+        return self.timeline.as_of(_before(commit.time))
+
+
+def _before(time: str) -> str:
+    """Return a bound below an instant time and above every earlier one.
+
+    Example:
+        >>> _before("20260101000000000"), _before("20260101000000001")
+        ('20260100999999999', '20260101000000000')
+    """
+    return str(int(time) - 1).rjust(len(time), "0")
+
+
+def _removed(client: TableClient, state: TableState, first: InstantTime) -> Iterable[BaseFile | LogFile]:
+    """Yield the base files and logs that cleans have removed since a commit; none when the last one left everything since."""
+    now = TableState(state.config, client.timeline_store(state.config).load())
+    cleans = [i for i in now.timeline if i.action is Action.CLEAN]
+    oldest = client.retained_from(now)
+    if not cleans or (oldest is not None and oldest <= first and all(i in now.timeline.completed for i in cleans)):
+        return
+    known = client.with_history(replace(now, history=None))
+    archived = [i for i in known.timeline.archived if i.action is Action.CLEAN]
+    for clean in (*archived, *cleans):
+        if clean.time > first:
+            bases, logs = files_of_clean(client, known if clean in archived else now, clean)
+            yield from bases
+            yield from logs

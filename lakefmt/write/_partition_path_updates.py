@@ -1,0 +1,129 @@
+"""Keys that change partition under a global index: they leave the old file and enter a new one, in one commit.
+
+Late rows do not move: under event-time ordering a row that loses against the stored one stays out altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config.merge_rule import Order
+from lakefmt.config.table_config import TableConfig, merge_rule
+from lakefmt.errors import UnsupportedFeature
+from lakefmt.filegroups.merge.base import Mask, incoming_wins
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.ordering import has_order, marked_deletes, ordering_columns, unordered_deletes
+from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.index import Located
+from lakefmt.schema import reconcile
+from lakefmt.values import RECORD_KEY
+from lakefmt.write.assign import Routes, rows_by_file_group
+from lakefmt.write.ingest import KeyedBatch, record_keys
+
+__all__ = ["fill_from_stored", "partition_changed", "split_moves"]
+
+
+def split_moves(
+    batch: KeyedBatch,
+    located: Located,
+    slices: Sequence[FileSlice],
+    config: TableConfig,
+    reader: BaseFileReader,
+    *,
+    update_partition: bool,
+) -> Routes:
+    """Tell rows that stay in their partition from those that move.
+
+    Args:
+        batch: the rows.
+        located: where their keys are stored, in any partition.
+        slices: the slices that `located` counts.
+        config: the table's merge rule.
+        reader: reads stored ordering values of keys that would move.
+        update_partition: False writes a row to the partition where its key already is.
+    """
+    if not update_partition:
+        return Routes(located)
+    moved = partition_changed(batch, located, slices)
+    stay = located.where(~moved)
+    leave = Located(located.rows[moved], located.slices[moved])
+    rule = merge_rule(config)
+    if rule.needs_stored and len(leave.rows):
+        raise UnsupportedFeature(
+            f"{len(leave.rows)} rows would move to another partition, and the table completes rows from stored ones, "
+            "which lakefmt does not do on the way: keep their partition, or write them with Spark"
+        )
+    if not has_order(rule.stored, batch.table.column_names) or not len(leave.rows):
+        return Routes(stay, leave)
+    wins = _wins(batch, leave, slices, rule.stored, reader)
+    wins |= unordered_deletes(batch.table, marked_deletes(batch.table, rule), rule)[leave.rows]
+    return Routes(stay, Located(leave.rows[wins], leave.slices[wins]), np.unique(leave.rows[~wins]))
+
+
+def partition_changed(batch: KeyedBatch, located: Located, slices: Sequence[FileSlice]) -> Mask:
+    """Return for each row found whether its key is stored in another partition than its own."""
+    stored = pa.array([file_slice.partition for file_slice in slices], pa.string())
+    mine = batch.partitions.take(pa.array(located.rows)).cast(pa.string())
+    theirs = stored.take(pa.array(located.slices))
+    differs: Mask = pc.not_equal(mine, theirs).to_numpy(zero_copy_only=False)
+    return differs
+
+
+def _wins(batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], order: Order, reader: BaseFileReader) -> Mask:
+    wins = np.ones(len(leave.rows), dtype=bool)
+    keys = record_keys(batch)
+    columns = list(dict.fromkeys(field.split(".", 1)[0] for field in order.fields))
+    for number, pairs in rows_by_file_group(leave.slices, np.arange(len(leave.rows))):
+        base = slices[number].base
+        if base is None:
+            continue
+        stored = reader.rows(base, [RECORD_KEY, *columns])
+        rows = leave.rows[pairs]
+        at = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
+        new = ordering_columns(batch.table, order, rows)
+        wins[pairs] = incoming_wins(new, ordering_columns(stored, order, at.to_numpy()))
+    return wins
+
+
+def fill_from_stored(
+    batch: KeyedBatch, located: Located, slices: Sequence[FileSlice], schema: pa.Schema, reader: BaseFileReader
+) -> KeyedBatch:
+    """Return partial rows with every column of `schema`: what they lack comes from the stored rows, else it is null.
+
+    A partial row that moves to another partition is written there as a whole, so it has to bring what was stored.
+
+    Args:
+        batch: rows that may lack columns.
+        located: where their keys are stored, in any partition.
+        slices: the slices that `located` counts.
+        schema: the table's columns.
+        reader: reads the stored rows.
+    """
+    lacking = [field for field in schema if field.name not in batch.table.column_names]
+    keys = record_keys(batch)
+    source = np.full(batch.num_rows, -1, np.int64)
+    parts: list[pa.Table] = []
+    count = 0
+    for number, rows in rows_by_file_group(located.slices, located.rows):
+        base = slices[number].base
+        if base is None:
+            continue
+        stored = reconcile(reader.rows(base, [RECORD_KEY, *(f.name for f in lacking)]), _with_key(lacking))
+        at = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
+        parts.append(stored.take(at))
+        source[rows] = np.arange(count, count + len(rows))
+        count += len(rows)
+    everything = pa.concat_tables([*parts, _with_key(lacking).empty_table()])
+    at = pa.array(source, mask=source < 0)
+    table = batch.table
+    for field in lacking:
+        table = table.append_column(field, everything.column(field.name).take(at))
+    return KeyedBatch(table.select(schema.names), batch.keys, batch.partitions)
+
+
+def _with_key(fields: Sequence[pa.Field]) -> pa.Schema:
+    return pa.schema([pa.field(RECORD_KEY, pa.string()), *fields])

@@ -1,0 +1,346 @@
+"""What file slices hold once their logs are merged, as far as a write has to know it (effects on reading only).
+
+An index looks into base files. In a merge-on-read table a key may live in logs only, or be gone by a delete in a log while
+the base file still has it; both is settled here, for those slices and rows where it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config.table_config import merge_rule
+from lakefmt.errors import UnsupportedFeature
+from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
+from lakefmt.filegroups.merge.merged_slice import merge_logs
+from lakefmt.filegroups.merge.precombine import order_ranks
+from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.ordering import Mask, has_order, ordering_columns, to_mask
+from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.virtual_columns import virtual_columns_of
+from lakefmt.formats.names import has_bucket_number
+from lakefmt.index import Index, IndexKeys, Located, key_files
+from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.timeline.instant import Action, State
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, PartitionPath, TableType
+from lakefmt.write.assign import Assigned, Logs, rows_by_file_group
+from lakefmt.write.assign import _by_partition as rows_by_partition
+from lakefmt.write.commit.key_stats import slices_with_own_keys
+
+__all__ = [
+    "SliceReader",
+    "apply_log_deletes",
+    "fetch_missing_columns",
+    "find_stored",
+    "log_placing",
+    "reject_bucket_layout",
+    "without_dead",
+]
+
+Rows = npt.NDArray[np.int64]
+
+_THREADS = 4
+
+
+def log_placing(client: TableClient, state: TableState, *, positions: bool = False) -> Logs | None:
+    """Return how changes go to logs, from version 8 on with record positions if asked for; None: copy-on-write."""
+    if state.config.table_type is not TableType.MERGE_ON_READ:
+        return None
+    if state.timeline.layout > 1:
+        return Logs(state.timeline.layout, positions=positions)
+    return Logs(1, _compacting(client, state))
+
+
+def _compacting(client: TableClient, state: TableState) -> dict[tuple[PartitionPath, FileId], InstantTime]:
+    """Return the file groups of pending compactions, with the instant of each."""
+    found: dict[tuple[PartitionPath, FileId], InstantTime] = {}
+    for pending in state.timeline.pending:
+        if pending.action is not Action.COMPACTION:
+            continue
+        requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
+        body = client.timeline_store(state.config).read_body(requested)
+        plan: Mapping[str, Any] = decode_body(BodyKind.COMPACTION_PLAN, body, what=requested.file_name) if body else {}
+        for each in plan.get("operations") or ():
+            found[PartitionPath(each["partitionPath"] or ""), FileId(each["fileId"] or "")] = pending.time
+    return found
+
+
+def reject_bucket_layout(slices: Sequence[FileSlice], assigned: Iterable[Assigned]) -> None:
+    """Raise when new file groups would be opened beside those of a bucket index, which has a group for every key.
+
+    Raises:
+        UnsupportedFeature: they would.
+    """
+    # A random id may look like a bucket's: in a partition of buckets all do.
+    others = {file_slice.partition for file_slice in slices if not has_bucket_number(file_slice.file_id)}
+    buckets = {file_slice.partition for file_slice in slices} - others
+    opened = {a.assignment.partition for a in assigned if a.assignment.new_partition} & buckets
+    if opened:
+        raise UnsupportedFeature(
+            f"partition {min(opened)!r} has file groups of a bucket index, which lakefmt does not have: new keys would "
+            "open groups that such an index does not know; write them with the engine that made the table"
+        )
+
+
+class SliceReader(BaseFileReader):
+    """Gives the rows of base files as they are with their logs merged in.
+
+    Args:
+        access: the table.
+        state: which blocks count.
+        slices: the slices whose base files will be asked for.
+
+    Attributes:
+        rule: how the table merges.
+    """
+
+    def __init__(self, client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> None:
+        self._made = virtual_columns_of(state.config, client.schema(state))
+        super().__init__(client.store, self._made)
+        self._client = client
+        self._state = state
+        self._by_base = {file_slice.base.path: file_slice for file_slice in slices if file_slice.base is not None}
+        self._schema = with_meta_columns(client.schema(state))
+        self.rule = merge_rule(state.config)
+
+    def rows(self, file: BaseFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of a file's slice, all columns or those named that the table has."""
+        file_slice = self._by_base.get(file.path)
+        if file_slice is None or not file_slice.logs:
+            return super().rows(file, columns)
+        return self.merged(file_slice, columns)
+
+    def merged(
+        self,
+        file_slice: FileSlice,
+        columns: Sequence[str] | None = None,
+        keys: pa.Array | None = None,
+        *,
+        base: bool = True,
+    ) -> pa.Table:
+        """Return a slice's rows, of all keys or those given; with `base` False only of keys that its logs have."""
+        names = self._schema.names if columns is None else [n for n in self._schema.names if n in columns]
+        needed = {RECORD_KEY, IS_DELETED, *names, *(field.split(".", 1)[0] for field in self.rule.stored.fields)}
+        if self.rule.delete is not None:
+            needed.add(self.rule.delete.field)
+        if self.rule.custom is not None and file_slice.logs:
+            needed |= set(self._schema.names)
+        schema = pa.schema([field for field in self._schema if field.name in needed])
+        rows = schema.empty_table()
+        if base and file_slice.base is not None:
+            rows = reconcile(super().rows(file_slice.base, schema.names), schema)
+            rows = rows if keys is None else rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
+        if not file_slice.logs:
+            return rows.select(names)
+        timeline = self._state.timeline
+        logs = read_log_rows(
+            self._client.store,
+            file_slice,
+            schema,
+            self.rule,
+            layout=timeline.layout,
+            is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+            unstored=self._made,
+        )
+        if keys is not None:
+            logs = _of_keys(logs, keys)
+        if not base and logs.is_partial:
+            # Partial rows of keys that are in the base file only complete those.
+            logs = replace(logs, columns=(None,) * len(logs.columns))
+        return merge_logs(rows, logs, self.rule).select(names)
+
+
+def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
+    mask = to_mask(pc.is_in(logs.table.column(RECORD_KEY), value_set=keys))
+    table = logs.table.filter(pa.array(mask))
+    columns, known = logs.columns, logs.known
+    return LogRows(table, logs.deletes[mask], logs.always[mask], logs.brings[mask], columns, known=known)
+
+
+def find_stored(
+    client: TableClient,
+    state: TableState,
+    index: Index,
+    wanted: IndexKeys,
+    slices: Sequence[FileSlice],
+    *,
+    alive: bool,
+) -> Located:
+    """Return where keys are stored, logs considered.
+
+    Args:
+        access: the table.
+        state: the table when the write began.
+        index: looks into the base files.
+        wanted: the keys.
+        slices: the slices to look into.
+        alive: keys that a log has deleted are not stored; else one place of each still counts, so that a late row
+            meets the delete.
+    """
+    located = index.locate(wanted, slices, key_files(client, state))
+    if state.config.table_type is not TableType.MERGE_ON_READ:
+        return located
+    places = None if index.is_global else wanted.partitions
+    return apply_log_deletes(client, state, wanted.keys, places, located, slices, alive=alive)
+
+
+def apply_log_deletes(
+    client: TableClient,
+    state: TableState,
+    keys: pa.StringArray,
+    places: pa.DictionaryArray | None,
+    located: Located,
+    slices: Sequence[FileSlice],
+    *,
+    alive: bool,
+) -> Located:
+    """Return what an index found in base files, put right by what the logs say.
+
+    Args:
+        access: the table.
+        state: the table when the write began.
+        keys: the keys that were looked up.
+        places: the partition of each; None: any.
+        located: what the index found.
+        slices: the slices that it looked into.
+        alive: as in :func:`find_stored`.
+    """
+    if not any(file_slice.logs for file_slice in slices):
+        return located
+    reader = SliceReader(client, state, slices)
+    located = _with_log_keys(reader, keys, places, located, slices, slices_with_own_keys(client, state, slices))
+    counts = np.bincount(located.rows, minlength=len(keys))
+    doubtful = np.full(len(located.rows), alive) | (counts[located.rows] > 1)
+    dead = _dead(reader, keys, located, slices, doubtful)
+    if not alive:
+        # A row whose every place is dead keeps the newest: that is where its key lived last.
+        kept = np.bincount(located.rows[~dead], minlength=len(keys))
+        dead &= ~(_newest(located, slices) & (kept[located.rows] == 0))
+    return _without(located, dead)
+
+
+def without_dead(
+    client: TableClient,
+    state: TableState,
+    keys: pa.StringArray,
+    located: Located,
+    slices: Sequence[FileSlice],
+    which: Mask,
+) -> Located:
+    """Return pairs without those of `which` whose key a log has deleted; arguments as for :func:`apply_log_deletes`."""
+    if not any(file_slice.logs for file_slice in slices):
+        return located
+    return _without(located, _dead(SliceReader(client, state, slices), keys, located, slices, which))
+
+
+def _dead(
+    reader: SliceReader, keys: pa.StringArray, located: Located, slices: Sequence[FileSlice], which: Mask
+) -> Mask:
+    """Return which pairs, among those of `which`, name a slice whose logs have deleted the key."""
+    dead = np.zeros(len(located.rows), dtype=bool)
+    pairs = {n: p for n, p in rows_by_file_group(located.slices, np.arange(len(located.rows))) if slices[n].logs}
+    work = {n: p[which[p]] for n, p in pairs.items() if which[p].any()}
+
+    def look(number: int) -> Rows:
+        mine = keys.take(pa.array(located.rows[work[number]]))
+        stored = reader.merged(slices[number], [RECORD_KEY], mine).column(RECORD_KEY)
+        return work[number][~to_mask(pc.is_in(mine, value_set=stored))]
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for gone in pool.map(look, work):
+            dead[gone] = True
+    return dead
+
+
+def _without(located: Located, dead: Mask) -> Located:
+    return located.where(~dead)
+
+
+def _newest(located: Located, slices: Sequence[FileSlice]) -> Mask:
+    """Return which pairs are those of their row's newest slice, one for each row."""
+    age = np.unique(np.array([file_slice.instant for file_slice in slices], dtype=str), return_inverse=True)[1]
+    by_age = np.lexsort((located.slices, age[located.slices], located.rows))
+    rows = located.rows[by_age]
+    newest = np.zeros(len(rows), dtype=bool)
+    newest[by_age[np.append(rows[1:] != rows[:-1], True)[: len(rows)]]] = True
+    return newest
+
+
+def _with_log_keys(
+    reader: SliceReader,
+    keys: pa.StringArray,
+    places: pa.DictionaryArray | None,
+    located: Located,
+    slices: Sequence[FileSlice],
+    asked: Sequence[int],
+) -> Located:
+    """Add the places of keys that were not found in base files and live in logs of the slices `asked`."""
+    fresh = np.ones(len(keys), dtype=bool)
+    fresh[located.rows] = False
+    if not fresh.any() or not asked:
+        return located
+    everything = np.flatnonzero(fresh)
+    by_partition = {} if places is None else dict(rows_by_partition(places, everything))
+    wanted = {
+        number: everything if places is None else by_partition.get(slices[number].partition, everything[:0])
+        for number in asked
+    }
+
+    def look(number: int) -> Rows:
+        rows = wanted[number]
+        if not len(rows):
+            return rows
+        mine = keys.take(pa.array(rows))
+        stored = reader.merged(slices[number], [RECORD_KEY], mine, base=False).column(RECORD_KEY)
+        return rows[to_mask(pc.is_in(mine, value_set=stored))]
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = list(zip(wanted, pool.map(look, wanted), strict=True))
+    rows = np.concatenate([located.rows, *(mine for _, mine in found)])
+    numbers = np.concatenate([located.slices, *(np.full(len(mine), n, np.int64) for n, mine in found)])
+    order = np.lexsort((numbers, rows))
+    places = located.positions
+    if places is not None:  # keys of logs have none
+        places = np.concatenate([places, np.full(len(rows) - len(places), -1, np.int64)])[order]
+    return Located(rows[order], numbers[order], located.steps, located.filters, places)
+
+
+def fetch_missing_columns(
+    reader: SliceReader,
+    assigned: Sequence[Assigned],
+    slices: Sequence[FileSlice],
+    keys: pa.StringArray,
+    columns: Sequence[pa.Field],
+) -> list[Assigned]:
+    """Return assignments whose logs' rows bring columns of the stored rows along, typed as asked for.
+
+    Of a key that a slice has several times the row that wins over the others by event time is taken.
+    """
+    by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
+    order = reader.rule.stored
+
+    def complete(one: Assigned) -> Assigned:
+        file = one.assignment
+        if file.log is None:
+            return one
+        mine = keys.take(pa.array(one.rows))
+        names = [RECORD_KEY, *(field.name for field in columns), *(name.split(".", 1)[0] for name in order.fields)]
+        stored = reader.merged(by_group[file.partition, file.file_id], names, mine)
+        fields = [field.with_nullable(True) for field in columns if field.name in stored.column_names]
+        if has_order(order, stored.column_names):
+            ranks = order_ranks(ordering_columns(stored, order), stored.num_rows)
+            stored = stored.take(pa.array(np.argsort(-ranks, kind="stable")))
+        at = pc.index_in(mine, value_set=stored.column(RECORD_KEY).combine_chunks())
+        return replace(one, stored=reconcile(stored.take(at), pa.schema(fields)))
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(complete, assigned))

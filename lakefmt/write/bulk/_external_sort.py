@@ -1,0 +1,204 @@
+"""A global sort that spills: any amount of rows in bounded memory, by columns (effects on a temporary directory).
+
+Runs are sorted in memory and written as Arrow files; keys sampled from all runs cut the key space into ranges that
+fit; each range is gathered from every run, batch by batch, sorted and handed on. No row is ever looked at in Python.
+A run, and a range, is an eighth of what may be held, less what sorting and writing take whatever their rows: rows are
+there up to three times while they are put in order, and whoever takes them needs room, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter, length_hint
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.write.files.key_spill import row_memory, spilling
+from lakefmt.write.ingest import read_all
+
+__all__ = ["gather_windows", "sort_stream"]
+
+_SAMPLES_PER_RUN = 256
+#: A run, and a range, is this part of the memory.
+_PARTS = 8
+#: A batch of a run is this part of the memory: at the ends of a range, a part of a batch holds the whole of it.
+_BATCH_PARTS = 1024
+_MIN_BATCH_BYTES = 16 << 10
+_SORT_KEY = "_lakefmt_sort_key"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A sorted file: keys sampled over it, and the first and last key of each of its batches."""
+
+    path: Path
+    num_bytes: int
+    samples: pa.Array
+    firsts: pa.Array
+    lasts: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A place in the order: before all rows with this key, or after them; no key: before or after everything."""
+
+    key: pa.Scalar | None
+    after: bool
+
+
+def gather_windows(
+    tables: Iterable[pa.Table], window_bytes: int, more_bytes: int = 0
+) -> Generator[tuple[pa.Table, bool]]:
+    """Yield the rows of a stream in tables of about `window_bytes`; nothing of one is held while the next is gathered.
+
+    With each comes whether it is known to be the last one. After a full one nobody asks, for the answer might take long,
+    but what hands the tables out may say by itself that none is left, as that of a list does.
+
+    Args:
+        tables: the rows.
+        window_bytes: where a table of them is full.
+        more_bytes: a table that is full takes in what is left of the table at hand, when it is no more than this: few rows
+            of their own cost as many calls as a window of them.
+
+    Raises:
+        SchemaMismatch: a later table has other columns than the first.
+
+    Example:
+        >>> [(t.num_rows, last) for t, last in gather_windows([pa.table({"n": range(5)})] * 2, 48)]
+        [(6, False), (4, True)]
+        >>> [(t.num_rows, last) for t, last in gather_windows([pa.table({"n": range(5)})] * 2, 48, 32)]
+        [(10, True)]
+    """
+    waiting: list[pa.Table] = []
+    held = 0
+    handed = iter(tables)
+    for table in handed:
+        row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
+        start = 0
+        while start < table.num_rows:
+            rows = math.ceil((window_bytes - held) / row_bytes)
+            if (table.num_rows - start - rows) * row_bytes <= more_bytes:
+                rows = table.num_rows - start
+            waiting.append(table.slice(start, rows))
+            start += waiting[-1].num_rows
+            held += max(1, waiting[-1].nbytes)
+            if held >= window_bytes:
+                yield _emptied(waiting), start == table.num_rows and length_hint(handed, 1) == 0
+                held = 0
+        del table
+    if waiting:
+        yield _emptied(waiting), True
+
+
+def _emptied(waiting: list[pa.Table]) -> pa.Table:
+    whole = read_all(waiting[0].schema, waiting)
+    waiting.clear()
+    return whole
+
+
+def sort_stream(
+    tables: Iterable[pa.Table], sort_key: Callable[[pa.Table], pa.Array], memory_bytes: int
+) -> Generator[pa.Table]:
+    """Yield the rows of a stream in the order of `sort_key`, in tables of at most about an eighth of `memory_bytes`.
+
+    Args:
+        tables: the rows; a table that is not held by anybody else is let go as soon as it is read.
+        sort_key: gives each row a string; rows are ordered by its bytes.
+        memory_bytes: what may be held; whoever takes the tables is left about a half of it.
+
+    Raises:
+        StorageError: the temporary directory could not take the rows.
+
+    Example:
+        >>> one, two = pa.table({"k": ["d", "a"]}), pa.table({"k": ["c", "b"]})
+        >>> [t["k"].to_pylist() for t in sort_stream([one, two], lambda t: t["k"].combine_chunks(), 1 << 20)]
+        [['a', 'b', 'c', 'd']]
+    """
+    range_bytes = max(1, row_memory(memory_bytes) // _PARTS)
+    with TemporaryDirectory(prefix="lakefmt-sort-") as directory:
+        runs: list[_Run] = []
+        for window, _ in gather_windows(tables, range_bytes):
+            path = Path(directory) / f"{len(runs)}.arrow"
+            runs.append(_spill(path, window, sort_key(window), max(_MIN_BATCH_BYTES, memory_bytes // _BATCH_PARTS)))
+            del window
+            _release()
+        for low, high in pairwise(_cuts(runs, range_bytes)):
+            pieces = (file_slice for run in runs for file_slice in _between(run, low, high))
+            if low.key is not None and low.key == high.key:
+                rows = (file_slice.drop_columns([_SORT_KEY]) for file_slice in pieces)
+                yield from map(itemgetter(0), gather_windows(rows, range_bytes))  # a generator would hold on to each
+            elif found := list(pieces):
+                ordered = _in_order(found)
+                _release()
+                yield ordered
+                del ordered
+            _release()
+
+
+def _release() -> None:
+    # Freed memory goes back to the system, or the next step's larger pieces come on top of it.
+    pa.default_memory_pool().release_unused()
+
+
+def _spill(path: Path, table: pa.Table, key: pa.Array, batch_bytes: int) -> _Run:
+    order = pc.sort_indices(key)
+    ordered = table.append_column(_SORT_KEY, key).take(order)
+    rows = max(1, int(batch_bytes * ordered.num_rows / max(1, ordered.nbytes)))
+    with spilling(), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, ordered.schema) as writer:
+        writer.write_table(ordered, max_chunksize=rows)
+    keys, last = ordered.column(_SORT_KEY).combine_chunks(), ordered.num_rows - 1
+    at = np.linspace(0, last, min(_SAMPLES_PER_RUN, ordered.num_rows)).astype(np.int64)
+    starts = np.arange(0, ordered.num_rows, rows)
+    ends = np.minimum(starts + rows - 1, last)
+    samples, firsts, lasts = (keys.take(pa.array(rows)) for rows in (at, starts, ends))
+    return _Run(path, ordered.nbytes, samples, firsts, lasts)
+
+
+def _cuts(runs: Sequence[_Run], range_bytes: int) -> list[_Cut]:
+    """Return where the ranges begin and end; a key that fills a range has one of its own, where nothing is sorted."""
+    ranges = -(-sum(run.num_bytes for run in runs) // range_bytes)
+    cuts = [_Cut(None, after=False)]
+    if ranges > 1:
+        samples = pa.concat_arrays([run.samples for run in runs])
+        ordered = samples.take(pc.sort_indices(samples))
+        at = np.linspace(0, len(ordered) - 1, int(ranges) + 1)[1:-1].astype(np.int64)
+        chosen = pc.value_counts(ordered.take(pa.array(at)))
+        for key, often in zip(chosen.field("values"), chosen.field("counts").to_numpy(), strict=True):
+            cuts += [_Cut(key, after=False), _Cut(key, after=True)][: min(2, often)]
+    return [*cuts, _Cut(None, after=True)]
+
+
+def _between(run: _Run, low: _Cut, high: _Cut) -> Iterator[pa.Table]:
+    """Yield the rows of a run between two cuts; only batches that hold some are read."""
+    first, last = _count_below(run.lasts, low), _count_below(run.firsts, high)
+    with pa.OSFile(str(run.path)) as source, pa.ipc.open_file(source) as reader:
+        for number in range(first, last):
+            batch = reader.get_batch(number)
+            keys = batch.column(_SORT_KEY)
+            begin = _count_below(keys, low) if number == first else 0
+            end = _count_below(keys, high) if number == last - 1 else len(keys)
+            if end - begin == len(keys):
+                yield pa.Table.from_batches([batch])
+            elif begin < end:
+                # A copy: a part would keep the whole batch, and of many runs a range takes just such parts.
+                yield pa.Table.from_batches([batch.take(pa.array(np.arange(begin, end)))])
+
+
+def _count_below(keys: pa.Array, cut: _Cut) -> int:
+    if cut.key is None:
+        return len(keys) if cut.after else 0
+    compare = pc.less_equal if cut.after else pc.less
+    return int(pc.sum(compare(keys, cut.key)).as_py() or 0)
+
+
+def _in_order(pieces: list[pa.Table]) -> pa.Table:
+    table = pa.concat_tables(pieces)
+    pieces.clear()
+    return table.take(pc.sort_indices(table.column(_SORT_KEY))).drop_columns([_SORT_KEY])

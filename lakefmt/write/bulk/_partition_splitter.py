@@ -1,0 +1,153 @@
+"""A window's rows by partition, taken out of it as few times and as few columns as can be (threads, no other effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.formats.parquet.dictionary_columns import same_text, with_dictionaries
+from lakefmt.formats.parquet.duplicate_columns import equal_column
+from lakefmt.keys import KeySpec, parse_partition_values
+from lakefmt.values import RECORD_KEY, PartitionPath
+from lakefmt.write.assign import stable_order
+from lakefmt.write.files.workers import WorkerPool, results
+from lakefmt.write.ingest import KeyedBatch, with_keys
+
+__all__ = ["PartitionSplitter", "partition_constants"]
+
+Rows = npt.NDArray[np.int64]
+
+#: Rows that are put in the order of their partitions together: a column of them stays in the processor's caches.
+_CHUNK_ROWS = 1 << 16
+#: A window's partitions are handed out in so many groups. The rows of three of them are held twice: one is taken out of the
+#: window while one is written and the rest of the one before is.
+_GROUPS = 8
+
+
+def partition_constants(spec: KeySpec, schema: pa.Schema, partition: PartitionPath) -> Mapping[str, str]:
+    """Return the columns of text whose one value in all rows of a partition its path tells.
+
+    Args:
+        spec: how the table makes paths.
+        schema: the table's, without meta columns.
+        partition: the path.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
+        >>> partition_constants(plan_key_spec("id", "city"), schema, PartitionPath("city=s%2Ff"))
+        {'city': 's/f'}
+    """
+    told = parse_partition_values(spec, partition, schema) or {}
+    texts = {field.name for field in schema if pt.is_string(field.type)}
+    return {name: value for name, value in told.items() if name in texts and isinstance(value, str)}
+
+
+class PartitionSplitter:
+    """A window's rows, with their keys, by partition; a partition's stay in order.
+
+    Chunk by chunk: each is put in the order of its partitions while it is in the processor's caches, and cut. Rows taken
+    from the whole window, partition by partition, cost four times as much.
+
+    Args:
+        batches: the rows, one batch's behind the other's, all of one schema.
+        hands: who does the work.
+        told: the columns of text whose one value a partition's path tells (:func:`partition_constants`).
+    """
+
+    def __init__(
+        self, batches: Sequence[KeyedBatch], workers: WorkerPool, told: Callable[[PartitionPath], Mapping[str, str]]
+    ) -> None:
+        partitions = pa.chunked_array([batch.partitions for batch in batches]).unify_dictionaries().combine_chunks()
+        self._names = [PartitionPath(name) for name in partitions.dictionary.to_pylist()]  # partitions, not rows
+        self._told = {name: told(name) for name in self._names}
+        self._twin = _duplicate_of(batches)
+        whole = pa.concat_tables([with_keys(batch.table, batch.keys) for batch in batches])
+        self._schema = whole.schema
+        table = whole.select(self._taken())
+        if table.num_columns and table.column(0).num_chunks * _CHUNK_ROWS > 4 * table.num_rows > 4 * _CHUNK_ROWS:
+            table = table.combine_chunks()
+        self._workers = workers
+        self._chunks = table.to_batches(max_chunksize=_CHUNK_ROWS)
+        codes = partitions.indices.to_numpy(zero_copy_only=False)
+        self._counts = np.bincount(codes, minlength=len(self._names))
+        ends = np.cumsum([len(chunk) for chunk in self._chunks])
+        parts = np.split(codes, ends[:-1])
+        self._orders = results([workers.submit(self._order, part) for part in parts])
+
+    def _taken(self) -> list[str]:
+        """Return the columns that are taken out of the window; the others follow from the key and the partition."""
+        told = set.intersection(*(set(mine) for mine in self._told.values())) if self._told else set()
+        names = [name for name in self._schema.names if name not in told and name != self._twin]
+        return names or self._schema.names[:1]  # rows without columns would be no rows
+
+    @property
+    def shares_rows(self) -> bool:
+        """True when some groups are parts of the window itself, so that it is held as long as they are."""
+        return any(order is None for order, _ in self._orders)
+
+    def _order(self, codes: npt.NDArray[np.int32]) -> tuple[Rows | None, list[int]]:
+        """Return the order of a chunk's rows, None when they are in order, and where each partition begins in it."""
+        order = stable_order(codes) if (codes[1:] < codes[:-1]).any() else None
+        ordered = codes if order is None else codes[order]
+        return order, list(map(int, np.searchsorted(ordered, np.arange(len(self._names) + 1))))
+
+    def groups(self) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
+        """Yield the partitions that have rows, some at a time; the next ones are cut out meanwhile.
+
+        Columns of one text come as dictionaries, in a partition all its rows or none of them.
+        """
+        shares = np.cumsum(self._counts)[:-1] * _GROUPS // max(1, int(self._counts.sum()))
+        ends = map(int, np.flatnonzero(np.diff(shares)) + 1)
+        spans = list(pairwise([0, *ends, len(self._names)]))
+        ahead = self._cuts(*spans[0])
+        for at, (low, high) in enumerate(spans):
+            cuts = results(ahead)
+            ahead = self._cuts(*spans[at + 1]) if at + 1 < len(spans) else []
+            found = ([file_slice for file_slice in mine if len(file_slice)] for mine in zip(*cuts, strict=True))
+            del cuts
+            group = zip(self._names[low:high], found, strict=False)
+            yield [(name, self._whole(name, pieces)) for name, pieces in group if pieces]
+
+    def _whole(self, name: PartitionPath, pieces: list[pa.RecordBatch]) -> pa.Table:
+        table, told = pa.Table.from_batches(pieces), self._told[name]
+        columns = [
+            same_text(told[column], table.num_rows)
+            if column in told
+            else table.column(RECORD_KEY if column == self._twin else column)
+            for column in self._schema.names
+        ]
+        return pa.Table.from_arrays(columns, schema=with_dictionaries(self._schema, columns))
+
+    def _cuts(self, low: int, high: int) -> list[Future[list[pa.RecordBatch]]]:
+        return [self._workers.submit(self._cut, low, high, number) for number in range(len(self._chunks))]
+
+    def _cut(self, low: int, high: int, number: int) -> list[pa.RecordBatch]:
+        """Return a chunk's rows of each of the partitions from `low` to `high`."""
+        chunk, (order, starts) = self._chunks[number], self._orders[number]
+        first, end = starts[low], starts[high]
+        if order is None:
+            mine = chunk.slice(first, end - first)
+        else:
+            mine = pc.take(chunk, pa.array(order[first:end]), boundscheck=False)
+        return [mine.slice(at - first, to - at) for at, to in pairwise(starts[low : high + 1])]
+
+
+def _duplicate_of(batches: Sequence[KeyedBatch]) -> str | None:
+    """Return the column that equals the keys in all rows.
+
+    The keys of most tables are a column's texts: the longest values of a row need not be taken twice.
+    """
+    names = batches[0].table.column_names
+    return next((name for name in names if all(_is_duplicate(batch, name) for batch in batches)), None)
+
+
+def _is_duplicate(batch: KeyedBatch, name: str) -> bool:
+    return batch.keys is not None and equal_column(batch.table, pa.chunked_array([batch.keys]), [name]) is not None

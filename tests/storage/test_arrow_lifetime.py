@@ -1,0 +1,102 @@
+"""What Arrow's threads hold of Python's when the interpreter ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakefmt
+from lakefmt.storage import ObjectStore
+from lakefmt.storage import arrow_lifetime as lent_module
+from lakefmt.storage.arrow_filesystem import ArrowHandler
+from lakefmt.storage.arrow_lifetime import track_arrow_use, wait_for_arrow
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.testing.stores import CountingStore
+
+
+class Thing:
+    """Something that can be lent."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lent_module, "_known", {})
+
+
+def test_whoever_holds_it_is_waited_for() -> None:
+    held = [track_arrow_use(Thing())]
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            held.clear()
+
+    assert wait_for_arrow(sleep, lambda: 0.0)
+    assert len(slept) == 4
+    assert wait_for_arrow(sleep, lambda: 0.0)
+    assert len(slept) == 4, "nothing is track_arrow_use any more"
+
+
+def test_who_keeps_it_for_good_is_not_waited_for_for_ever() -> None:
+    kept = track_arrow_use(Thing())
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    assert not wait_for_arrow(sleep, lambda: clock[0])
+    assert 0.4 < clock[0] < 0.6
+    assert kept is not None
+
+
+@pytest.mark.parametrize("make", [MemoryStore, lambda name: CountingStore(MemoryStore(name))])
+def test_a_file_of_a_store_in_python_is_lent_while_arrow_has_it(make: type[MemoryStore]) -> None:
+    store: ObjectStore = make("track_arrow_use")
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": [1]}), sink)
+    store.put("a.parquet", sink.getvalue().to_pybytes())
+    fs, prefix = store.arrow_filesystem()
+    file = fs.open_input_file(prefix + "a.parquet")
+    assert lent_module._known
+    assert pq.read_table(file).num_rows == 1
+    del file
+    assert wait_for_arrow()
+
+
+def test_what_is_dead_is_forgotten_when_there_is_much_of_it() -> None:
+    for _ in range(1000):
+        track_arrow_use(Thing())
+    kept = [track_arrow_use(Thing()) for _ in range(300)]
+    assert len(lent_module._known) <= 300 + 257
+    assert len(kept) == 300
+
+
+def test_a_scan_lends_its_file_system_for_as_long_as_it_lasts() -> None:
+    table = lakefmt.create_table(
+        "memory://track_arrow_use-scan", schema=pa.schema([("id", pa.string())]), record_key="id"
+    )
+    table.upsert(pa.table({"id": ["a"]}))
+    assert wait_for_arrow()
+    reading = iter(table.scan())
+    assert next(reading).num_rows == 1
+    assert any(isinstance(known(), ArrowHandler) for known in lent_module._known.values())
+    del reading
+    assert wait_for_arrow(), "the table keeps none"
+
+
+def test_the_interpreter_waits_when_it_ends() -> None:
+    script = (
+        "import atexit, threading; from lakefmt.storage import track_arrow_use\n"
+        "class Thing: pass\n"
+        "held, ending = [track_arrow_use.track_arrow_use(Thing())], threading.Event()\n"
+        "def drop(): ending.wait(); held.clear(); print('let go', flush=True)\n"
+        "threading.Thread(target=drop, daemon=True).start()\n"
+        "atexit.register(ending.set)\n"  # registered last, it runs first
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "let go\n"

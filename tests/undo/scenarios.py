@@ -1,0 +1,64 @@
+"""Tables with a past, and copies of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+
+import lakefmt
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.storage import ObjectStore
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.multiset import multiset_difference
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
+OPTIONS: dict[str, object] = {
+    "lakefmt.write.threads": 1,
+    "lakefmt.durability": "none",
+    "hoodie.archive.automatic": "false",
+    "hoodie.client.heartbeat.tolerable.misses": 0,
+}
+NUMBERS = itertools.count()
+
+
+def rows(first: int, last: int, ts: int) -> pa.Table:
+    """Rows `first` to `last` (exclusive) in two partitions."""
+    numbers = range(first, last)
+    cities = [("sf", "oslo")[n % 2] for n in numbers]
+    return pa.table({"id": [f"k{n}" for n in numbers], "city": cities, "ts": [ts] * len(numbers)}, schema=SCHEMA)
+
+
+def make(version: int = 8, table_type: str = "cow", store: ObjectStore | None = None) -> Table:
+    """Return a fresh table, in memory unless a store is given."""
+    store = store or MemoryStore(f"undo-{next(NUMBERS)}")
+    table = lakefmt.create_table(
+        store.url,
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        ordering="ts",
+        table_type=table_type,
+        table_version=version,
+        options=OPTIONS,
+    )
+    return Table(TableClient(table.client.store, OPTIONS))
+
+
+def copy(store: ObjectStore) -> MemoryStore:
+    """Return a store with the same objects."""
+    made = MemoryStore(f"undo-{next(NUMBERS)}")
+    for found in store.list():
+        made.put(found.name, store.read(found.name))
+    return made
+
+
+def over(store: ObjectStore) -> Table:
+    """Open the table of a store."""
+    return Table(TableClient(store, OPTIONS))
+
+
+def same(left: pa.Table, right: pa.Table) -> bool:
+    """Whether two tables hold the same rows."""
+    return not multiset_difference(left, right)

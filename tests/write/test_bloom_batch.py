@@ -1,0 +1,74 @@
+"""Filters of a write's small new files are made together: byte for byte what each file's keys make alone."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.config.settings import resolve_settings
+from lakefmt.filegroups.base_writer import new_filter
+from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
+from lakefmt.write import pipeline
+
+NUMBERS = itertools.count()
+SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("_hoodie_is_deleted", pa.bool_())])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.text("abé\U0001f600", max_size=9), max_size=12), min_size=1, max_size=6),
+    st.sampled_from([(1000, None), (8, None), (8, 20), (60_000, None)]),
+)
+def test_together_as_alone(groups: list[list[str]], size: tuple[int, int | None]) -> None:
+    keys = [pa.array(group, pa.string()) for group in groups]
+    together = [BloomFilter.sized(size[0], 1e-9, size[1]) for _ in keys]
+    add_to_filters(together, keys)
+    for mine, bloom in zip(keys, together, strict=True):
+        alone = BloomFilter.sized(size[0], 1e-9, size[1])
+        alone.add(mine)
+        assert bloom.encode() == alone.encode()
+
+
+def test_filters_of_several_sizes_are_filled_one_by_one() -> None:
+    keys = [pa.array(["a", "b"]), pa.array(["c"])]
+    blooms = [BloomFilter.sized(1000, 1e-9), BloomFilter.sized(2000, 1e-9)]
+    add_to_filters(blooms, keys)
+    assert [bloom.contains(mine).all() for bloom, mine in zip(blooms, keys, strict=True)] == [True, True]
+    assert [bloom.num_keys for bloom in blooms] == [2, 1]
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_write_of_many_small_files(table_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    plain = pipeline.bloom_filters_of_small_files
+
+    def counted(*given: object) -> dict[int, BloomFilter]:
+        found = plain(*given)  # type: ignore[arg-type]
+        made.append(len(found))
+        return found
+
+    monkeypatch.setattr(pipeline, "bloom_filters_of_small_files", counted)
+    table = lakefmt.create_table(
+        f"memory://small-filters-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="day",
+        table_type=table_type,
+    )
+    rows = [{"id": f"k{n}", "day": f"d{n % 5}", "_hoodie_is_deleted": n == 7} for n in range(200)]
+    table.upsert(pa.Table.from_pylist(rows, SCHEMA))
+    assert made == [5]
+    found = 0
+    for piece in table.file_groups():
+        assert piece.base is not None
+        bloom, keys = table.client.reader.footer(piece.base).bloom_filter(), table.client.reader.keys(piece.base)
+        alone = new_filter(resolve_settings({}), len(keys))
+        alone.add(keys)
+        assert bloom == alone
+        found += len(keys)
+    assert found == 199  # the row that marks itself deleted is in no file, and its key in no filter

@@ -1,0 +1,128 @@
+"""A window's rows by partition: each row once, in its order, with every value, whatever the chunks."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakefmt.keys import build_partition_paths, build_record_keys, plan_key_spec
+from lakefmt.values import RECORD_KEY, PartitionPath
+from lakefmt.write.bulk import _partition_splitter
+from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
+from lakefmt.write.files.workers import WorkerPool
+from lakefmt.write.ingest import KeyedBatch
+
+SPEC = plan_key_spec("key", "home", hive_style=False, url_encode=False)
+SCHEMA = pa.schema([("row", pa.int64()), ("home", pa.string()), ("key", pa.string()), ("note", pa.string())])
+#: Values of the partition column: the last four share one partition, whose path tells none of them.
+HOMES = ["a", "b/c", "Ä", "", None, "__HIVE_DEFAULT_PARTITION__", ""]
+
+
+def keyed_batch(table: pa.Table, keyed: bool) -> KeyedBatch:
+    return KeyedBatch(table, build_record_keys(SPEC, table) if keyed else None, build_partition_paths(SPEC, table))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, len(HOMES) - 1), max_size=9), min_size=1, max_size=6),
+    st.booleans(),
+    st.integers(1, 3),
+    st.sampled_from([1, 4, 64]),
+    st.booleans(),
+)
+def test_every_row_goes_to_its_partition_once_and_in_order(
+    chunks: list[list[int]], keyed: bool, threads: int, at_once: int, tells: bool
+) -> None:
+    numbers = iter(range(1000))
+    batches = []
+    for chunk in chunks:
+        rows = [next(numbers) for _ in chunk]
+        columns = [rows, [HOMES[code] for code in chunk], [f"k{row}" for row in rows], [f"n{row % 2}" for row in rows]]
+        batches.append(
+            keyed_batch(
+                pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA), keyed
+            )
+        )
+    told = partial(partition_constants, SPEC, SCHEMA) if tells else lambda _: {}
+    with pytest.MonkeyPatch.context() as patch, WorkerPool(threads) as workers:
+        patch.setattr(_partition_splitter, "_CHUNK_ROWS", at_once)
+        found = [part for group in PartitionSplitter(batches, workers, told).groups() for part in group]
+    codes = np.array([code for chunk in chunks for code in chunk], np.int64)
+    homes = np.array([str(HOMES[code] or "__HIVE_DEFAULT_PARTITION__") for code in codes], object)
+    assert sorted(name for name, _ in found) == sorted(set(homes))
+    for name, table in found:
+        wanted = np.flatnonzero(homes == name).tolist()
+        assert table["row"].to_pylist() == wanted
+        assert table["home"].to_pylist() == [HOMES[codes[row]] for row in wanted]
+        assert table["key"].to_pylist() == [f"k{row}" for row in wanted]
+        assert table["note"].to_pylist() == [f"n{row % 2}" for row in wanted]
+        assert table.column_names == [RECORD_KEY, *SCHEMA.names][not keyed :]
+        if keyed:
+            assert table[RECORD_KEY].to_pylist() == [f"k{row}" for row in wanted]
+        # A partition's rows are stored with one schema, whatever else is in the window.
+        assert pa.types.is_dictionary(table.schema.field("home").type) == (tells and name in {"a", "b/c", "Ä"})
+
+
+def test_what_follows_from_the_key_and_the_partition_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[list[str]] = []
+    real = _partition_splitter.pc.take
+
+    def noted(chunk: pa.RecordBatch, *arguments: object, **options: object) -> pa.RecordBatch:
+        taken.append(chunk.schema.names)
+        return real(chunk, *arguments, **options)
+
+    rows = [{"row": row, "home": "ab"[row % 2], "key": f"k{row}", "note": "n"} for row in range(10)]
+    batch = keyed_batch(pa.Table.from_pylist(rows, SCHEMA), True)
+    monkeypatch.setattr(_partition_splitter.pc, "take", noted)
+    with WorkerPool(1) as workers:
+        found = list(PartitionSplitter([batch], workers, partial(partition_constants, SPEC, SCHEMA)).groups())
+    assert [table.to_pylist()[0]["home"] for group in found for _, table in group] == ["a", "b"]
+    assert taken
+    assert all(names == [RECORD_KEY, "row", "note"] for names in taken)
+
+
+def test_rows_of_one_column_that_the_path_tells_are_counted() -> None:
+    table = pa.table({"home": ["a", "b", "a"]})
+    batch = KeyedBatch(table, None, build_partition_paths(SPEC, table))
+    with WorkerPool(1) as workers:
+        found = dict(
+            part
+            for group in PartitionSplitter([batch], workers, partial(partition_constants, SPEC, table.schema)).groups()
+            for part in group
+        )
+    assert {name: rows["home"].to_pylist() for name, rows in found.items()} == {"a": ["a", "a"], "b": ["b"]}
+
+
+def test_a_window_is_copied_a_part_at_a_time() -> None:
+    codes = pa.array(np.arange(600, dtype=np.int32) % 30)
+    names = pa.array([f"p{code}" for code in range(30)])
+    batch = KeyedBatch(pa.table({"row": range(600)}), None, pa.DictionaryArray.from_arrays(codes, names))
+    with WorkerPool(2) as workers:
+        groups = list(PartitionSplitter([batch], workers, lambda _: {}).groups())
+    sizes = [sum(table.num_rows for _, table in group) for group in groups]
+    assert len(sizes) == 8
+    assert max(sizes) <= 80
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "told"),
+    [
+        (SPEC, "a", {"home": "a"}),
+        (SPEC, "a/b", {"home": "a/b"}),
+        (SPEC, "__HIVE_DEFAULT_PARTITION__", {}),
+        (plan_key_spec("key", "home"), "home=a%2Fb", {"home": "a/b"}),
+        (plan_key_spec("key", "home"), "home=a/b", {}),
+        (plan_key_spec("key", "home"), "home=__HIVE_DEFAULT_PARTITION__", {}),
+        (plan_key_spec("key", ["home", "note"]), "home=a/note=b", {"home": "a", "note": "b"}),
+        (plan_key_spec("key", ["home", "note"]), "home=a/note=b/c", {}),
+        (plan_key_spec("key", ["row", "note"]), "row=1/note=b", {"note": "b"}),
+        (plan_key_spec("key", None), "", {}),
+    ],
+)
+def test_what_a_path_tells_of_texts(spec: object, path: str, told: dict[str, str]) -> None:
+    assert partition_constants(spec, SCHEMA, PartitionPath(path)) == told
