@@ -296,13 +296,11 @@ def run_creation(
     """
     if not isinstance(schema, pa.Schema):
         raise InvalidInputError(f"schema takes a pyarrow.Schema, not {shown(schema)}")
-    for argument, text in (("table_type", table_type), ("index", index), ("name", name), ("database", database or "")):
+    for argument, text in (("table_type", table_type), ("name", name), ("database", database or "")):
         text_argument(text, argument)
     for key, value in properties.items():
         text_argument(value, f"properties[{key!r}]")
-    open_index(index)
-    if index.lower() == "global_bloom" and not _stated(properties, "hoodie.populate.meta.fields"):
-        raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
+    _check_index(text_argument(index, "index"), properties)
     kind = TableType.parse(table_type)
     stored = normalise_schema(schema)
     check_names(stored)
@@ -339,6 +337,13 @@ def run_creation(
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)
+
+
+def _check_index(index: str, properties: Mapping[str, str]) -> None:
+    """Raise unless the table can have the index."""
+    open_index(index)
+    if index.lower() == "global_bloom" and not _stated(properties, "hoodie.populate.meta.fields"):
+        raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
 
 
 def _check_key_types(spec: KeySpec, schema: pa.Schema) -> None:

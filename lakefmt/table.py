@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.arguments import check_flags, check_texts, mapping_argument, partitions_argument, text_argument
+from lakefmt.arguments import check_flags, check_texts, mapping_argument, text_argument
 from lakefmt.compaction import (
     ArchiveResult,
     CleanResult,
@@ -465,7 +465,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         # Imported here: few programs check, and all wait for the import.
         from lakefmt.check.run import check_table
 
-        return check_table(self.client, text_argument(level, "level"), partitions_argument(partitions))
+        return check_table(self.client, text_argument(level, "level"), partitions)
 
     def repair(self, plan: RepairPlan, *, accept_loss: bool = False) -> RepairReport:
         """Carry out the plan of a :meth:`check`; safe to repeat, also after a crash.
@@ -477,7 +477,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         Example:
             >>> t = create_table("memory://doc-repair", data=pa.table({"id": ["a"]}), record_key="id")
             >>> _ = t.upsert(pa.table({"id": ["a"]}))
-            >>> t.access.store.delete([".hoodie_partition_metadata"])
+            >>> t.client.store.delete([".hoodie_partition_metadata"])
             >>> t.read().num_rows, t.repair(t.check().plan).is_clean, t.read().num_rows
             (0, True, 1)
         """

@@ -24,7 +24,7 @@ def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) ->
     Where no newer base file stands in its place, the newest slice has to consist of it.
 
     Args:
-        access: the table, without caches.
+        client: the table, without caches.
         now: the timeline after files were listed.
         facts: what is known so far.
     """

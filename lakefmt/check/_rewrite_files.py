@@ -69,7 +69,7 @@ def rewrite_files(client: TableClient, context: WriteContext, steps: Sequence[Re
     """Write the new slices of file groups, and new files for rows that belong into other partitions.
 
     Args:
-        access: the table.
+        client: the table.
         context: a write that has begun.
         steps: what to rewrite, one file group each.
 
@@ -205,7 +205,7 @@ def find_free_logs(
     """Return the logs that no commit names, of which no reader sees a row, and that no writer may be about to name.
 
     Args:
-        services: the table, its lock held.
+        write_client: the table, its lock held.
         config: its properties.
         timeline: as it is now.
         paths: the logs asked about.

@@ -145,7 +145,7 @@ def _with_logs(client: TableClient, now: TableState, facts: TableFacts, level: s
     the keys of the newest.
 
     Args:
-        access: the table, without caches.
+        client: the table, without caches.
         now: the timeline after files were listed.
         facts: what is known so far, log files' names among it.
         level: ``"fast"`` or ``"full"``.
@@ -228,7 +228,7 @@ def gather_facts(
     """Return what there is to know, and the rules that cannot be asked of this table.
 
     Args:
-        access: the table, without caches.
+        client: the table, without caches.
         properties: of :func:`~lakefmt.check.collect.look_at_properties`; the values are there.
         level: ``"fast"`` or ``"full"``.
         partitions: look only at files of these; None: at all.

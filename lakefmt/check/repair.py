@@ -81,7 +81,7 @@ def repair_table(client: TableClient, plan: RepairPlan, check: Check, *, accept_
     """Mend what a check found; see ``Table.repair``.
 
     Args:
-        access: the table.
+        client: the table.
         plan: of a check's report; steps that the table does not need any more are passed over.
         check: how the table is looked at, before and afterwards.
         accept_loss: also run the steps that give rows up.

@@ -28,7 +28,7 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
     """Look for damage; see ``Table.check``.
 
     Args:
-        access: the table; its caches are not used.
+        client: the table; its caches are not used.
         level: ``"fast"`` or ``"full"``.
         partitions: look only at files of these (docs/partitions.md); the timeline is looked at in any case.
 
@@ -41,7 +41,7 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
         >>> import lakefmt, pyarrow as pa
         >>> table = lakefmt.create_table("memory://doc-check", data=pa.table({"id": ["a"]}), record_key="id")
         >>> _ = table.insert(pa.table({"id": ["a", "b"]}))
-        >>> print(check_table(table.access, "full"))
+        >>> print(check_table(table.client, "full"))
         memory://doc-check: nothing wrong (full check of 1 files)
     """
     if level not in _LEVELS:

@@ -83,7 +83,7 @@ def run_archive(
     """Move old instants into the history.
 
     Args:
-        access: the table.
+        client: the table.
         options: settings of the call.
         force: False waits until the timeline is longer than ``hoodie.keep.max.commits``.
 

@@ -29,7 +29,7 @@ def run_services(
     not; a service that runs looks again, under the lock.
 
     Args:
-        access: the table.
+        client: the table.
         options: settings of the call that committed.
         wake: has :func:`run_waiting_services` run in the background. Here everything is only planned, because now no write
             of this writer is pending: beside one a clean could take away what it reads, and a compaction of a version 6
@@ -53,7 +53,7 @@ def run_waiting_services(client: TableClient, options: Mapping[str, object]) -> 
     """Carry out compactions, log compactions and cleans that wait, archive as the settings ask; return what failed.
 
     Args:
-        access: the table.
+        client: the table.
         options: settings of the call that committed.
     """
     config, settings = _settings(client, options)

@@ -39,7 +39,7 @@ def was_complete(client: TableClient, state: TableState, pending: Instant, plan:
     """Return whether a pending instant was complete, and its completed file is gone.
 
     Args:
-        access: the table.
+        client: the table.
         state: the table with the instant on its timeline.
         pending: the instant.
         plan: what undoes it; None: it is made here.

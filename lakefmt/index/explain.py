@@ -73,7 +73,7 @@ class IndexView:
     """A table's index, to be asked.
 
     Args:
-        access: the open table.
+        client: the open table.
         to_keys: turns rows or values into record keys; None: keys are given as they are stored.
     """
 
@@ -105,7 +105,7 @@ class IndexView:
             >>> data = pa.table({"id": ["a", "b", "c"]})
             >>> table = lakefmt.create_table("memory://doc-explain", data=data, record_key="id")
             >>> _ = table.insert(data)
-            >>> report = IndexView(table.access).explain(["b", "x"])
+            >>> report = IndexView(table.client).explain(["b", "x"])
             >>> print(report)
             index bloom: 1 of 2 keys found
               step                      files  keys in files

@@ -265,7 +265,7 @@ def key_files(client: TableClient, state: TableState | None = None) -> KeyFiles 
     """Return the key files of an open table: one for all its look-ups, so that footers are read once.
 
     Args:
-        access: the table.
+        client: the table.
         state: the table as it is now; None: its files hold their keys.
     """
     files = _kept_files(client)

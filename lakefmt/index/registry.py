@@ -98,7 +98,7 @@ def choose_index(client: TableClient, settings: Settings, config: TableConfig | 
     simple index.
 
     Args:
-        access: the table.
+        client: the table.
         settings: the call's, the handle's and the table's.
         config: the table's properties; None: its files have meta columns.
 

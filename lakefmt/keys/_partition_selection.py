@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.arguments import foreign
+from lakefmt.arguments import foreign, shown
 from lakefmt.errors import InvalidInputError, LakefmtError
 from lakefmt.keys.generate import build_partition_paths
 from lakefmt.keys.partition_path import divide_path
@@ -57,9 +58,9 @@ def choose_partitions(
     chooser = _Chooser(spec, schema, known)
     found: dict[str, None] = {}
     for item in partition_items(asked):
-        paths = chooser.paths_of(item)
+        paths = foreign(partial(chooser.paths_of, item), "a partition cannot be read")
         if must_exist and (not paths or any(path not in known for path in paths)):
-            raise InvalidInputError(f"no partition {item!r:.200}; see table.partitions()")
+            raise InvalidInputError(f"no partition {shown(item)}; see table.partitions()")
         found |= dict.fromkeys(paths)
     return list(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakefmt.arguments import is_encodable, shown
 from lakefmt.errors import InvalidKey
 
 __all__ = ["day", "hour", "month", "year"]
@@ -60,6 +61,7 @@ def hour(column: str) -> str:
 
 
 def _period(column: object, pattern: str) -> str:
-    if not isinstance(column, str) or not column.strip() or any(mark in column for mark in ":(),"):
-        raise InvalidKey(f"{column!r} cannot be partitioned by time: the name of one column is expected")
+    is_name = isinstance(column, str) and is_encodable(column) and column.strip()
+    if not is_name or any(mark in str(column) for mark in ":(),"):
+        raise InvalidKey(f"{shown(column)} cannot be partitioned by time: the name of one column is expected")
     return f"{column}:timestamp({pattern})"

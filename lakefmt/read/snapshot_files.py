@@ -46,7 +46,7 @@ def pinned_slices(
     """Return the latest slices of a state, of all partitions and file groups or of those named.
 
     Args:
-        access: the table.
+        client: the table.
         state: what is looked at; a bound of its timeline makes it an older one.
         partitions: None for all.
         end: the moment the state is of, when commits that completed later were taken out of its timeline.

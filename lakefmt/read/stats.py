@@ -49,7 +49,7 @@ class TimelineView:
         """Read the timeline as it is now, with the content of its commits.
 
         Args:
-            access: the table.
+            client: the table.
             archived: also what has left the active timeline.
             limit: only so many of the newest instants; of older ones nothing is read.
 
@@ -104,7 +104,7 @@ def follow_timeline(client: TableClient, seconds: float) -> Iterator[tuple[Timel
     """Yield what is on the timeline, then again and again what is new on it; never ends by itself.
 
     Args:
-        access: the table; its pacing waits.
+        client: the table; its pacing waits.
         seconds: between two looks.
 
     An instant comes once for each state that it is seen in, and once more when its writer turns out to be dead.

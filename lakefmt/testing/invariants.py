@@ -326,7 +326,7 @@ class View:
     Every law takes one in place of the table: then several laws look only once.
 
     Attributes:
-        access: the table.
+        client: the table.
         state: its properties and its timeline.
         present: every base file of a full listing, by path.
     """

@@ -88,7 +88,7 @@ def open_write_client(client: TableClient, options: Mapping[str, object] | None 
     """Return the services of a new writer.
 
     Args:
-        access: the table; its settings go behind those of the call.
+        client: the table; its settings go behind those of the call.
         options: settings of the call.
     """
     given = {**client.options, **mapping_argument(options, "options")}
@@ -111,7 +111,7 @@ def claim_instant(
     """Take a new instant time by its heartbeat, and request it.
 
     Args:
-        services: the writer.
+        write_client: the writer.
         config: the table's properties.
         timeline: the new instant is above everything on it.
         action: what will be done.
@@ -160,7 +160,7 @@ def request_service(
     """Take an instant for a table service and request its plan; call under the lock.
 
     Args:
-        services: whose service it is.
+        write_client: whose service it is.
         state: the table that was planned for.
         action: the service.
         body: its plan, as the requested file has it.

@@ -78,7 +78,7 @@ def read_under_lock(write_client: WriteClient, config: TableConfig, first: Seque
     """Return what all is to be seen before a write, in the time of one look; call under the lock.
 
     Args:
-        services: the table.
+        write_client: the table.
         config: its properties as they were; they say where its timeline is.
         first: the looks at the properties as they are.
     """
@@ -104,7 +104,7 @@ def undo_dead_writes(
     """Roll back the pending instants of dead writers and sweep what completed ones left; call under the lock.
 
     Args:
-        services: the table.
+        write_client: the table.
         config: its properties.
         rules: how the caller behaves beside other writers.
         lease: proved to be held before each instant is undone: who slept too long may look at a timeline on which the

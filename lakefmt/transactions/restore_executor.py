@@ -65,7 +65,7 @@ def execute_restore(
     """Do what is left to do of a restore, and complete it; call under the lock.
 
     Args:
-        services: the table.
+        write_client: the table.
         config: its properties.
         time: the restore's instant, inflight.
         planned: what it undoes, in this order.

@@ -33,7 +33,7 @@ def check_whole(
     """Return the file slices of a past state.
 
     Args:
-        access: the table.
+        client: the table.
         now: the table as it is: its cleans are asked.
         then: the past state, from :func:`state_without`.
         what: what cannot be done without it, for the error.

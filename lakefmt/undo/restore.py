@@ -60,7 +60,7 @@ def restore_table(
     """Bring the state of a commit back.
 
     Args:
-        access: the table.
+        client: the table.
         instant: the commit's requested or completion time.
         options: settings of the call.
         force: also when writers of pending instants may be alive; theirs are undone, too.

@@ -52,7 +52,7 @@ def create_savepoint(
     """Keep the state of a commit.
 
     Args:
-        access: the table.
+        client: the table.
         instant: the commit's requested or completion time; None: the newest.
         comment: why.
         user: who asks for it.
@@ -122,7 +122,7 @@ def delete_savepoint(client: TableClient, instant: str, options: Mapping[str, ob
     """Keep a state no longer: the next clean may take its files, the next archive step its commit.
 
     Args:
-        access: the table.
+        client: the table.
         instant: the requested or completion time of its commit, or the completion time of the savepoint.
         options: settings of the call.
 

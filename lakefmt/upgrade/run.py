@@ -73,7 +73,7 @@ def upgrade_table(
     """Make a table one of a newer version; see ``Table.upgrade``.
 
     Args:
-        access: the table. Its option ``hoodie.metadata.enable=false`` lets a metadata table be dropped.
+        client: the table. Its option ``hoodie.metadata.enable=false`` lets a metadata table be dropped.
         to: the version wanted: 8 or 9.
         dry_run: return the plan and touch nothing.
         compact: merge every log into base files first; False refuses a table that has logs.

@@ -95,7 +95,7 @@ class SliceReader(BaseFileReader):
     """Gives the rows of base files as they are with their logs merged in.
 
     Args:
-        access: the table.
+        client: the table.
         state: which blocks count.
         slices: the slices whose base files will be asked for.
 
@@ -178,7 +178,7 @@ def find_stored(
     """Return where keys are stored, logs considered.
 
     Args:
-        access: the table.
+        client: the table.
         state: the table when the write began.
         index: looks into the base files.
         wanted: the keys.
@@ -206,7 +206,7 @@ def apply_log_deletes(
     """Return what an index found in base files, put right by what the logs say.
 
     Args:
-        access: the table.
+        client: the table.
         state: the table when the write began.
         keys: the keys that were looked up.
         places: the partition of each; None: any.

@@ -78,7 +78,7 @@ def delete_rows(client: TableClient, state: TableState, rows: pa.Table, partitio
     """Return the keys of rows that a filter selected, each in its own partition only.
 
     Args:
-        access: the table.
+        client: the table.
         state: the table when the rows were read.
         rows: their :func:`key_columns`.
         partitions: look only there; None: anywhere.
@@ -172,7 +172,7 @@ def given_to_delete(
     """Return the keys that a caller gave, each in its own partition where the rows have the partition columns.
 
     Args:
-        access: the table.
+        client: the table.
         state: the table as it is.
         what: what was given.
         partitions: look only there; None: anywhere.
@@ -257,7 +257,7 @@ def updated_rows(client: TableClient, state: TableState, rows: pa.Table, values:
     """Return rows with columns set to new values.
 
     Args:
-        access: the table.
+        client: the table.
         state: the table when the rows were read.
         rows: every column of the rows to change.
         values: column → literal or Arrow expression over the row.

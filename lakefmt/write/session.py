@@ -102,7 +102,7 @@ class WriteSession:
         """Begin a write.
 
         Args:
-            access: the table.
+            client: the table.
             request: what is asked for.
             incoming: the data's schema; it may widen the table's.
             based_on: the state that the rows were read from, when they were.

@@ -163,6 +163,12 @@ def _begin(place: Place, **given: Any) -> object:
 
 
 _FILTER: Argument = lambda place: "id = 'k1'"  # noqa: E731
+
+
+def _partition_field(name: str) -> Callable[..., object]:
+    return lambda place, **given: getattr(lakefmt, name)(**given)
+
+
 _ROWS: Argument = lambda place: rows("k1", "new")  # noqa: E731
 _DATA = {"data": _ROWS}
 
@@ -177,6 +183,10 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
         ("data",),
     ),
     "lakefmt.open_table": EntryPoint(lambda place, **given: lakefmt.open_table(**given), {"path": lambda p: p.url}),
+    **{
+        f"lakefmt.{name}": EntryPoint(_partition_field(name), {"column": lambda place: "ts"})
+        for name in ("year", "month", "day", "hour")
+    },
     "lakefmt.register_merger": EntryPoint(
         lambda place, **given: lakefmt.register_merger(**given),
         {"name": lambda place: "hostile", "function": lambda place: lambda older, newer: newer},
@@ -203,9 +213,9 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     **{f"Table.{name}": _verb(name) for name in ("partitions", "stats", "savepoints", "services")},
     **{
         f"Table.{name}": _shown(_table, name)
-        for name in ("schema", "config", "properties", "timeline", "index", "access")
+        for name in ("schema", "config", "properties", "timeline", "index", "client")
     },
-    **{f"Snapshot.{name}": _shown(_snapshot, name) for name in ("schema", "instant", "access", "state")},
+    **{f"Snapshot.{name}": _shown(_snapshot, name) for name in ("schema", "instant", "client", "state")},
     "Snapshot.read": _on(_snapshot, "read"),
     "Snapshot.scan": _drained(_on(_snapshot, "scan")),
     "Snapshot.file_slices": _on(_snapshot, "file_slices"),
@@ -214,7 +224,7 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "TimelineView.with_archived": _on(_timeline, "with_archived"),
     "TimelineView.load": EntryPoint(
         lambda place, **given: TimelineView.load(
-            place.table.client, **{k: v for k, v in given.items() if k != "access"}
+            place.table.client, **{k: v for k, v in given.items() if k != "client"}
         )
     ),
     **{f"TimelineView.{name}": _shown(_timeline, name) for name in ("entries", "timeline")},

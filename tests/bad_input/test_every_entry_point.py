@@ -21,7 +21,7 @@ ELSEWHERE = {
     "filter": "tests/read: every kind of filter",
     "partitions of delete_partitions": "tests/read: partition values",
     "what of delete, a text": "a text is a filter",
-    "access": "no argument of a user: the table itself",
+    "client": "no argument of a user: the table itself",
 }
 WITH_ARGUMENTS = [name for name, entry in public_entry_points().items() if arguments_of(name, entry)]
 

@@ -122,7 +122,7 @@ def run_clean(
     """Remove the file slices that nobody can ask for any more.
 
     Args:
-        access: the table.
+        client: the table.
         options: settings of the call.
         schedule: only request the plan; the next clean, or another engine's, carries it out.
 
@@ -163,7 +163,7 @@ def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None
     """Carry out the cleans that somebody requested or died in, and plan none; return those that were done.
 
     Args:
-        access: the table.
+        client: the table.
         options: settings of the call.
 
     Raises:

@@ -40,7 +40,7 @@ class SliceMerge:
     """What the operations of one compaction share.
 
     Attributes:
-        access: the table.
+        client: the table.
         state: its properties and timeline when the compaction began.
         settings: codec, filter and durability of the new files.
         time: the compaction's requested time.

@@ -44,7 +44,7 @@ def abandon_compaction(
     """Withdraw a pending compaction: what it wrote goes, and its plan as well where nothing depends on it.
 
     Args:
-        access: the table.
+        client: the table.
         instant: its requested time.
         options: settings of the call.
         force: also when its process may be alive, or what it wrote is the only copy of its rows.

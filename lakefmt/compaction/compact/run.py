@@ -160,7 +160,7 @@ def run_compaction(
     """Carry out pending compactions, then plan one and carry it out.
 
     Args:
-        access: the table.
+        client: the table.
         options: settings of the call.
         schedule: only request a plan; the next compaction, or another engine's, carries it out.
         run: only carry out the pending compaction of this requested time.

@@ -35,7 +35,7 @@ class LogMerge:
     """What the operations of one log compaction share.
 
     Attributes:
-        access: the table.
+        client: the table.
         state: its properties and timeline when the log compaction began.
         settings: block format, sizes and durability of the new logs.
         time: the log compaction's requested time.

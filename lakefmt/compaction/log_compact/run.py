@@ -68,7 +68,7 @@ def run_log_compaction(
     """Carry out pending log compactions, then plan one and carry it out.
 
     Args:
-        access: the table.
+        client: the table.
         options: settings of the call.
         schedule: only request a plan; the next log compaction, or another engine's, carries it out.
         run: only carry out the pending log compaction of this requested time.
@@ -111,7 +111,7 @@ def abandon_log_compaction(
     """Withdraw a pending log compaction: what it wrote goes, and its plan.
 
     Args:
-        access: the table.
+        client: the table.
         instant: its requested time.
         options: settings of the call.
         force: also when its process may be alive.

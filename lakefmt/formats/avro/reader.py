@@ -181,8 +181,8 @@ def compile_decoder(writer: AvroType, reader: AvroType, as_tuples: frozenset[str
         MalformedAvro: the two do not fit together.
 
     Example:
-        >>> from lakefmt.schema.avro_tree import parse_schema
-        >>> compile_decoder(parse_schema('"int"'), parse_schema('"double"'))(b"\x06", 0)
+        >>> from lakefmt.schema.avro_tree import parse_avro_schema
+        >>> compile_decoder(parse_avro_schema('"int"'), parse_avro_schema('"double"'))(b"\x06", 0)
         (3.0, 1)
     """
     return _DecoderCompiler(as_tuples).compile(writer, reader)

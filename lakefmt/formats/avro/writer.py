@@ -112,9 +112,9 @@ def compile_encoder(node: AvroType) -> Encode:
     r"""Return the function that writes values of a type.
 
     Example:
-        >>> from lakefmt.schema.avro_tree import parse_schema
+        >>> from lakefmt.schema.avro_tree import parse_avro_schema
         >>> pieces: list[bytes] = []
-        >>> compile_encoder(parse_schema('{"type": "array", "items": "long"}'))(pieces.append, [1, -1])
+        >>> compile_encoder(parse_avro_schema('{"type": "array", "items": "long"}'))(pieces.append, [1, -1])
         >>> b"".join(pieces)
         b'\x04\x02\x01\x00'
     """

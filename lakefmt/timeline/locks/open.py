@@ -100,7 +100,7 @@ def open_lock(
         store: the table's.
         options: what was said about the lock.
         owner: the writer's stamp; each lock makes a name of its own from it.
-        pacing: how waiting is done.
+        time_source: how waiting is done.
         now: epoch seconds by the writer's clock.
 
     Raises:

@@ -80,7 +80,7 @@ def resolve_conflicts(
     """Return what to commit, given everything that happened since the write began; call under the lock.
 
     Args:
-        services: the table.
+        write_client: the table.
         context: the write.
         begun: the state that it builds upon.
         metadata: what it would say.
@@ -286,7 +286,7 @@ def check_early(
     """Raise when a write that is about to begin its files cannot stand: the work is not worth doing.
 
     Args:
-        services: the table.
+        write_client: the table.
         context: the write.
         begun: the state that it builds upon.
         groups: stored file groups that it will change.

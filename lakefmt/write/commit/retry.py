@@ -113,7 +113,7 @@ def retried(client: TableClient, request: WriteRequest, attempt: Callable[[], T]
     """Return what an attempt gives, after as many as the settings allow.
 
     Args:
-        access: the table.
+        client: the table.
         request: what is asked for.
         attempt: begins and commits; it leaves nothing behind when it raises.
         can_repeat: its rows can be read again.

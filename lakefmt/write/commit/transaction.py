@@ -104,7 +104,7 @@ def begin_write(
     """Begin a write: undo what the dead left, choose the instant, make it inflight.
 
     Args:
-        access: the table.
+        client: the table.
         request: what is asked for; settings of the handle go behind those of the call.
         evolve: gives the table's schema after the write from the one before, or refuses.
 
@@ -200,7 +200,7 @@ def open_for_writing(write_client: WriteClient, found: Sequence[object] = ()) ->
     """Return the properties of a table that may be written; drops its metadata table when the call asked for that.
 
     Args:
-        services: the table.
+        write_client: the table.
         found: what the looks at the properties found under this very lock.
 
     Raises:
@@ -245,7 +245,7 @@ def commit_write(
     """Make a write visible, or refuse and leave everything as it was before.
 
     Args:
-        services: the table and its lock.
+        write_client: the table and its lock.
         live: the write.
         statuses: what the workers wrote; of one file only one is counted.
         replaced: file groups that readers no longer see, by partition (replacecommits only).
