@@ -53,7 +53,7 @@ def rows_wanted(suffix: str = "") -> tuple[Row, ...]:
         Row("bulk load", "load" + suffix, (goal("load", 1.6, "pyarrow"), goal("load", 0.9, "deltalake"))),
         Row("1 % late upsert", "upsert" + suffix, (goal("upsert", 2.1, "pyarrow"), goal("upsert", 0.85, "deltalake"))),
         Row("full scan to Arrow", "scan" + suffix, (goal("scan", 1.1, SAME_FILES),)),
-        Row("look-up of 100 random keys", "look_up_keys" + suffix, (goal("look_up_keys", 1.2, SAME_FILES),)),
+        Row("look-up of 100 random keys", "look_up" + suffix, (goal("look_up", 1.2, SAME_FILES),)),
         Row("100-row upsert commit", "tiny" + suffix, (goal("tiny", 0.75, "deltalake"),)),
     )
 

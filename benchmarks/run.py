@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "bench"
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "speed.md"
-ROUND_WORKS = {"load": "load", "upsert": "upsert", "scan": "scan", "lookup": "look_up_keys", "small-upsert": "tiny"}
+ROUND_WORKS = {"load": "load", "upsert": "upsert", "scan": "scan", "lookup": "look_up", "small-upsert": "tiny"}
 WORKS = (*ROUND_WORKS, "mor", "log-blocks", "append", "open", "bloom", "memory", "import")
 PEERS = tuple(name for name in HOMES if name != "hudi-spark")
 #: Charts that other pages show.
@@ -126,7 +126,7 @@ def _jobs(
     def flights() -> None:
         from benchmarks.harness.flights import prepare_flights
 
-        found, works = prepare_flights(CACHE / "data"), ("load", "scan", "look_up_keys", "upsert")
+        found, works = prepare_flights(CACHE / "data"), ("load", "scan", "look_up", "upsert")
         Rounds(stage, found, stage.peers(*asked.peers), works, " (flights)").run()
 
     def logs_of() -> None:

@@ -116,7 +116,7 @@ class Worker:
     def do_look_up(self, keys: str) -> Answer:
         wanted = _own(load_table(keys)).column(0).combine_chunks()
         found: list[pa.Table] = []
-        timed = _timed(lambda: found.append(self._open().look_up_keys(wanted)))
+        timed = _timed(lambda: found.append(self._open().look_up(wanted)))
         return timed | {"digest": digest(found[0])}
 
     def do_reopen(self, times: int) -> Answer:

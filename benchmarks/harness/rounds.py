@@ -25,7 +25,7 @@ UPSERTS: dict[str, tuple[str, int, Callable[[list[float]], float]]] = {
 }
 #: The sides of the ratios that are asked for are measured in every round, slow or not.
 ALWAYS = frozenset({"lakefmt", "pyarrow", "deltalake", SAME_FILES})
-STEPS = ("load", "scan", "look_up_keys", "upsert", "tiny")
+STEPS = ("load", "scan", "look_up", "upsert", "tiny")
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Rounds:
             for step in self.steps:
                 for label in order:
                     self._step(step, label, number)
-                if step in ("scan", "look_up_keys"):
+                if step in ("scan", "look_up"):
                     self._step_same_files(step, number)
             for label in order:
                 self._check_upserts(label)
@@ -98,14 +98,14 @@ class Rounds:
             return child.ask("load", data=self.data.path("base"))
         if step == "scan":
             return agreed(child.ask("scan"), self._loaded, "rows after the load")
-        if step == "look_up_keys":
-            return agreed(child.ask("look_up_keys", keys=self.data.path("lookup")), self._found, "rows of 100 keys")
+        if step == "look_up":
+            return agreed(child.ask("look_up", keys=self.data.path("lookup")), self._found, "rows of 100 keys")
         each = [child.ask("upsert", **batch)["seconds"] for batch in self._batches(step)]
         return {"seconds": UPSERTS[step][2](each)}
 
     def _restore(self, child: Child, label: str, step: str) -> None:
         """Put the table back into the state in which the step began."""
-        if step in ("scan", "look_up_keys"):
+        if step in ("scan", "look_up"):
             return
         self._fresh(child, label)
         if step in UPSERTS:

@@ -72,10 +72,10 @@ def index_ways(client: TableClient, keys: pa.Array) -> dict[str, Callable[[], in
     slices = client.slices(client.load())
     wanted = IndexKeys(keys, pa.array([""] * len(keys)).dictionary_encode())
 
-    def look_up_keys(index: Index) -> Callable[[], int]:
+    def look_up(index: Index) -> Callable[[], int]:
         return lambda: len(index.locate(wanted, slices, KeyFiles(client.store)).rows)
 
-    return {name: look_up_keys(open_index(name)) for name in ("bloom", "simple")}
+    return {name: look_up(open_index(name)) for name in ("bloom", "simple")}
 
 
 def measure(ways: dict[str, Callable[[], int]], expected: int, repeat: int) -> dict[str, list[float]]:

@@ -55,7 +55,7 @@ class Peer:
         """Return every row and column."""
         raise NotOffered
 
-    def look_up_keys(self, keys: pa.Array) -> pa.Table:
+    def look_up(self, keys: pa.Array) -> pa.Table:
         """Return the rows of some keys."""
         raise NotOffered
 

@@ -51,7 +51,7 @@ class DeltaPeer(Peer):
     def scan_stream(self) -> Any:
         return self._table.to_pyarrow_dataset().scanner().to_reader()
 
-    def look_up_keys(self, keys: pa.Array) -> pa.Table:
+    def look_up(self, keys: pa.Array) -> pa.Table:
         return self._table.to_pyarrow_dataset().to_table(filter=pc.field(self.key).isin(keys))
 
     def files(self) -> list[str]:

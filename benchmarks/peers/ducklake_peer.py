@@ -69,7 +69,7 @@ class DuckLakePeer(Peer):
     def scan_stream(self) -> Any:
         return self._run("SELECT * FROM lake.t").to_arrow_reader(100_000)
 
-    def look_up_keys(self, keys: pa.Array) -> pa.Table:
+    def look_up(self, keys: pa.Array) -> pa.Table:
         text = f"SELECT * FROM lake.t WHERE {self.key} IN (SELECT unnest(?))"
         return self._run(text, [keys.to_pylist()]).to_arrow_table()
 

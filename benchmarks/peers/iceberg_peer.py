@@ -44,5 +44,5 @@ class IcebergPeer(Peer):
     def scan(self) -> pa.Table:
         return self._table.scan().to_arrow()
 
-    def look_up_keys(self, keys: pa.Array) -> pa.Table:
+    def look_up(self, keys: pa.Array) -> pa.Table:
         return self._table.scan(row_filter=In(self.key, keys.to_pylist())).to_arrow()

@@ -69,7 +69,7 @@ class LakefmtPeer(Peer):
     def scan_stream(self) -> Any:
         return self._table.scan()
 
-    def look_up_keys(self, keys: pa.Array) -> pa.Table:
+    def look_up(self, keys: pa.Array) -> pa.Table:
         return self._table.read(filter=pc.field(self.key).isin(keys))
 
     def files(self) -> list[str]:

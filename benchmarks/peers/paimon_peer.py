@@ -61,7 +61,7 @@ class PaimonPeer(Peer):
     def _read(self, builder: Any) -> pa.Table:
         return builder.new_read().to_arrow(builder.new_scan().plan().splits())
 
-    def look_up_keys(self, keys: pa.Array) -> pa.Table:
+    def look_up(self, keys: pa.Array) -> pa.Table:
         builder = self._table.new_read_builder()
         wanted = builder.new_predicate_builder().is_in(self.key, keys.to_pylist())
         return self._read(self._table.new_read_builder().with_filter(wanted))

@@ -131,7 +131,7 @@ class PyarrowPeer(Peer):
     def scan_stream(self) -> Any:
         return self._dataset().scanner().to_reader()
 
-    def look_up_keys(self, keys: pa.Array) -> pa.Table:
+    def look_up(self, keys: pa.Array) -> pa.Table:
         return self._dataset().to_table(columns=self.options.get("columns"), filter=pc.field(self.key).isin(keys))
 
     def files(self) -> list[str]:

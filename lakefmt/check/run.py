@@ -6,14 +6,13 @@ the newest files and the footers of all others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from lakefmt.check._facts import PropertiesFacts, TableFacts
 from lakefmt.check.collect import gather_facts, look_at_properties
 from lakefmt.check.findings import CheckReport
 from lakefmt.check.rules import find_damage, find_notes, find_property_damage
 from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.keys import partition_items
 from lakefmt.storage.api import check_name
 from lakefmt.values import PartitionPath, Partitions
 
@@ -65,10 +64,7 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
 
 def _places(client: TableClient, partitions: Partitions) -> tuple[PartitionPath, ...]:
     """Return the partitions that are meant; of a table too damaged to tell them, the paths as they are given."""
-    items = (
-        [partitions] if isinstance(partitions, str | Mapping) or not isinstance(partitions, Iterable) else partitions
-    )
-    given = list(items)
+    given = partition_items(partitions)
     try:
         return tuple(client.chosen_partitions(client.load(), given))
     except LakefmtError:

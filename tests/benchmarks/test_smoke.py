@@ -69,7 +69,7 @@ def test_rounds_fill_every_work_and_check_every_table(stage, data, tmp_path):
     Rounds(stage, data, ["lakefmt", "pyarrow"]).run()
     assert set(stage.figures) == set(STEPS)
     for work, figures in stage.figures.items():
-        also = {SAME_FILES} if work in ("scan", "look_up_keys") else set()
+        also = {SAME_FILES} if work in ("scan", "look_up") else set()
         assert set(figures) == {"lakefmt", "pyarrow"} | also
         assert all(len(figure.values) == 1 and not figure.note for figure in figures.values())
     assert not stage.failures()

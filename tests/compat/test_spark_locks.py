@@ -81,6 +81,8 @@ def test_a_spark_writer_and_we_share_hudis_lock_file(tmp_path: Path, spark_judge
     with ours(provider, {}, tmp_path / "t").hold():
         left = (tmp_path / "t/.hoodie/lock").read_bytes()
     (tmp_path / "t/.hoodie/lock").write_bytes(left)  # as we leave it when we die
+    note = tmp_path / "t/.hoodie/.lakefmt/lock_holder-left"  # with what lets the system vouch for us
+    note.write_bytes(b"")
     asked = {**QUICK, "hoodie.base.path": str(tmp_path / "t"), "hoodie.write.lock.filesystem.expire": "1"}
     theirs = {"provider": provider, "settings": asked, "name": "theirs", "wait_ms": 1000}
     assert not spark_judge.request("lock", **theirs)["held"]
@@ -88,6 +90,9 @@ def test_a_spark_writer_and_we_share_hudis_lock_file(tmp_path: Path, spark_judge
     assert spark_judge.request("lock", **theirs)["held"], "it has expired"
     spark_judge.request("unlock", name="theirs")
     spark_judge.assert_same_rows(tmp_path / "t", plain_rows(10, ts=4), what="after we got the lock")
+    spark_judge.write(tmp_path / "t", plain_rows(10, ts=5), index="BLOOM", options=options)
+    assert note.exists(), "Hudi's provider does not know it"
+    assert_same_multiset(table.read(), plain_rows(10, ts=5), what="Spark beside the note")
 
 
 def test_we_share_curators_mutex(spark_judge: SparkJudge) -> None:

@@ -276,10 +276,13 @@ async def _whole_body(answer: Answer, limit: int | None, key: str) -> bytes:
     most = sys.maxsize if limit is None else limit
     expected = most if told is None else min(told, most)
     data = bytearray()
-    async with answer["Body"] as body:
+    body = answer["Body"]
+    try:
         # One read returns what has arrived by now, which may be a piece of the body.
         while len(data) < expected and (piece := await body.read(min(expected - len(data), _READ_BYTES))):
             data += piece
+    finally:
+        body.close()
     return bytes(data) if told is None else check_length(bytes(data), expected, key)
 
 
