@@ -1,7 +1,7 @@
 """Who holds a lock file, in words that the operating system can vouch for (effects).
 
 A holder creates a note of its own beside the lock file and keeps it locked (``flock``), and only then creates the lock file,
-whose text names the process and the note. Two witnesses must agree before anybody takes such a file for a dead one's:
+whose text names the process and the note. Two checks must agree before anybody takes such a file for a dead one's:
 
 * the process has ended: same machine since the same start of its system, same space of process numbers, and its number is
   free or was given to a later process;

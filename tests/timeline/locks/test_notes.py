@@ -1,4 +1,4 @@
-"""A killed holder of Hudi's lock file blocks nobody on its machine; a living one, another machine and a JVM are never robbed."""
+"""A killed holder of Hudi's lock file blocks nobody on its machine; a living one, another machine and a JVM keep it."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_killed_writer_of_a_table_blocks_nobody(tmp_path):
     assert table.check("full").is_clean
 
 
-# --------------------------------------------------------------------------------------------------- whom nobody may rob
+# --------------------------------------------------------------------------------------------------- who keeps the lock
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ STRANGERS = [
 
 
 @pytest.mark.parametrize("stranger", STRANGERS, ids=lambda stranger: stranger.__name__)
-def test_without_two_witnesses_nobody_takes_it(left, stranger):
+def test_without_both_checks_nobody_takes_it(left, stranger):
     store, said = left
     store.put(FILE_SYSTEM_LOCK_NAME, text := stranger(store, said))
     with pytest.raises(LockUnavailable, match=r"remove the file \(or set hoodie.write.lock.filesystem.expire"):
@@ -238,7 +238,7 @@ def test_without_two_witnesses_nobody_takes_it(left, stranger):
     assert store.read(FILE_SYSTEM_LOCK_NAME) == text
 
 
-def test_a_note_that_is_locked_is_a_witness_of_life(left):
+def test_a_note_that_is_locked_is_a_sign_of_life(left):
     """As where two copies of one virtual machine share a disk: the process seems to have ended, its note is locked."""
     store, said = left
     with store.hold(f"{NOTES}/{said['note']}"), pytest.raises(LockUnavailable):
@@ -246,11 +246,11 @@ def test_a_note_that_is_locked_is_a_witness_of_life(left):
     assert_free(store.url)
 
 
-@pytest.mark.parametrize("witness", ["process", "note"])
-def test_the_tests_see_a_missing_witness(left, witness, monkeypatch):
-    """Sabotage: without one of the two witnesses a living holder is robbed, and the tests above find it."""
+@pytest.mark.parametrize("check", ["process", "note"])
+def test_the_tests_see_a_missing_check(left, check, monkeypatch):
+    """Sabotage: without one of the two checks the lock is taken from a living holder."""
     store, said = left
-    if witness == "process":
+    if check == "process":
         monkeypatch.setattr(_owner_notes, "has_ended", lambda process: True)
         text = of_a_living_process(store, said)
         store.put(FILE_SYSTEM_LOCK_NAME, text)
