@@ -76,8 +76,9 @@ bench-parts: venv ## measure single parts: every script benchmarks/**/bench_*.py
 	  printf '\n=== %s\n' "$$script"; $(PY) "$$script"; \
 	done
 
-sizes: venv ## figures on the length of functions and modules
+sizes: venv ## figures on the length of functions and modules, and on the structure
 	@$(PY) tests/architecture/architecture_rules.py
+	@$(PY) tests/architecture/structure_measures.py
 
 clean: ## remove environments, caches and what the demo left
 	rm -rf .venv .venv-oldest .venv-spark .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo_output

@@ -293,6 +293,17 @@ def _reachable(start: str, graph: Mapping[str, set[str]]) -> set[str]:
     return seen
 
 
+def private_imports(root: Path) -> list[str]:
+    """Return the imports of modules whose name begins with an underscore from outside their package."""
+    return [
+        str(found)
+        for found in dict.fromkeys(imports(root))
+        if found.imported.rpartition(".")[2].startswith("_")
+        and not found.importer.startswith(found.imported.rpartition(".")[0])
+        and not found.importer.startswith(f"{PACKAGE}.{BESIDE}")
+    ]
+
+
 def unreadable_imports(root: Path) -> list[str]:
     """Return dynamic imports whose target cannot be read from the source: they would go round the floors."""
     return [

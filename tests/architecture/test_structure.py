@@ -1,0 +1,64 @@
+"""The structure stays readable: small folders, private modules, one meaning for a name, no circles, short ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import architecture_rules as rules
+import pytest
+import structure_measures as measures
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Names of the top level that two modules define. The list may only become shorter.
+DEFINED_TWICE = {"Check", "begin_write", "check_names", "create", "delete", "place"}
+#: What a warm upsert of seven rows may pass through: (modules, crossings). The goal is 75 and 700; no change may lead away.
+WAYS = {"cow upsert": (93, 1250), "mor upsert": (98, 1170), "cow read": (38, 180), "mor read": (59, 440)}
+
+
+def test_folders_are_small():
+    folder, size = measures.folder_sizes(ROOT).most_common(1)[0]
+    assert size <= 18, folder
+
+
+def test_private_modules_are_imported_inside_their_package_only():
+    rules.check(rules.private_imports(ROOT))
+
+
+def test_a_private_module_that_is_imported_from_outside_is_seen(tmp_path):
+    for name, text in {
+        "__init__.py": "",
+        "read/__init__.py": "",
+        "read/_terms.py": "",
+        "read/filters.py": "import lakefmt.read._terms",
+        "write/__init__.py": "",
+        "write/x.py": "from lakefmt.read import _terms",
+    }.items():
+        path = tmp_path / "lakefmt" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    assert rules.private_imports(tmp_path) == ["lakefmt.write.x imports lakefmt.read._terms at line 1"]
+
+
+def test_a_name_has_one_meaning():
+    assert set(measures.names_defined_twice(ROOT)) <= DEFINED_TWICE
+
+
+def test_a_name_with_two_meanings_is_seen(tmp_path):
+    for name in ("a.py", "b.py"):
+        (tmp_path / "lakefmt").mkdir(exist_ok=True)
+        (tmp_path / "lakefmt" / name).write_text("def plan():\n    pass\ndef _own():\n    pass\n", "utf-8")
+    assert measures.names_defined_twice(tmp_path) == {"plan": ["lakefmt.a", "lakefmt.b"]}
+
+
+@pytest.fixture(scope="module")
+def traces() -> dict[str, measures.Trace]:
+    return measures.traces()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(WAYS))
+def test_a_call_passes_through_no_more_than_before(traces, name):
+    modules, crossings = WAYS[name]
+    assert len(traces[name].modules) <= modules
+    assert traces[name].crossings <= crossings
