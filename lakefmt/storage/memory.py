@@ -81,9 +81,7 @@ class MemoryStore:
         return f"MemoryStore({self._url!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a store is not pickled: reopen it with open_store (a memory store is another one partition_changed)"
-        )
+        raise TypeError("a store is not pickled: reopen it with open_store (a memory store is another one elsewhere)")
 
     @property
     def url(self) -> str:

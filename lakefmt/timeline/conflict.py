@@ -62,7 +62,7 @@ class Reason(enum.Enum):
         "overwrite and delete partitions while nobody writes to them",
     )
     CLUSTERING = (
-        "is a pending clustering that takes the rows of the same file groups partition_changed",
+        "is a pending clustering that takes the rows of the same file groups elsewhere",
         "wait until it has completed, or cancel it with the engine that planned it; plan clusterings of partitions that "
         "are not written to",
     )

@@ -42,7 +42,7 @@ def test_a_table_of_another_release_is_written_on(tmp_path: Path, hudi_rs_judge:
     before = kept(table)
     names = [RECORD_KEY, *table.schema.names]
     if not before.num_rows:
-        pytest.skip("an empty table has no row to write on; its reading is tested partition_changed")
+        pytest.skip("an empty table has no row to write on; its reading is tested elsewhere")
     again = table.upsert(before)
     assert (again.num_inserts, again.num_updates) == (0, before.num_rows), "every stored key was found"
     assert_same_multiset(kept(table), before, what="after an upsert of the same rows")

@@ -39,7 +39,7 @@ def test_whoever_holds_it_is_waited_for() -> None:
     assert wait_for_arrow(sleep, lambda: 0.0)
     assert len(slept) == 4
     assert wait_for_arrow(sleep, lambda: 0.0)
-    assert len(slept) == 4, "nothing is track_arrow_use any more"
+    assert len(slept) == 4, "nothing is in use any more"
 
 
 def test_who_keeps_it_for_good_is_not_waited_for_for_ever() -> None:
@@ -56,7 +56,7 @@ def test_who_keeps_it_for_good_is_not_waited_for_for_ever() -> None:
 
 @pytest.mark.parametrize("make", [MemoryStore, lambda name: CountingStore(MemoryStore(name))])
 def test_a_file_of_a_store_in_python_is_lent_while_arrow_has_it(make: type[MemoryStore]) -> None:
-    store: ObjectStore = make("track_arrow_use")
+    store: ObjectStore = make("arrow-lifetime")
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"n": [1]}), sink)
     store.put("a.parquet", sink.getvalue().to_pybytes())
@@ -78,7 +78,7 @@ def test_what_is_dead_is_forgotten_when_there_is_much_of_it() -> None:
 
 def test_a_scan_lends_its_file_system_for_as_long_as_it_lasts() -> None:
     table = lakefmt.create_table(
-        "memory://track_arrow_use-scan", schema=pa.schema([("id", pa.string())]), record_key="id"
+        "memory://arrow-lifetime-scan", schema=pa.schema([("id", pa.string())]), record_key="id"
     )
     table.upsert(pa.table({"id": ["a"]}))
     assert wait_for_arrow()
@@ -91,9 +91,9 @@ def test_a_scan_lends_its_file_system_for_as_long_as_it_lasts() -> None:
 
 def test_the_interpreter_waits_when_it_ends() -> None:
     script = (
-        "import atexit, threading; from lakefmt.storage import track_arrow_use\n"
+        "import atexit, threading; from lakefmt.storage import arrow_lifetime\n"
         "class Thing: pass\n"
-        "held, ending = [track_arrow_use.track_arrow_use(Thing())], threading.Event()\n"
+        "held, ending = [arrow_lifetime.track_arrow_use(Thing())], threading.Event()\n"
         "def drop(): ending.wait(); held.clear(); print('let go', flush=True)\n"
         "threading.Thread(target=drop, daemon=True).start()\n"
         "atexit.register(ending.set)\n"  # registered last, it runs first

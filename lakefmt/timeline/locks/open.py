@@ -125,7 +125,7 @@ def open_lock(
         fitting = "StorageBasedLockProvider" if with_versions(store) is not None else "ZookeeperBasedLockProvider"
         raise UnsupportedFeature(
             f"several writers of {store.url} need a lock that every one of them takes: set hoodie.write.lock.provider, "
-            f"{fitting} for example, for_global_lookup"
+            f"{fitting} for example, everywhere"
         )
     retry_policy = options.retry_policy
     if name == "DynamoDBBasedLockProvider":
