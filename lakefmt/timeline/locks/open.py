@@ -105,7 +105,7 @@ def open_lock(
 
     Raises:
         UnsupportedFeature: the provider is unknown, cannot work on this store, or its package or settings are missing.
-        InvalidInputError: a setting of it cannot be understood.
+        InvalidInputError: a setting of it cannot be understood, or several writers of an object store name no provider.
     """
     time_source = time_source or SystemTimeSource()
     name = options.short_name or default_lock_provider(store, shared=options.shared)
@@ -123,7 +123,7 @@ def open_lock(
         return _storage_lock(store, options, unique, time_source, now)
     if name is None:
         fitting = "StorageBasedLockProvider" if with_versions(store) is not None else "ZookeeperBasedLockProvider"
-        raise UnsupportedFeature(
+        raise InvalidInputError(
             f"several writers of {store.url} need a lock that every one of them takes: set hoodie.write.lock.provider, "
             f"{fitting} for example, everywhere"
         )

@@ -56,7 +56,7 @@ def test_the_default_is_the_best_that_the_store_offers(tmp_path):
     assert isinstance(open_lock(remote, alone, "w"), InProcessLock)
     for store, fitting in ((remote, "StorageBasedLockProvider"), (plain_remote(), "ZookeeperBasedLockProvider")):
         assert default_lock_provider(store, shared=True) is None, "several writers on an object store name one"
-        with pytest.raises(UnsupportedFeature, match=f"{fitting} for example, everywhere"):
+        with pytest.raises(InvalidInputError, match=f"{fitting} for example, everywhere"):
             open_lock(store, shared, "w")
 
 
