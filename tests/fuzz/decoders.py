@@ -43,6 +43,7 @@ from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.commit import CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
+from lakefmt.timeline.locks._owner_notes import decode_stamp
 from lakefmt.timeline.locks.storage import decode_lock_record
 from lakefmt.timeline.markers import list_marked, marker_directory
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
@@ -317,9 +318,9 @@ def _sorted_archive_parts() -> Iterator[Decoder]:
         yield Decoder(
             f"archive of layout 2: {name}",
             (
-                "timeline.history.HistoryStore.load",
-                "timeline.history_files.load_manifest",
-                "timeline.history_files.read_manifest",
+                "timeline.archive.store.HistoryStore.load",
+                "timeline.archive._lsm_files.load_manifest",
+                "timeline.archive._lsm_files.read_manifest",
             ),
             partial(decode_archive, layout=2, name=name, others=files),
             {name: files[name]},
@@ -330,11 +331,11 @@ def _sorted_archive_parts() -> Iterator[Decoder]:
 
 def _bodies() -> Iterator[Decoder]:
     for name, decode, data in one_body_of_each_kind():
-        yield Decoder(f"body {name}", ("timeline.bodies.decode_body",), decode, {name: data})
+        yield Decoder(f"body {name}", ("timeline.metadata_codec.decode_body",), decode, {name: data})
 
 
 def _blooms() -> Iterator[Decoder]:
-    covers = ("formats.bloom.decode_bloom_filter",)
+    covers = ("formats.bloom.bloom_filter.decode_bloom_filter",)
     for name, code, text in blooms():
         yield Decoder(f"bloom filter {name}", covers, partial(decode_bloom_text, type_code=code), {name: text})
         raw = {name: base64.b64decode(text)}
@@ -367,16 +368,18 @@ DECODERS: tuple[Decoder, ...] = (
         stored("v9_cow_no_meta_120", ".hoodie/hoodie.properties"),
         (*FILE, InvalidInputError),
     ),
-    Decoder("Avro container", ("formats.avro.decode_container",), decode_container, whole(_AVRO, _PACKED, _TINIES)),
+    Decoder(
+        "Avro container", ("formats.avro.container.decode_container",), decode_container, whole(_AVRO, _PACKED, _TINIES)
+    ),
     Decoder(
         "Avro container of several records",
-        ("formats.avro.decode_container_records",),
+        ("formats.avro.container.decode_container_records",),
         lambda data: decode_container_records(data, 1000),
         whole({"clean": _AVRO["v8-1.0.2-clean-completed.avro"]}, {"deflate": _PACKED["deflate"]}),
     ),
     Decoder(
         "Avro schema",
-        ("formats.avro_schema.parse_schema",),
+        ("schema.avro_tree.parse_avro_schema",),
         named(lambda text: compile_decoder(parse_avro_schema(text), parse_avro_schema(text))),
         {
             "commit": avro_schema_of("v9-1.2.0-commit-completed.avro"),
@@ -386,17 +389,17 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "schema of a table",
-        ("schema.avro_to_arrow",),
+        ("schema.__init__.avro_to_arrow",),
         named(avro_to_arrow),
         table_schemas(),
         (*FILE, InvalidInputError),
     ),
     *_bodies(),
-    Decoder("stats of a commit", ("timeline.bodies.decode_commit_rows",), decode_commit_rows, _COMMITS),
+    Decoder("stats of a commit", ("timeline.metadata_codec.decode_commit_rows",), decode_commit_rows, _COMMITS),
     Decoder("commit", ("timeline.commit.decode_commit",), lambda data: decode_commit(data, "f"), _COMMITS),
     Decoder(
         "what a commit tells of its keys",
-        ("write.key_stats.key_hashes_of", "write.key_stats.key_ranges_of"),
+        ("write.commit.key_stats.key_hashes_of", "write.commit.key_stats.key_ranges_of"),
         decode_key_notes,
         {"ranges": b'{"f":["a","c"]}', "hashes": b'{"f":"MUFGc15faJI="}'},
         (),
@@ -442,7 +445,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "restore",
-        ("timeline.restore_plan.parse_restore_record",),
+        ("timeline.restore.parse_restore_record",),
         decode_restore,
         {"ours": encode_body(BodyKind.RESTORE_PLAN, restore_record(_RESTORE))},
     ),
@@ -476,7 +479,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "names of a timeline",
-        ("timeline.view.timeline_from_names",),
+        ("timeline.timeline.timeline_from_names",),
         in_lines(partial(timeline_from_names, layout=2)),
         {"real": names_of("v9_cow_restore_120")},
         (),
@@ -485,10 +488,10 @@ DECODERS: tuple[Decoder, ...] = (
     Decoder(
         "log file",
         (
-            "formats.log_blocks.scan_blocks",
-            "formats.log_blocks.read_block",
-            "formats.log_records.split_avro_records",
-            "formats.log_records.decode_avro_record",
+            "formats.log.blocks.scan_blocks",
+            "formats.log.blocks.read_block",
+            "formats.log._records.split_avro_records",
+            "formats.log._records.decode_avro_record",
         ),
         decode_log,
         whole(stored("v8_mor_archived_120", "log.1_1-901-1431"), {"archive": archive_file()}),
@@ -496,77 +499,88 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "record of a log",
-        ("formats.log_records.decode_avro_record",),
+        ("formats.log._records.decode_avro_record",),
         decode_with_schema,
         {"archived": archived_record()},
     ),
     Decoder(
         "archive of layout 1",
-        ("timeline.history.HistoryStore.load", "timeline.history_logs.LogArchive.load"),
+        ("timeline.archive.store.HistoryStore.load", "timeline.archive.v6_log.LogArchive.load"),
         partial(decode_archive, layout=1, name=".commits_.archive.1_1-0-1", others={}),
         {"real": archive_file()},
     ),
     *_sorted_archive_parts(),
     Decoder(
         "manifest",
-        ("timeline.history_plan.decode_manifest",),
+        ("timeline.archive.lsm_timeline.decode_manifest",),
         lambda data: decode_manifest(data, "manifest_5"),
         {"real": sorted_archive()["manifest_5"]},
     ),
     Decoder(
         "name of a manifest",
-        ("timeline.history_plan.parse_manifest_name",),
+        ("timeline.archive.lsm_timeline.parse_manifest_name",),
         named(parse_manifest_name),
         {"real": b"manifest_12"},
         (),
         refuses=False,
     ),
     Decoder(
+        "lock file",
+        ("timeline.locks._owner_notes.decode_stamp",),
+        decode_stamp,
+        {
+            "real": b'{"owner":"6ee0b1a2","host":"a","pid":7,"note":"lock_holder-7",'
+            b'"process":{"machine":"m","space":"s","pid":7,"started":9}}'
+        },
+        (),
+        refuses=False,
+    ),
+    Decoder(
         "lock object",
-        ("timeline.lock_storage.decode_lock_record",),
+        ("timeline.locks.storage.decode_lock_record",),
         decode_lock_record,
         {"real": b'{"expired":false,"validUntil":1793000000000,"owner":"6ee0b1a2-0d4f-4c8e-9a57-000000000000"}'},
     ),
-    Decoder("rows of a log", ("formats.avro_rows.decode_rows",), decode_row, {"real": logged_record()[0]}),
+    Decoder("rows of a log", ("formats.avro.columnar.codec.decode_rows",), decode_row, {"real": logged_record()[0]}),
     Decoder(
         "content of an Avro block",
-        ("formats.log_data.decode_avro_content",),
+        ("formats.log.data_block.decode_avro_content",),
         lambda data: decode_avro_content(data, logged_record()[1], what="a.log"),
         {"real": logged_content()},
     ),
     Decoder(
         "contents of two Avro blocks",
-        ("formats.log_data.decode_avro_contents",),
+        ("formats.log.data_block.decode_avro_contents",),
         lambda data: decode_avro_contents([logged_content(), data], logged_record()[1], what=["b.log", "a.log"]),
         {"real": logged_content()},
     ),
     Decoder(
         "content of a block of changes",
-        ("formats.log_cdc.decode_cdc_content",),
+        ("formats.log.cdc.decode_cdc_content",),
         lambda data: decode_cdc_content(data, change_content()[1], what="a.cdc"),
         {"real": change_content()[0]},
     ),
     Decoder(
         "content of a delete block",
-        ("formats.log_deletes.decode_delete_content",),
+        ("formats.log.delete_block.decode_delete_content",),
         lambda data: decode_delete_content(data, what="a.log"),
         delete_contents(),
     ),
     Decoder(
         "record positions",
-        ("formats.log_positions.decode_positions",),
+        ("formats.log._positions.decode_positions",),
         named(lambda text: decode_positions(text, 64)),
         {"three": b"AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAIAEAAAAAEABQAJAA=="},
     ),
     Decoder(
         "record positions, their bytes",
-        ("formats.log_positions.decode_positions",),
+        ("formats.log._positions.decode_positions",),
         lambda data: decode_positions(base64.b64encode(data).decode(), 64),
         {"three": base64.b64decode("AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAIAEAAAAAEABQAJAA==")},
     ),
     Decoder(
         "rows of a log, their schema",
-        ("formats.avro_rows.decode_rows",),
+        ("formats.avro.columnar.codec.decode_rows",),
         decode_row_as,
         {"real": logged_record()[1].encode()},
     ),
@@ -582,20 +596,20 @@ VERBS = ("decode", "parse", "scan", "split", "load", "read", "list")
 #: Public functions with such a name that no row of the register goes through, and why.
 EXEMPT: dict[str, str] = {
     "timeline.rollback.list_data_files": "names of a listing, no bytes",
-    "timeline.lock_dynamodb.decode_lock_item": "takes botocore's dictionary, not bytes: tests/timeline/locks/test_wire_formats.py",
+    "timeline.locks.dynamodb.decode_lock_item": "takes botocore's dictionary, not bytes: tests/timeline/locks/test_wire_formats.py",
     "formats.names.split_base_file": "what parse_base_file, which has rows, is made of",
-    "formats.avro_reading.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
-    "formats.avro_rows_decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",
-    "formats.avro_rows_decode.read_values": "a step of decode_rows, which turns its damage into CorruptFile",
-    "formats.log_deletes_kryo.read_kryo_deletes": "a step of decode_delete_content, which has rows of its versions",
-    "formats.avro_reading.read_block_count": "a step of the Avro decoders and of decode_delete_content, which have rows",
-    "formats.avro_reading.read_span": "a step of the Avro decoders and of decode_delete_content, which have rows",
-    "formats.avro_rows_words.split_numbers": "a step of decode_rows, which turns its damage into CorruptFile",
-    "timeline.history_writer.HistoryWriter.load": "answers with load_manifest, which has rows",
-    "formats.log_blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",
-    "formats.log_data.decode_parquet_content": "Arrow reads its bytes: a way of parquet_cases.py, run in a process of its own",
-    "formats.parquet.decode_footer": "Arrow reads its bytes: fuzzed in processes of their own (test_parquet.py)",
-    "timeline.history.HistoryStore.read_bodies": "Arrow reads its bytes: fuzzed in processes of their own as well",
+    "formats.avro.reader.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
+    "formats.avro.columnar.decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",
+    "formats.avro.columnar.decode.read_values": "a step of decode_rows, which turns its damage into CorruptFile",
+    "formats.log._delete_kryo.read_kryo_deletes": "a step of decode_delete_content, which has rows of its versions",
+    "formats.avro.reader.read_block_count": "a step of the Avro decoders and of decode_delete_content, which have rows",
+    "formats.avro.reader.read_span": "a step of the Avro decoders and of decode_delete_content, which have rows",
+    "formats.avro.columnar.varint.split_numbers": "a step of decode_rows, which turns its damage into CorruptFile",
+    "timeline.archive.lsm_writer.HistoryWriter.load": "answers with load_manifest, which has rows",
+    "formats.log.blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",
+    "formats.log.data_block.decode_parquet_content": "Arrow reads its bytes: a way of parquet_cases.py, run in a process of its own",
+    "formats.parquet.base_file.decode_footer": "Arrow reads its bytes: fuzzed in processes of their own (test_parquet.py)",
+    "timeline.archive.store.HistoryStore.read_bodies": "Arrow reads its bytes: fuzzed in processes of their own as well",
     "timeline.rollback.list_files_of_instant": "parses names with list_marked, parse_base_file and parse_log_file",
     "timeline.store.TimelineStore.load": "parses names with timeline_from_names and parse_instant_file",
     "timeline.store.TimelineStore.read_body": "returns the bytes unread; their size is checked by the store",
