@@ -53,6 +53,11 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
         (LocalStore('/data/trips'), 'memory://trips')
     """
     text = location_text(url_or_path)
+    if not isinstance(storage_options, Mapping | None):  # its value may be a secret: the message names its type only
+        raise InvalidInputError(
+            f"storage_options takes a dict of names and values, not a {type(storage_options).__name__}"
+        )
+    options = mapping_argument(storage_options, "storage_options")
     protocol, found, rest = text.partition("://")
     protocol = protocol.lower()
     if text.startswith("file:") or protocol == "local":
@@ -63,7 +68,7 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
         if not rest.strip("/"):
             raise InvalidInputError("memory:// needs a name: memory://name")
         return MemoryStore(rest)
-    return _open_remote(f"{protocol}://{rest}", protocol, mapping_argument(storage_options, "storage_options"))
+    return _open_remote(f"{protocol}://{rest}", protocol, options)
 
 
 def location_text(url_or_path: object) -> str:

@@ -85,9 +85,9 @@ ACCESS = {"key": "AKIAMADEUPKEY", "secret": "a-secret-value"}
         ("s3://bucket/t", {"aws_access_key_id": "a-secret-value"}, "'aws_access_key_id'"),
         ("s3://bucket/t", {**ACCESS, "endpoint": "http://127.0.0.1:1"}, "'endpoint'"),
         ("gs://bucket/t", {"tokn": "a-secret-value"}, r"'tokn'.*did you mean 'token'\?"),
-        ("s3://bucket/t", {5: "a-secret-value"}, "names are texts"),
-        ("s3://bucket/t", ["a-secret-value"], "a mapping"),
-        ("/data/t", "a-secret-value", "a mapping"),
+        ("s3://bucket/t", {5: "a-secret-value"}, "takes a text"),
+        ("s3://bucket/t", ["a-secret-value"], "takes a dict"),
+        ("/data/t", "a-secret-value", "takes a dict"),
     ],
 )
 def test_a_wrong_name_in_the_options_is_named(url, given_options, said):

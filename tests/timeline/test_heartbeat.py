@@ -95,7 +95,7 @@ def test_sparks_empty_heartbeat_proves_nothing_by_its_lock(tmp_path: Path) -> No
 
 def test_two_handles_exclude_each_other_and_two_tables_do_not(tmp_path: Path) -> None:
     one, again, other = (
-        open_lock(LocalStore(tmp_path / n), LockOptions(patience=RetryPolicy(0.05)), "o") for n in ("a", "a", "b")
+        open_lock(LocalStore(tmp_path / n), LockOptions(retry_policy=RetryPolicy(0.05)), "o") for n in ("a", "a", "b")
     )
     with one.hold():
         with other.hold():
@@ -146,7 +146,7 @@ def test_a_lock_file_that_was_taken_away_refuses_the_commit(rival: bytes | None)
 
 
 def test_threads_queue(tmp_path: Path) -> None:
-    lock, inside, most = open_lock(LocalStore(tmp_path), LockOptions(patience=RetryPolicy(30.0)), "o"), [], []
+    lock, inside, most = open_lock(LocalStore(tmp_path), LockOptions(retry_policy=RetryPolicy(30.0)), "o"), [], []
 
     def work() -> None:
         with lock.hold():

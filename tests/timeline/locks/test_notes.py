@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(this_process() is None, reason="this system does
 HOLDER = """
 import os, signal, sys, time
 from lakefmt.storage import LocalStore
-from lakefmt.timeline import lock_notes
+from lakefmt.timeline.locks import _owner_notes
 from lakefmt.timeline.locks.api import RetryPolicy
 from lakefmt.timeline.locks.filesystem import FileSystemLock
 
@@ -50,7 +50,7 @@ def die(*_, **__):
 def say_and_wait():
     sys.stdout.write("ready\\n"); sys.stdout.flush(); sys.stdin.readline()
 
-notes = lock_notes.HolderNotes
+notes = _owner_notes.HolderNotes
 if stage == "before its note":
     notes.begin = die
 if stage == "after its note":
