@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.arguments import foreign, shown
+from lakefmt.arguments import check_levels, foreign, shown
 from lakefmt.errors import InvalidInputError, LakefmtError
 from lakefmt.keys.generate import build_partition_paths
 from lakefmt.keys.partition_path import divide_path
@@ -205,6 +205,7 @@ class _Chooser:
 
 def _typed(value: object, kind: pa.DataType) -> pa.Array:
     """Return one value as an array of a type; texts are read, everything else stays what it is."""
+    check_levels([value], "partition")  # Arrow ends the process over a list that holds itself
     if isinstance(value, pa.Scalar):
         found = pa.repeat(value, 1)
     else:

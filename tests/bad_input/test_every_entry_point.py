@@ -15,12 +15,15 @@ from tests.bad_input.hostile import FRAMES, PLAIN
 #: Of the pairs of argument and value every so many is tried; `LAKEFMT_HYPOTHESIS=thorough` tries all of them.
 STEP = 1 if os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough" else 12
 #: The arguments that are tried with every value: each stands for the others that take the same.
-WHOLE = {("Table.upsert", "data"), ("Table.delete", "what"), ("Table.update", "values"), ("Table.read", "as_of")}
+WHOLE = {
+    ("Table.upsert", "data"),
+    ("Table.delete", "what"),
+    ("Table.update", "values"),
+    ("Table.read", "as_of"),
+    ("Table.delete_partitions", "partitions"),
+}
 #: Arguments whose values have a law of their own.
 ELSEWHERE = {
-    "filter": "tests/read: every kind of filter",
-    "partitions of delete_partitions": "tests/read: partition values",
-    "what of delete, a text": "a text is a filter",
     "client": "no argument of a user: the table itself",
 }
 WITH_ARGUMENTS = [name for name, entry in public_entry_points().items() if arguments_of(name, entry)]
@@ -35,11 +38,7 @@ def cases(name: str, entry: EntryPoint, number: int) -> list[tuple[str, str, Cal
         values = {**PLAIN, **(FRAMES if argument in entry.rows else {})}
         step = 1 if (name, argument) in WHOLE else STEP
         chosen = list(values.items())[(7 * number + 5 * at) % step :: step]
-        found += [
-            (argument, each, make)
-            for each, make in chosen
-            if (name, argument, each) != ("Table.delete", "what", "half surrogate")
-        ]
+        found += [(argument, each, make) for each, make in chosen]
     return found
 
 
