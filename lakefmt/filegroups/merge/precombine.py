@@ -182,7 +182,7 @@ class Fold:
 
 
 def _completed(fold: Fold, table: pa.Table, partial: Partial) -> pa.Table:
-    """Return the winners with the values that give way taken from other rows."""
+    """Return the winners, with their replaceable values taken from other rows."""
     columns = []
     for field in table.schema:
         column = table.column(field.name)
