@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest spark-env demo test test-all test-fast test-oldest test-spark \
+.PHONY: help venv venv-oldest venv-newest spark-env demo test test-all test-fast test-oldest test-newest test-spark \
         lint format types architecture docs docs-write extras bench bench-parts sizes clean
 
 help: ## list the tasks
@@ -20,26 +20,32 @@ venv: ## make .venv: lakefmt, its tests and tools
 venv-oldest: ## make .venv-oldest: the oldest declared dependencies
 	@$(PYTHON) tools/venv.py .venv-oldest --extras test --constraints constraints/oldest.txt
 
+venv-newest: ## make .venv-newest: the newest Python of this machine, pandas, Polars and DuckDB of today
+	@$(PYTHON) tools/venv.py .venv-newest --extras test --constraints constraints/newest.txt --newest-python
+
 spark-env: venv ## make .venv-spark and find Java and the Hudi bundles
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/spark_env.py
 
 # ------------------------------------------------------------------ what one does
 
 demo: venv ## set up, then the main job on real input: 336,776 flights
-	@$(VENV)/bin/lakefmt quickstart
+	@$(PY) -m examples.quickstart
 
 test: venv venv-oldest ## set up, then all tests: no JVM first, oldest dependencies, then Spark as judge
 	@$(RUN) fast oldest spark
 
-test-all: venv venv-oldest ## the same with ten times as many examples per property, and every extra resolved by pip
+test-all: venv venv-oldest venv-newest ## the same with ten times as many examples, on the newest dependencies too, and every extra resolved by pip
 	@$(PYTHON) tools/extras.py
-	@LAKEFMT_HYPOTHESIS=thorough $(RUN) fast oldest spark
+	@LAKEFMT_HYPOTHESIS=thorough $(RUN) fast oldest newest spark
 
 test-fast: venv ## only the tests that need no JVM
 	@$(RUN) fast
 
 test-oldest: venv venv-oldest ## only the tests on the oldest declared dependencies
 	@$(RUN) oldest
+
+test-newest: venv venv-newest ## only the tests on the newest Python and dependencies
+	@$(RUN) newest
 
 test-spark: venv ## only the tests with Apache Hudi on Spark as judge
 	@$(RUN) spark
@@ -81,5 +87,5 @@ sizes: venv ## figures on the length of functions and modules, and on the struct
 	@$(PY) tests/architecture/structure_measures.py
 
 clean: ## remove environments, caches and what the demo left
-	rm -rf .venv .venv-oldest .venv-spark .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo_output
+	rm -rf .venv .venv-oldest .venv-newest .venv-spark .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo_output
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 """lakefmt: Apache Hudi tables from Python, without a cluster.
 
-Three audiences: everyone uses ``lakefmt``; engines that spread work use ``lakefmt.lowlevel``; people who test against
-tables use ``lakefmt.testing``.
+Applications use ``lakefmt``; engines that distribute work use ``lakefmt.lowlevel``; tests of
+applications use ``lakefmt.testing``.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from lakefmt.errors import LakefmtError
 
 if TYPE_CHECKING:
     from lakefmt.config.mergers import register_merger
+    from lakefmt.create_and_write import write_table
     from lakefmt.keys.periods import day, hour, month, year
     from lakefmt.read.snapshot import Snapshot
     from lakefmt.table import Table, create_table, open_table
@@ -30,39 +31,45 @@ __all__ = [
     "month",
     "open_table",
     "register_merger",
+    "write_table",
     "year",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for (PEP 562).
+    """Import a public name on first access (PEP 562).
 
-    A command line that only shows its help, or a worker that gets its table later, pays for neither NumPy nor Arrow.
+    A command line that shows its help, or a worker that gets its table later, does not import NumPy
+    and Arrow.
     """
     if name in ("Table", "create_table", "open_table"):
         from lakefmt import table
 
-        found: object = getattr(table, name)
+        value: object = getattr(table, name)
     elif name == "Snapshot":
         from lakefmt.read import snapshot
 
-        found = snapshot.Snapshot
+        value = snapshot.Snapshot
     elif name == "CommitResult":
         from lakefmt import values
 
-        found = values.CommitResult
+        value = values.CommitResult
     elif name in ("day", "hour", "month", "year"):
         from lakefmt.keys import periods
 
-        found = getattr(periods, name)
+        value = getattr(periods, name)
+    elif name == "write_table":
+        from lakefmt import create_and_write
+
+        value = create_and_write.write_table
     elif name == "register_merger":
         from lakefmt.config import mergers
 
-        found = mergers.register_merger
+        value = mergers.register_merger
     else:
         raise AttributeError(f"module 'lakefmt' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

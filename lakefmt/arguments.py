@@ -1,8 +1,8 @@
-"""Python's own values on their way in: checked before Arrow sees them, and told in messages whatever they are. Pure.
+"""Check the caller's Python values before Arrow sees them, and show them safely in messages. Pure.
 
-Values of a caller run code of their own: ``__iter__``, ``__str__``, ``__arrow_c_stream__``. What that code raises becomes an
-error of lakefmt with the first one as its cause. Arrow ends the process on a list that holds itself, so the depth of
-values whose type Arrow has to find out is looked at first.
+Values may run code of the caller: ``__iter__``, ``__str__``, ``__arrow_c_stream__``. Its errors
+become lakefmt errors with the original as cause. Arrow crashes on a list that contains itself, so
+the depth of values with a type to infer is checked first.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = [
     "check_flags",
     "check_levels",
     "check_texts",
+    "error_text",
     "field_names",
     "flag_argument",
     "foreign",
@@ -35,22 +36,21 @@ __all__ = [
     "shown",
     "text_argument",
     "texts_argument",
-    "told",
 ]
 
 T = TypeVar("T")
 
-#: Lists and dicts in one another deeper than this are refused; a type nested deeper cannot be stored either.
+#: Deeper lists and dicts are refused; deeper types cannot be stored either.
 _MAX_LEVELS: Final = 64
 
 _LONGEST: Final = 100
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset, np.ndarray)
-#: What asks the process to end is not caught; panics of other languages are no `Exception`, and are.
+#: Requests to exit are not caught; panics of other languages are not `Exception` and are caught.
 _ENDS: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 def shown(value: object) -> str:
-    r"""Return what a message shows of a value, short, whatever the value is.
+    r"""Return a short text of a value for messages; never raises.
 
     Example:
         >>> shown("k1"), shown("\ud800"), len(shown("x" * 999))
@@ -63,11 +63,11 @@ def shown(value: object) -> str:
         return f"a value of type {type(value).__name__}"
 
 
-def told(error: BaseException) -> str:
-    r"""Return what another library's error says, on one line, whatever its own code does.
+def error_text(error: BaseException) -> str:
+    r"""Return another library's error as one line; never raises.
 
     Example:
-        >>> told(ValueError("one\ntwo"))
+        >>> error_text(ValueError("one\ntwo"))
         'ValueError: one'
     """
     try:
@@ -79,12 +79,12 @@ def told(error: BaseException) -> str:
 
 
 def foreign(act: Callable[[], T], what: str, error: type[LakefmtError] = InvalidInputError) -> T:
-    """Return what a call into somebody else's code gives.
+    """Return the result of a call into foreign code.
 
     Args:
         act: the call.
-        what: begins the message of an error, such as ``"the rows cannot be read"``.
-        error: what everything becomes that is not lakefmt's own error.
+        what: the beginning of the error message, such as ``"the rows cannot be read"``.
+        error: the class of errors for everything that is not lakefmt's own error.
 
     Example:
         >>> foreign(lambda: 1 // 0, "no number")
@@ -97,11 +97,11 @@ def foreign(act: Callable[[], T], what: str, error: type[LakefmtError] = Invalid
     except (LakefmtError, *_ENDS):
         raise
     except BaseException as raised:
-        raise error(f"{what}: {told(raised)}") from raised
+        raise error(f"{what}: {error_text(raised)}") from raised
 
 
 def foreign_items(items: Iterable[T], what: str, error: type[LakefmtError] = InvalidInputError) -> Iterator[T]:
-    """Yield the items of somebody else's iterable; what it raises becomes `error`."""
+    """Yield the items of a foreign iterable; its errors become `error`."""
     nothing: Any = object()
     iterator = foreign(lambda: iter(items), what, error)
     while (item := foreign(lambda: next(iterator, nothing), what, error)) is not nothing:
@@ -109,14 +109,14 @@ def foreign_items(items: Iterable[T], what: str, error: type[LakefmtError] = Inv
 
 
 def check_levels(values: Iterable[object], name: str) -> None:
-    """Refuse values that are nested too deeply, or hold themselves.
+    """Raise for values that are nested too deeply or contain themselves.
 
     Args:
-        values: a column's values; of texts and numbers nothing is asked but what they are.
-        name: the column, for the message.
+        values: a column's values; texts and numbers need only a type check.
+        name: the column, for messages.
 
     Raises:
-        SchemaMismatch: a value is nested deeper than any column can be.
+        SchemaMismatch: a value is nested deeper than any column type.
 
     Example:
         >>> check_levels([1, [2, {"a": [3]}]], "x")
@@ -129,11 +129,11 @@ def check_levels(values: Iterable[object], name: str) -> None:
     """
     level: Iterable[object] = values
     for _ in range(_MAX_LEVELS):
-        # Each container once: one that holds itself twice would be looked at twice as often on every level.
-        found = {id(value): value for value in level if _holds_values(value)}
-        if not found:
+        # Each container once: one that contains itself twice would double the work on each level.
+        containers = {id(value): value for value in level if _holds_values(value)}
+        if not containers:
             return
-        level = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in found.values())
+        level = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in containers.values())
     raise SchemaMismatch(
         f"column {name!r} has values nested deeper than {_MAX_LEVELS} levels, or a value that holds itself"
     )
@@ -150,11 +150,11 @@ def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -
 
     Args:
         values: the values of one column.
-        kind: what they are meant to be; None, and of texts and bytes: the type that they show.
+        kind: the type; None, or a text or bytes type: inferred from the values.
         name: the column, for messages.
 
     Raises:
-        SchemaMismatch: they do not fit together, or do not fit the type.
+        SchemaMismatch: the values differ in type or do not fit it.
 
     Example:
         >>> arrow_array(["a", 1], None, "x")
@@ -164,20 +164,20 @@ def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -
 'int' object
     """
     if kind is not None and (pt.is_string(kind) or pt.is_binary(kind)):
-        # Arrow takes bytes for a text and a text for bytes; the type that the values show tells them apart.
+        # Arrow accepts bytes for text and text for bytes; the inferred type distinguishes them.
         kind = None
     if kind is None:
         check_levels(values, name)
     fit = "together" if kind is None else f"its type {kind}"
-    found = foreign(lambda: pa.array(values, kind), f"the values of column {name!r} do not fit {fit}", SchemaMismatch)
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+    array = foreign(lambda: pa.array(values, kind), f"the values of column {name!r} do not fit {fit}", SchemaMismatch)
+    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
 def arrow_scalar(value: object, kind: pa.DataType, name: str) -> pa.Scalar:
     """Return a Python value as an Arrow scalar of a column's type.
 
     Raises:
-        SchemaMismatch: it does not fit.
+        SchemaMismatch: the value does not fit.
 
     Example:
         >>> arrow_scalar("x", pa.int64(), "n")
@@ -187,7 +187,7 @@ def arrow_scalar(value: object, kind: pa.DataType, name: str) -> pa.Scalar:
 type str: tried to convert to int64
     """
     unfit = f"{shown(value)} does not fit column {name!r} of type {kind}"
-    # Arrow takes bytes for a text and a text for bytes.
+    # Arrow accepts bytes for text and text for bytes.
     others = (bytes, bytearray, memoryview) if pt.is_string(kind) else (str,) if pt.is_binary(kind) else ()
     if isinstance(value, others):
         raise SchemaMismatch(unfit)
@@ -195,10 +195,10 @@ type str: tried to convert to int64
 
 
 def field_names(rows: Iterable[Mapping[str, object]]) -> list[str]:
-    """Return the names of the fields of rows, in the order in which they come.
+    """Return the field names of rows in order of first appearance.
 
     Raises:
-        SchemaMismatch: a name is no text.
+        SchemaMismatch: a name is not a text.
 
     Example:
         >>> field_names([{"a": 1}, {"b": 2, "a": 3}])
@@ -215,10 +215,10 @@ def field_names(rows: Iterable[Mapping[str, object]]) -> list[str]:
 
 
 def text_argument(value: object, name: str) -> str:
-    """Return an argument that has to be a text.
+    """Return a text argument.
 
     Raises:
-        InvalidInputError: it is none, or holds half a surrogate pair, which cannot be stored.
+        InvalidInputError: not a text, or it has an unpaired surrogate, which cannot be stored.
 
     Example:
         >>> text_argument(5, "instant")
@@ -234,7 +234,7 @@ def text_argument(value: object, name: str) -> str:
 
 
 def is_encodable(text: str) -> bool:
-    r"""Say whether a text can be stored as UTF-8.
+    r"""Return whether a text can be stored as UTF-8.
 
     Example:
         >>> is_encodable("é"), is_encodable("\ud800")
@@ -248,10 +248,10 @@ def is_encodable(text: str) -> bool:
 
 
 def texts_argument(value: object, name: str) -> list[str]:
-    """Return an argument that has to be texts, in any container but a text.
+    """Return an argument that is a container of texts, but not a text itself.
 
     Raises:
-        InvalidInputError: it is no container, or holds something else.
+        InvalidInputError: not a container, or other items.
 
     Example:
         >>> texts_argument(("a", "b"), "columns")
@@ -267,10 +267,10 @@ def texts_argument(value: object, name: str) -> list[str]:
 
 
 def mapping_argument(value: object, name: str) -> dict[str, Any]:
-    """Return an argument that has to be a mapping whose keys are texts; None: an empty one.
+    """Return a mapping argument with text keys; None: an empty one.
 
     Raises:
-        InvalidInputError: it is none, or a key is no text.
+        InvalidInputError: not a mapping, or a key is not a text.
 
     Example:
         >>> mapping_argument(None, "options"), mapping_argument({"a": 1}, "options")
@@ -280,17 +280,17 @@ def mapping_argument(value: object, name: str) -> dict[str, Any]:
         return {}
     if not isinstance(value, Mapping):
         raise InvalidInputError(f"{name} takes a dict of names and values, not {shown(value)}")
-    found = foreign(lambda: dict(value), f"{name} cannot be read")
-    for key in found:
+    mapping = foreign(lambda: dict(value), f"{name} cannot be read")
+    for key in mapping:
         text_argument(key, f"a key of {name}")
-    return found
+    return mapping
 
 
 def instance_argument(value: object, kind: type[T], name: str) -> T:
-    """Return an argument that has to be of a class.
+    """Return an argument of a class.
 
     Raises:
-        InvalidInputError: it is not.
+        InvalidInputError: another class.
 
     Example:
         >>> instance_argument(5, dict, "plan")
@@ -304,7 +304,7 @@ def instance_argument(value: object, kind: type[T], name: str) -> T:
 
 
 def check_texts(**given: object) -> None:
-    """Refuse arguments, by name, that are no texts; None passes.
+    """Raise for arguments that are not texts; None is accepted.
 
     Example:
         >>> check_texts(run=None, abandon=5)
@@ -318,7 +318,7 @@ def check_texts(**given: object) -> None:
 
 
 def check_flags(**given: object) -> None:
-    """Refuse arguments, by name, that are neither true nor false, such as arrays.
+    """Raise for arguments that are neither true nor false, such as arrays.
 
     Example:
         >>> check_flags(dry_run=True, force=None)
@@ -328,7 +328,7 @@ def check_flags(**given: object) -> None:
 
 
 def partitions_argument(value: object) -> list[PartitionPath] | None:
-    """Return partition paths that a caller names, in any container; None: all partitions.
+    """Return the named partition paths from any container; None: all partitions.
 
     Example:
         >>> partitions_argument(("city=sf",))
@@ -338,10 +338,10 @@ def partitions_argument(value: object) -> list[PartitionPath] | None:
 
 
 def flag_argument(value: object, name: str) -> bool:
-    """Return an argument that has to be true or false; None counts as false.
+    """Return a boolean argument; None counts as false.
 
     Raises:
-        InvalidInputError: it has no truth of its own, such as an array.
+        InvalidInputError: it has no truth value, such as an array.
 
     Example:
         >>> flag_argument(1, "dry_run"), flag_argument(None, "dry_run")

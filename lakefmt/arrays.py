@@ -1,4 +1,4 @@
-"""Arrays of texts and of bytes as NumPy sees them: where each value begins and ends. Pure."""
+"""The value offsets of Arrow text and binary arrays, as NumPy arrays. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["common_length", "text_offsets"]
 
 
 def text_offsets(texts: pa.Array) -> npt.NDArray[np.signedinteger]:
-    """Return where each value begins in the array's bytes, and behind them where the last one ends; nothing is copied.
+    """Return the ``(n + 1,)`` offsets of the values in the array's bytes, without copying.
 
     Args:
-        texts: texts or bytes, plain or large.
+        texts: text or bytes, plain or large.
 
     Example:
         >>> text_offsets(pa.array(["a", "bcd", "e"])[1:])
@@ -22,13 +22,13 @@ def text_offsets(texts: pa.Array) -> npt.NDArray[np.signedinteger]:
     """
     kind = np.dtype(np.int64 if pt.is_large_string(texts.type) or pt.is_large_binary(texts.type) else np.int32)
     offsets = texts.buffers()[1]
-    if offsets is None or not offsets.size:  # Arrow may leave them away where there are no values
+    if offsets is None or not offsets.size:  # Arrow may omit them for arrays without values
         return np.zeros(1, kind)
     return np.frombuffer(offsets, kind, len(texts) + 1, texts.offset * kind.itemsize)
 
 
 def common_length(offsets: npt.NDArray[np.signedinteger]) -> int | None:
-    """Return the length of all values, in bytes; None when they differ, or there are none.
+    """Return the common length of all values in bytes; None if lengths differ or there are no values.
 
     Example:
         >>> common_length(text_offsets(pa.array(["ab", "cd"])))
@@ -37,6 +37,6 @@ def common_length(offsets: npt.NDArray[np.signedinteger]) -> int | None:
     if len(offsets) < 2:
         return None
     length = int(offsets[1] - offsets[0])
-    # The ends first: they tell most columns of many lengths for nothing.
+    # The first and last offset settle most columns of different lengths cheaply.
     is_even = int(offsets[-1] - offsets[0]) == length * (len(offsets) - 1)
     return length if is_even and bool((np.diff(offsets) == length).all()) else None

@@ -23,7 +23,7 @@ from lakefmt.config.table_config import (
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.index import open_index
+from lakefmt.index import bucket_properties, open_index
 from lakefmt.keys import (
     KeyGeneratorType,
     KeySpec,
@@ -34,7 +34,7 @@ from lakefmt.keys import (
     path_tells,
     plan_key_spec,
 )
-from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema
+from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema, with_spark_types
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
@@ -90,7 +90,7 @@ def _plan_properties(
     database: str | None,
     properties: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the properties of a new table (spec 1.8).
+    """Return the properties of a new table (docs/format.md, Property keys).
 
     Raises:
         SchemaMismatch: a key, partition or ordering column is not in the schema.
@@ -177,7 +177,7 @@ def _without_spellings(planned: Mapping[str, str], properties: Mapping[str, str]
 
 
 def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
-    """Raise when rows could not be completed again from what files and paths hold (spec 1.6)."""
+    """Raise when rows could not be completed again from what files and paths hold (docs/format.md, Property keys)."""
     if config.populate_meta_fields and not config.drop_partition_columns:
         return
     check_writable(config)
@@ -217,7 +217,7 @@ def _check_dropped(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> Non
 
 
 def _change_capture(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return what the table says about change data capture, the mode by name where it is on (spec 9)."""
+    """Return what the table says about change data capture, the mode by name where it is on (docs/format.md, Change files)."""
     if _CDC not in properties:
         return {}
     mode = cdc_mode(properties)
@@ -287,22 +287,20 @@ def run_creation(
     database: str | None,
     properties: Mapping[str, str],
     durable: bool,
+    exact_types: bool = False,
 ) -> None:
-    """Create the table's directories, notes and, as the last act, its properties.
+    """Create the table's directories, notes and, last, its properties.
+
+    `exact_types` stores milliseconds and bytes of fixed length as they are; other arguments as for `create_table`.
 
     Raises:
         TableExists: there is one already.
         InvalidInputError: the place lies in another table, or holds one.
     """
-    if not isinstance(schema, pa.Schema):
-        raise InvalidInputError(f"schema takes a pyarrow.Schema, not {shown(schema)}")
-    for argument, text in (("table_type", table_type), ("name", name), ("database", database or "")):
-        text_argument(text, argument)
-    for key, value in properties.items():
-        text_argument(value, f"properties[{key!r}]")
-    _check_index(text_argument(index, "index"), properties)
+    _check_arguments(schema, properties, table_type=table_type, name=name, database=database or "", index=index)
     kind = TableType.parse(table_type)
-    stored = normalise_schema(schema)
+    given = normalise_schema(schema)
+    stored = given if exact_types else with_spark_types(given)
     check_names(stored)
     fields = _names(ordering, "ordering") or []
     spec = plan_key_spec(
@@ -313,7 +311,9 @@ def run_creation(
         properties=properties,
         schema=stored,
     )
+    _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
+    index, properties = _with_index(index, properties, spec)
     mode = _merge_mode(merge, fields)
     planned = _plan_properties(
         name,
@@ -339,11 +339,54 @@ def run_creation(
     create_properties(store, planned, client.clock.now(), durable=durable)
 
 
-def _check_index(index: str, properties: Mapping[str, str]) -> None:
-    """Raise unless the table can have the index."""
+def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:
+    """Raise unless the schema is one, and the properties and other arguments are texts."""
+    if not isinstance(schema, pa.Schema):
+        raise InvalidInputError(f"schema takes a pyarrow.Schema, not {shown(schema)}")
+    for argument, text in texts.items():
+        text_argument(text, argument)
+    for key, value in properties.items():
+        text_argument(value, f"properties[{key!r}]")
+
+
+def _with_index(index: str, properties: Mapping[str, str], spec: KeySpec) -> tuple[str, Mapping[str, str]]:
+    """Return the index of the table, and its properties with those of the index.
+
+    Args:
+        index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index.
+        properties: what the caller asks for.
+        spec: the table's keys.
+
+    Raises:
+        UnknownSetting: there is no such index.
+        UnsupportedFeature: the table cannot have it.
+    """
+    named = properties.get("hoodie.index.type")
+    if named is not None and index.lower() not in ("bloom", named.lower()):
+        raise InvalidInputError(f"properties: hoodie.index.type={named} contradicts index={index!r}")
+    index = named or index
     open_index(index)
+    if index.lower() == "bucket":
+        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields)}
     if index.lower() == "global_bloom" and not _stated(properties, "hoodie.populate.meta.fields"):
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
+    return index, properties
+
+
+def _check_millisecond_partitions(spec: KeySpec, given: pa.Schema, stored: pa.Schema) -> None:
+    """Refuse partitions that would read the microseconds of a converted column as milliseconds.
+
+    Raises:
+        InvalidInputError: there is one.
+    """
+    for field in spec.partition_fields:
+        before, after = field_at(given, field.name), field_at(stored, field.name)
+        if field.timestamp is None or field.timestamp.unit != "MILLISECONDS" or before is None or before == after:
+            continue
+        raise InvalidInputError(
+            f"partition column {field.name!r} is stored in microseconds and cannot be partitioned by milliseconds: use "
+            f"lakefmt.day({field.name!r}) or EPOCHMICROSECONDS, or keep milliseconds with the option lakefmt.create.types=exact"
+        )
 
 
 def _check_key_types(spec: KeySpec, schema: pa.Schema) -> None:

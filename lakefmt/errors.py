@@ -1,4 +1,4 @@
-"""The errors of lakefmt: one tree, grouped by what the caller does next.
+"""The errors of lakefmt: one tree, grouped by the caller's next step.
 
 ::
 
@@ -6,7 +6,7 @@
     ├── ConflictError            retry, or rebase the change
     │   ├── CommitConflict         another commit touched the same file groups
     │   ├── WriterActive           another writer's instant is pending and alive
-    │   ├── LockUnavailable        the table lock is held by somebody else
+    │   ├── LockUnavailable        the table lock is held by another writer
     │   └── LeaseLost              this writer was declared dead; its commit is refused
     ├── NotFoundError            check the name (also KeyError)
     │   ├── TableNotFound
@@ -19,25 +19,26 @@
     │   ├── SchemaMismatch
     │   ├── InvalidKey
     │   ├── InvalidFilter
-    │   ├── MergerFailed           a merge function raised, or gave an answer that cannot be written
+    │   ├── MergerFailed           a merge function raised, or returned invalid rows
     │   └── UnknownSetting
-    ├── UnsupportedError         this lakefmt cannot do that to this table; nothing was changed
+    ├── UnsupportedError         not supported for this table; nothing was changed
     │   ├── UnsupportedVersion     upgrade lakefmt, or the table
     │   ├── UnsupportedFeature     change the table's settings, or use another engine
-    │   │   └── MergerMissing        hand in the function by which the table merges
+    │   │   └── MergerMissing        register the merge function of the table
     │   └── MetadataTablePresent   drop the metadata table first, on request
     ├── StateError               change the order of the calls
     │   ├── IllegalTransition
     │   └── InstantNotPending
     ├── FormatError              repair the table: stored bytes are not what they should be
     │   ├── CorruptFile
-    │   ├── CompletedFileMissing   an instant was complete, and the file that says so is gone
+    │   ├── CompletedFileMissing   the completed file of an instant is missing
     │   └── UnsafePath             a stored path leaves the table
     ├── StorageError             wait and retry, or look at the store (``transient`` says which)
-    └── InternalError            report it: a law of lakefmt was broken; nothing was committed
+    └── InternalError            report it: an invariant was broken; nothing was committed
 
-Every class carries a stable ``kind`` code (append-only) that also appears in the JSON output of the
-command line. Messages say what happened, to which instant or file, and what to try. Secrets never appear.
+Every class has a stable ``kind`` code (append-only) that also appears in the JSON output of the
+command line. Messages say what happened, to which instant or file, and what to try. They contain no
+secrets.
 """
 
 from __future__ import annotations
@@ -83,34 +84,34 @@ __all__ = [
 
 
 class LakefmtError(Exception):
-    """Base of every error that lakefmt raises on purpose."""
+    """The base of all lakefmt errors."""
 
     kind: ClassVar[str] = "lakefmt"
 
     def __str__(self) -> str:
-        # KeyError would print the repr of its argument; a sentence is wanted.
+        # KeyError would print the repr of its argument.
         return str(self.args[0]) if self.args else self.kind
 
 
 class ConflictError(LakefmtError):
-    """Somebody else was faster or holds something; retry or rebase."""
+    """Another writer was faster or holds something; retry or rebase."""
 
     kind = "conflict"
 
 
-_SAID_OF_A_CONFLICT = ("rival", "writer", "file_groups", "partitions", "advice", "can_rebase")
+_CONFLICT_FIELDS = ("rival", "writer", "file_groups", "partitions", "advice", "can_rebase")
 
 
 class CommitConflict(ConflictError):
-    """This write and what happened meanwhile cannot both stand; nothing of this write is visible.
+    """This write conflicts with another; nothing of this write is visible.
 
     Attributes:
-        rival: requested time of the other instant; None when it is not one instant that is in the way.
-        writer: who wrote it, as far as it said so.
-        file_groups: (partition, file id) of what both touched.
-        partitions: where they met, when not in file groups.
-        advice: the choice that would have avoided it.
-        can_rebase: True when the same write, begun again on the newest state, may succeed.
+        rival: requested time of the other instant; None if it is not a single instant.
+        writer: the other writer's name, if known.
+        file_groups: (partition, file id) pairs that both changed.
+        partitions: common partitions, if not file groups.
+        advice: how to avoid the conflict.
+        can_rebase: True if the same write, repeated on the newest state, may succeed.
     """
 
     kind = "commit_conflict"
@@ -135,8 +136,8 @@ class CommitConflict(ConflictError):
         self.can_rebase = can_rebase
 
     def __reduce__(self) -> tuple[object, ...]:
-        said = {name: getattr(self, name) for name in _SAID_OF_A_CONFLICT}
-        return (_rebuild_commit_conflict, (type(self), self.args[0], said))
+        fields = {name: getattr(self, name) for name in _CONFLICT_FIELDS}
+        return (_rebuild_commit_conflict, (type(self), self.args[0], fields))
 
 
 class WriterActive(ConflictError):
@@ -146,7 +147,7 @@ class WriterActive(ConflictError):
 
 
 class LockUnavailable(ConflictError):
-    """The table lock could not be had within the time allowed."""
+    """The table lock was not acquired in time."""
 
     kind = "lock_unavailable"
 
@@ -158,7 +159,7 @@ class LeaseLost(ConflictError):
 
 
 class NotFoundError(LakefmtError, KeyError):
-    """Something named in the call is not there."""
+    """Something named in the call does not exist."""
 
     kind = "not_found"
 
@@ -188,7 +189,7 @@ class SnapshotExpired(NotFoundError):
 
 
 class AlreadyExistsError(LakefmtError):
-    """Something of that name is already there."""
+    """Something of that name already exists."""
 
     kind = "already_exists"
 
@@ -200,7 +201,7 @@ class TableExists(AlreadyExistsError):
 
 
 class InvalidInputError(LakefmtError, ValueError):
-    """The call cannot be carried out as given; fix the data or the option."""
+    """The call is not valid; fix the data or the option."""
 
     kind = "invalid_input"
 
@@ -218,79 +219,79 @@ class InvalidKey(InvalidInputError):
 
 
 class InvalidFilter(InvalidInputError):
-    """A filter cannot be understood or names unknown columns."""
+    """A filter is not valid or names unknown columns."""
 
     kind = "invalid_filter"
 
 
 class MergerFailed(InvalidInputError):
-    """A merge function raised, or answered with rows that cannot stand for those it was given; nothing is visible."""
+    """A merge function raised, or returned rows that do not match its arguments; nothing is visible."""
 
     kind = "merger_failed"
 
 
 class UnknownSetting(InvalidInputError):
-    """No setting has that name, or the value is not one it takes."""
+    """No setting has that name, or the value is not valid for it."""
 
     kind = "unknown_setting"
 
 
 class UnsupportedError(LakefmtError):
-    """This lakefmt does not do that to this table; nothing was changed."""
+    """This lakefmt does not support that for this table; nothing was changed."""
 
     kind = "unsupported"
 
 
 class UnsupportedVersion(UnsupportedError):
-    """The table's version or layout is not one that lakefmt reads."""
+    """The table's version or layout is not supported."""
 
     kind = "unsupported_version"
 
 
 class UnsupportedFeature(UnsupportedError):
-    """The table uses a feature that lakefmt cannot keep."""
+    """The table uses a feature that lakefmt does not support."""
 
     kind = "unsupported_feature"
 
 
 class MergerMissing(UnsupportedFeature):
-    """The table merges by a function that this process does not have."""
+    """The table's merge function is not registered in this process."""
 
     kind = "merger_missing"
 
 
 class MetadataTablePresent(UnsupportedError):
-    """The table advertises a metadata table or index; writing past it would hide rows from other readers."""
+    """The table has a metadata table or index; a write without it would hide rows from other readers."""
 
     kind = "metadata_table_present"
 
 
 class StateError(LakefmtError):
-    """The call came in the wrong order."""
+    """The calls came in the wrong order."""
 
     kind = "state"
 
 
 class IllegalTransition(StateError):
-    """An instant may not move to that state; nothing moved."""
+    """An instant may not change to that state; nothing changed."""
 
     kind = "illegal_transition"
 
 
 class ServicesFailed(LakefmtError):
-    """Services failed in the background, and no commit has reported it; what was committed stands."""
+    """Table services failed in the background, and no commit has reported it; commits stay valid."""
 
     kind = "services_failed"
 
 
 class InstantNotPending(StateError):
-    """The instant is not pending any more (completed, rolled back or never begun)."""
+    """The instant is not pending (completed, rolled back or never begun)."""
 
     kind = "instant_not_pending"
 
 
 class FormatError(LakefmtError):
-    """Stored bytes are not what the format asks for."""
+    """Stored bytes do not follow the format."""
 
     kind = "format"
 
@@ -302,19 +303,19 @@ class CorruptFile(FormatError):
 
 
 class CompletedFileMissing(FormatError):
-    """A pending instant was complete: its files are there, its writer removed claim and markers, its completed file is gone."""
+    """A pending instant was complete: heartbeat and markers are gone, and the completed file is missing."""
 
     kind = "completed_file_missing"
 
 
 class UnsafePath(FormatError):
-    """A path found in a stored file is absolute, leaves the table, or holds forbidden characters."""
+    """A path in a stored file is absolute, leaves the table, or has forbidden characters."""
 
     kind = "unsafe_path"
 
 
 class StorageError(LakefmtError):
-    """The store failed. ``transient`` says whether waiting may help."""
+    """The store failed. ``transient`` says whether a retry may help."""
 
     kind = "storage"
 
@@ -327,13 +328,13 @@ class StorageError(LakefmtError):
 
 
 class InternalError(LakefmtError):
-    """A law of lakefmt was broken; the operation stopped before anything became visible."""
+    """An invariant of lakefmt was broken; the operation stopped before anything became visible."""
 
     kind = "internal"
 
 
-def _rebuild_commit_conflict(cls: type[CommitConflict], message: str, said: dict[str, Any]) -> CommitConflict:
-    return cls(message, **said)
+def _rebuild_commit_conflict(cls: type[CommitConflict], message: str, fields: dict[str, Any]) -> CommitConflict:
+    return cls(message, **fields)
 
 
 def _rebuild_storage_error(cls: type[StorageError], message: str, transient: bool) -> StorageError:

@@ -1,7 +1,12 @@
-"""The writing road cut in four, for engines that spread the work: begin, write files, commit, abort.
+"""The steps of a write as single calls, for engines that spread the work over processes: begin, assign, write, commit.
 
-``table.upsert`` is nothing but these calls. A driver begins and assigns; workers anywhere call :func:`write_files`,
-twice or again after a crash as they like; the driver commits in one place under one lock.
+``Table`` runs the same steps in one call. One process begins and assigns; workers anywhere call :func:`write_files`,
+twice or again after a crash as they like; then one process commits or aborts. That may be another one than the one that
+began: everything that it needs is in the :class:`WriteContext` and in the table. A context pickles, and is JSON text by
+:meth:`WriteContext.to_json`.
+
+While the process that began lives, it keeps the write alive by its heartbeat. A process that calls :func:`assign` or
+:func:`commit` after its death takes the heartbeat over, unless another writer has rolled the write back by then.
 
 Example:
     >>> import pyarrow as pa, lakefmt
@@ -9,7 +14,7 @@ Example:
     >>> context = begin_write(table, "upsert")
     >>> work = assign(context, pa.table({"id": ["a", "b"]}))
     >>> statuses = [write_files(context, assignment, batches) for assignment, batches in work]
-    >>> commit(context, statuses).num_inserts
+    >>> commit(WriteContext.from_json(context.to_json()), statuses).num_inserts
     2
 """
 
@@ -21,14 +26,24 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefmt.arguments import foreign_items, instance_argument, mapping_argument, shown, text_argument
-from lakefmt.errors import InvalidInputError, StateError
-from lakefmt.filegroups.table_client import TableVerbs
+from lakefmt.arguments import flag_argument, foreign_items, instance_argument, mapping_argument, shown, text_argument
+from lakefmt.errors import InvalidInputError
+from lakefmt.filegroups.table_client import TableClient, TableVerbs
 from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, WriteOperation
-from lakefmt.write.context import FileAssignment, WriteContext, WriteRequest, WriteStatus
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.context import (
+    FileAssignment,
+    WriteContext,
+    WriteRequest,
+    WriteStatus,
+    honour_spark_options,
+)
 from lakefmt.write.files.base_file import write_assigned
-from lakefmt.write.session import WriteSession, find_session
+from lakefmt.write.ingest import open_stream, read_all
+from lakefmt.write.pipeline import route
+from lakefmt.write.saved_transaction import abort_context, begin_saved, find_transaction, resume_transaction
+from lakefmt.write.transaction import WriteTransaction
 
 if TYPE_CHECKING:
     from lakefmt.table import Table
@@ -43,8 +58,10 @@ def begin_write(
     *,
     schema: pa.Schema | None = None,
     commit_metadata: Mapping[str, str] | None = None,
+    partial: bool = False,
+    drop_duplicates: bool = False,
 ) -> WriteContext:
-    """Begin a write: what dead writers left is undone, the instant is inflight, nothing is visible.
+    """Begin a write: writes of dead processes are rolled back, the instant is inflight, nothing is visible.
 
     Args:
         table: an open table.
@@ -52,9 +69,11 @@ def begin_write(
         options: settings of this write.
         schema: the incoming data's schema when it may add columns; None: the table's.
         commit_metadata: texts to keep in the commit.
+        partial: of an upsert: rows may lack columns; stored values stay.
+        drop_duplicates: of an insert: leave out rows whose key is stored already or comes twice.
 
     Returns:
-        A frozen value that pickles without handles and secrets.
+        A frozen value without open files and secrets.
 
     Raises:
         WriterActive: another writer is at work.
@@ -64,10 +83,13 @@ def begin_write(
         _operation(operation),
         mapping_argument(options, "options"),
         mapping_argument(commit_metadata, "commit_metadata"),
+        partial=flag_argument(partial, "partial"),
+        drop_duplicates=flag_argument(drop_duplicates, "drop_duplicates"),
     )
     if schema is not None:
         instance_argument(schema, pa.Schema, "schema")
-    return WriteSession.begin(instance_argument(table, TableVerbs, "table").client, request, schema).context
+    client = instance_argument(table, TableVerbs, "table").client
+    return begin_saved(client, honour_spark_options(request), schema).context
 
 
 def _operation(operation: str | WriteOperation) -> WriteOperation:
@@ -81,14 +103,28 @@ def _operation(operation: str | WriteOperation) -> WriteOperation:
         ) from None
 
 
-def assign(context: WriteContext, data: object) -> list[tuple[FileAssignment, list[pa.Table]]]:
-    """Give every row its file: keys, combining, look-up, file sizing. In the process that began the write.
+def assign(
+    context: WriteContext, data: object, *, storage_options: Mapping[str, object] | None = None
+) -> list[tuple[FileAssignment, list[pa.Table]]]:
+    """Give every row its file: keys, combining, look-up, file sizing.
+
+    Args:
+        context: from :func:`begin_write`.
+        data: anything that holds Arrow data.
+        storage_options: credentials, when another process began the write; contexts carry none.
 
     Raises:
         SchemaMismatch: the data do not fit the table.
         InvalidKey: a key or partition value cannot be used.
+        CommitConflict: another writer is at work on one of the file groups.
+        InstantNotPending: the write was committed, aborted or rolled back.
     """
-    return _session(context).assign(data)
+    transaction = _transaction(context, storage_options)
+    schema, tables = open_stream(data)
+    keyed = transaction.key(read_all(schema, tables))
+    located = transaction.locate(keyed)
+    placed = transaction.place(located)
+    return [(each.assignment, [route(placed.batch, each)]) for each in placed.assigned]
 
 
 def write_files(
@@ -104,43 +140,62 @@ def write_files(
         context: from :func:`begin_write`.
         assignment: from :func:`assign`.
         batches: the rows that :func:`assign` gave with it.
-        storage_options: credentials, when this process did not begin the write; contexts carry none.
+        storage_options: credentials, when another process began the write; contexts carry none.
 
     Raises:
         StorageError: the store failed; call again.
     """
-    session = find_session(instance_argument(context, WriteContext, "context"))
+    running = find_transaction(instance_argument(context, WriteContext, "context"))
     instance_argument(assignment, FileAssignment, "assignment")
-    store = session.client.store if session is not None else open_store(context.url, storage_options)
     items = foreign_items(batches, "batches takes the tables that assign gave")
-    tables = (instance_argument(one, pa.Table, "batches") for one in items)
+    tables = (instance_argument(each, pa.Table, "batches") for each in items)
     first = next(tables, None)
     if first is None:
         raise InvalidInputError("batches is empty: give the tables that assign gave with the assignment")
-    return write_assigned(store, context, assignment, chain([first], tables))
+    bound = BoundContext(open_store(context.url, storage_options), context) if running is None else running.bound
+    return write_assigned(bound, assignment, chain([first], tables))
 
 
-def commit(context: WriteContext, statuses: Sequence[WriteStatus]) -> CommitResult:
-    """Make the write visible, all of it or nothing. In the process that began it.
+def commit(
+    context: WriteContext, statuses: Sequence[WriteStatus], *, storage_options: Mapping[str, object] | None = None
+) -> CommitResult:
+    """Make the write visible, all of it or nothing.
+
+    Args:
+        context: from :func:`begin_write`.
+        statuses: what :func:`write_files` returned, each once or several times.
+        storage_options: credentials, when another process began the write; contexts carry none.
 
     Raises:
-        CommitConflict: a rival changed the same file groups meanwhile.
-        InstantNotPending: this writer was declared dead and undone.
+        CommitConflict: another writer changed the same file groups meanwhile.
+        InstantNotPending: the write was committed or aborted already, or its process died and it was rolled back.
     """
-    session = _session(context)
     given = foreign_items(statuses, "statuses takes what write_files returned")
-    return session.commit([instance_argument(one, WriteStatus, "statuses") for one in given])
+    instance_argument(context, WriteContext, "context")
+    checked = [instance_argument(each, WriteStatus, "statuses") for each in given]
+    return _transaction(context, storage_options).commit(checked)
 
 
-def abort(context: WriteContext) -> None:
-    """Undo a write that began; its files go. Twice is fine."""
-    session = find_session(instance_argument(context, WriteContext, "context"))
-    if session is not None:
-        session.abort()
+def abort(context: WriteContext, *, storage_options: Mapping[str, object] | None = None) -> None:
+    """Undo a write that began; its files go. Twice is fine.
+
+    Args:
+        context: from :func:`begin_write`.
+        storage_options: credentials, when another process began the write; contexts carry none.
+
+    Raises:
+        WriterActive: the instant belongs to another writer.
+    """
+    abort_context(_client(instance_argument(context, WriteContext, "context"), storage_options), context)
 
 
-def _session(context: WriteContext) -> WriteSession:
-    session = find_session(instance_argument(context, WriteContext, "context"))
-    if session is None:
-        raise StateError(f"the write {context.instant} was not begun by this process, or has ended")
-    return session
+def _transaction(context: WriteContext, storage_options: Mapping[str, object] | None) -> WriteTransaction:
+    running = find_transaction(instance_argument(context, WriteContext, "context"))
+    return resume_transaction(_client(context, storage_options), context) if running is None else running
+
+
+def _client(context: WriteContext, storage_options: Mapping[str, object] | None) -> TableClient:
+    running = find_transaction(context)
+    if running is not None:
+        return running.client
+    return TableClient(open_store(context.url, storage_options), dict(context.options))

@@ -1,4 +1,4 @@
-"""The face: a table's verbs. Each joins the roads below; no rule lives here."""
+"""The verbs of a table. Each parses its arguments and calls the packages below; no rule stands here."""
 
 from __future__ import annotations
 
@@ -31,16 +31,19 @@ from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import IndexView
 from lakefmt.keys import partition_items
+from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
+from lakefmt.schema import unreadable_by_spark
 from lakefmt.storage.open import location_text, open_store
 from lakefmt.undo.verbs import UndoVerbs
 from lakefmt.upgrade.plan import UpgradePlan
 from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import CommitResult, Partitions, WriteOperation
-from lakefmt.write.commit.callbacks import notify_callbacks
-from lakefmt.write.commit.retry import FirstSchema, GivenRows, StoredRows, retried
+from lakefmt.write.commit.callbacks import CALLBACK_ON, notify_callbacks
+from lakefmt.write.commit.retry import GivenRows, StoredRows, retried
+from lakefmt.write.commit.transaction import FirstSchema
 from lakefmt.write.context import OnCommit, WriteRequest, parse_call
 from lakefmt.write.ingest import holds_no_rows, open_stream
 from lakefmt.write.mutations import (
@@ -53,7 +56,7 @@ from lakefmt.write.mutations import (
     take_keys,
     updated_rows,
 )
-from lakefmt.write.session import WriteSession
+from lakefmt.write.transaction import WriteTransaction, delete_keys, delete_partitions, run_write
 
 if TYPE_CHECKING:
     from lakefmt.check.findings import CheckReport, RepairPlan, RepairReport
@@ -84,14 +87,16 @@ def create_table(
 
     Args:
         path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
-        schema: the columns; or `data`, anything Arrow, to take its schema (nothing of it is written).
+        schema: the columns; or `data`, anything Arrow, to take its schema (nothing of it is written). Types that Spark
+            cannot upsert become others with the same values: ``timestamp[ms]`` becomes ``timestamp[us]``, and bytes of
+            fixed length become binary (setting ``lakefmt.create.types``).
         record_key: the column or columns that make a row's key.
         partition_by: the column or columns whose values make partition paths; None: unpartitioned. By time:
             ``lakefmt.year("ts")``, ``month``, ``day`` or ``hour`` of a timestamp or date column.
         ordering: the larger value wins when two rows have one key; None: the later write wins.
         table_type: ``"cow"`` or ``"mor"``.
         table_version: 6, 8 or 9.
-        index: how keys are found: ``"bloom"`` or ``"simple"``.
+        index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"`` or ``"bucket"``.
         merge: ``"event_time"`` or ``"commit_time"``, default from `ordering`; or a function ``(older, newer) -> merged``
             over Arrow tables, or its name (docs/merging.md).
         name: default: the last part of the path.
@@ -117,11 +122,14 @@ def create_table(
     check_texts(name=name, database=database)
     place, handle_options = location_text(path), mapping_argument(options, "options")
     settings = resolve_settings(handle_options)
-    client = TableClient(open_store(place, storage_options), with_merger(handle_options, merge))
+    client = TableClient(
+        open_store(place, storage_options), with_merger(handle_options, merge), metadata_listing=ListingByMetadata()
+    )
+    columns = open_stream(data)[0] if schema is None else schema
     try:
         run_creation(
             client,
-            open_stream(data)[0] if schema is None else schema,
+            columns,
             record_key=record_key,
             partition_by=partition_by,
             ordering=ordering,
@@ -133,11 +141,22 @@ def create_table(
             database=database,
             properties=mapping_argument(properties, "properties"),
             durable=settings.text("lakefmt.durability") == "fsync",
+            exact_types=settings.text("lakefmt.create.types") == "exact",
         )
     except TableExists:
         if if_exists == "error":
             raise
-    return Table(client)
+        return Table(client)
+    return Table(client, _creation_warnings(columns))
+
+
+def _creation_warnings(schema: pa.Schema) -> tuple[str, ...]:
+    names = unreadable_by_spark(schema)
+    return (
+        (f"Spark cannot read the time columns {', '.join(names)}: store timestamps or numbers instead",)
+        if names
+        else ()
+    )
 
 
 def open_table(
@@ -147,7 +166,7 @@ def open_table(
     storage_options: Mapping[str, object] | None = None,
     merge: str | MergeFunction | None = None,
 ) -> Table:
-    """Open a table that exists, whoever made it.
+    """Open a table that exists, of any engine.
 
     Args:
         path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
@@ -166,7 +185,9 @@ def open_table(
         ['id']
     """
     handle_options = mapping_argument(options, "options")
-    client = TableClient(open_store(path, storage_options), with_merger(handle_options, merge))
+    client = TableClient(
+        open_store(path, storage_options), with_merger(handle_options, merge), metadata_listing=ListingByMetadata()
+    )
     config = client.load().config
     resolve_settings(handle_options, None, config.properties)
     check_merger(config, client.options)
@@ -176,15 +197,17 @@ def open_table(
 class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
-    def __init__(self, client: TableClient) -> None:
+    def __init__(self, client: TableClient, creation_warnings: tuple[str, ...] = ()) -> None:
         self.client = client
+        # The result of the first write through this handle names them.
+        self._creation_warnings = creation_warnings
         self._writing = RLock()
 
     def __repr__(self) -> str:
         return f"Table({self.client.store.url!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Without open files, and without secrets: whoever unpickles brings the credentials of its own place.
+        # Without open files and secrets: the process that unpickles uses its own credentials.
         return (_reopen, (self.client.store.url, dict(self.client.options)))
 
     # --- writing -------------------------------------------------------------------------------------------------
@@ -281,10 +304,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
             paths = self.client.chosen_partitions(self.client.load(), partitions, must_exist=True)
             if call.get("dry_run"):
-                return WriteSession.rehearse(self.client, request).plan_delete_partitions(paths)
-            result = retried(
-                self.client, request, lambda: WriteSession.begin(self.client, request).run_delete_partitions(paths)
-            )
+                return WriteTransaction.plan_only(self.client, request).plan_delete_partitions(paths)
+            result = retried(self.client, request, partial(delete_partitions, self.client, request, paths))
         return self._finished(result, request, observer)
 
     def update(self, filter: Filter, values: Mapping[str, object], **call: Any) -> CommitResult:
@@ -339,7 +360,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         # Taken out of whatever holds them before the first attempt: an iterator can be read once.
         given = what if isinstance(what, str | pc.Expression) else take_keys(what)
 
-        def delete_keys() -> tuple[DeleteKeys, TableState | None]:
+        def chosen_keys() -> tuple[DeleteKeys, TableState | None]:
             state = self.client.load()
             places = None if asked is None else self.client.chosen_partitions(state, asked)
             if isinstance(given, GivenKeys):
@@ -348,14 +369,15 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             return delete_rows(self.client, state, found, places), state
 
         def attempt() -> CommitResult | None:
-            keys, based_on = delete_keys()
+            keys, based_on = chosen_keys()
             if not len(keys.keys) and not request.commit_metadata:
                 return None
-            return WriteSession.begin(self.client, request, None, based_on).run_delete(keys)
+            return delete_keys(self.client, request, keys, based_on)
 
         with self._writing:
             if call.get("dry_run"):
-                return WriteSession.rehearse(self.client, request).plan_delete(delete_keys()[0])
+                transaction = WriteTransaction.plan_only(self.client, request)
+                return transaction.plan(transaction.locate_deletes(chosen_keys()[0]))
             result = retried(self.client, request, attempt)
         return self._finished(result, request, observer)
 
@@ -366,7 +388,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         given = data if isinstance(data, StoredRows) else GivenRows(data, whole=dry or not request.streams)
         if dry:
             schema, rows, _ = given.take()
-            return WriteSession.rehearse(self.client, request, schema).plan(rows)
+            transaction = WriteTransaction.plan_only(self.client, request, schema)
+            return transaction.plan(transaction.locate(transaction.key(rows)))
 
         first = FirstSchema()
 
@@ -374,7 +397,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             schema, rows, based_on = given.take()
             if holds_no_rows(rows) and not request.keeps_empty:
                 return None
-            return WriteSession.begin(self.client, request, schema, based_on, first).run(rows)
+            return run_write(self.client, request, schema, rows, based_on, first)
 
         with self._writing:
             result = retried(self.client, request, attempt, can_repeat=given.can_repeat)
@@ -390,12 +413,15 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         """Tell observers of a commit and run the services that follow it; what fails of them is only reported."""
         if result is None:
             return CommitResult(None, operation=request.operation, seconds=seconds or 0.0)
-        told = notify_callbacks(self.client, replace(result, seconds=seconds or result.seconds), request, observer)
-        if told.instant is None:
-            return told
+        warnings, self._creation_warnings = (*result.warnings, *self._creation_warnings), ()
+        result = replace(result, seconds=seconds or result.seconds, warnings=warnings)
+        if observer is not None or CALLBACK_ON in request.options or CALLBACK_ON in self.client.options:
+            result = notify_callbacks(self.client, result, request, observer)
+        if result.instant is None:
+            return result
         with self._writing:
             failures = self._services_after(request.options)
-        return replace(told, warnings=(*told.warnings, *failures)) if failures else told
+        return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
     def clean(
         self, *, schedule: bool = False, dry_run: bool = False, options: Mapping[str, object] | None = None

@@ -1,7 +1,7 @@
-"""The values every part speaks: frozen, checked when built, without any reference to storage.
+"""Shared values: frozen, checked on construction, without I/O.
 
-Rules of residence: a type lives here when two or more floors speak it. Nothing here reads a clock, draws a
-random number or touches a store; those are handed in through :class:`Clock` and :class:`IdSource`.
+A type belongs here if two or more layers use it. Nothing here reads a clock, draws random numbers
+or accesses a store; :class:`Clock` and :class:`IdSource` are passed in.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ __all__ = [
     "size_text",
 ]
 
-#: An instant time: 17 digits ``yyyyMMddHHmmssSSS`` (14 in tables of old releases). Compared as text.
+#: An instant time: 17 digits ``yyyyMMddHHmmssSSS`` (14 in tables of old releases). Compared as
+#: text.
 InstantTime = NewType("InstantTime", str)
 
-#: A file group's name inside its partition.
+#: The id of a file group, unique in its partition.
 FileId = NewType("FileId", str)
 
-#: A partition's path relative to the table, as it is on disk; ``""`` is the root of an unpartitioned table.
+#: A partition path relative to the table; ``""`` for an unpartitioned table.
 PartitionPath = NewType("PartitionPath", str)
-#: Which partitions are meant: paths, values, tuples of values or mappings, one or several (docs/partitions.md).
+#: Partitions as arguments: paths, values, tuples of values or mappings, one or several
+#: (docs/partitions.md).
 Partitions: TypeAlias = str | int | float | Decimal | date | Mapping[str, object] | Iterable[object]
 
 COMMIT_TIME = "_hoodie_commit_time"
@@ -56,10 +58,10 @@ RECORD_KEY = "_hoodie_record_key"
 PARTITION_PATH = "_hoodie_partition_path"
 FILE_NAME = "_hoodie_file_name"
 
-#: The five meta columns, always first and in this order (spec 4.5).
+#: The five meta columns, always first and in this order (docs/format.md, Meta columns).
 META_COLUMNS: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
-#: A boolean data column with meaning: true deletes the row (spec 7.9).
+#: A boolean data column: true deletes the row (docs/format.md, Meta columns).
 IS_DELETED = "_hoodie_is_deleted"
 
 _INSTANT = re.compile(r"[0-9]{14}(?:[0-9]{3})?")
@@ -81,14 +83,14 @@ def check_instant_time(text: str) -> InstantTime:
 
 
 class TableType(enum.Enum):
-    """How a table keeps changed rows."""
+    """How a table stores changed rows."""
 
     COPY_ON_WRITE = "COPY_ON_WRITE"
     MERGE_ON_READ = "MERGE_ON_READ"
 
     @classmethod
     def parse(cls, text: str) -> TableType:
-        """Return the type named `text`: ``cow``, ``mor`` or Hudi's long names, in any case."""
+        """Return the type `text`: ``cow``, ``mor`` or Hudi's long names, in any case."""
         short = {"COW": cls.COPY_ON_WRITE, "MOR": cls.MERGE_ON_READ}
         upper = text.upper()
         if upper in short:
@@ -100,7 +102,7 @@ class TableType(enum.Enum):
 
 
 class TableVersion(enum.IntEnum):
-    """The versions of Hudi's table format that lakefmt knows (spec 1.1)."""
+    """The supported table versions (docs/format.md, Table versions)."""
 
     SIX = 6
     EIGHT = 8
@@ -113,10 +115,10 @@ class TableVersion(enum.IntEnum):
 
     @classmethod
     def parse(cls, value: object) -> TableVersion:
-        """Return the version numbered `value`.
+        """Return the version with the number `value`.
 
         Raises:
-            UnsupportedVersion: lakefmt does not know that version.
+            UnsupportedVersion: lakefmt does not support that version.
         """
         try:
             return cls(int(value) if isinstance(value, str) else operator.index(cast("int", value)))
@@ -128,7 +130,7 @@ class TableVersion(enum.IntEnum):
 
 
 class MergeMode(enum.Enum):
-    """Which of two records with one key wins (spec 1.7)."""
+    """Which of two records with one key wins (docs/format.md, Merge modes)."""
 
     COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
     EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
@@ -136,7 +138,7 @@ class MergeMode(enum.Enum):
 
 
 class WriteOperation(enum.Enum):
-    """What a write does, in Hudi's words (spec 3.5)."""
+    """Hudi's write operations (docs/format.md, Values in timeline bodies)."""
 
     INSERT = "INSERT"
     UPSERT = "UPSERT"
@@ -155,9 +157,9 @@ class WriteOperation(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class WriteStat:
-    """What one written file holds: the entry of a commit for that file (spec 3.4, 3.5).
+    """A write stat: the entry of a commit for one file (docs/format.md, Values in timeline bodies).
 
-    Numbers are rows or bytes; ``path`` is relative to the table.
+    Numbers count rows or bytes; ``path`` is relative to the table.
     """
 
     file_id: FileId
@@ -186,7 +188,7 @@ class WriteStat:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What a writing verb did; prints as one readable line."""
+    """The result of a write; prints as one line."""
 
     instant: InstantTime | None
     completion_time: InstantTime | None = None
@@ -211,26 +213,26 @@ class CommitResult:
 
 
 class Clock(Protocol):
-    """Where time comes from; handed in so that tests own it."""
+    """A source of time, passed in so that tests control it."""
 
     def now(self) -> datetime:
-        """Return the present as an aware datetime."""
+        """Return the current time with a zone."""
         ...
 
 
 class IdSource(Protocol):
-    """Where new identifiers come from; handed in so that tests own it."""
+    """A source of identifiers, passed in so that tests control it."""
 
     def new_uuid(self) -> str:
-        """Return a fresh lower-case UUID of 36 characters."""
+        """Return a new lower-case UUID of 36 characters."""
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system clock."""
 
     def now(self) -> datetime:
-        """Return the present in UTC."""
+        """Return the current time in UTC."""
         return datetime.now(UTC)
 
 
@@ -241,7 +243,7 @@ class RandomIds:
         self._make = make
 
     def new_uuid(self) -> str:
-        """Return a fresh UUID."""
+        """Return a new UUID."""
         return str(self._make())
 
 
@@ -250,7 +252,7 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes with three digits or so.
+    """Return a size in bytes as text with about three digits.
 
     Example:
         >>> size_text(999), size_text(1536), size_text(12_345_678)
@@ -267,7 +269,7 @@ def size_text(size: int) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return `text` on one line and without orders to a terminal: names of files and columns come from anywhere.
+    r"""Return `text` on one line without control characters: names of files and columns may have any origin.
 
     Example:
         >>> printable("a\nb"), printable("\x1b[31m")

@@ -56,25 +56,35 @@ class Outcome:
 
 def stages(workers: str) -> dict[str, Stage]:
     """Return every stage by name; `workers` is the number of processes for tests without a JVM."""
-    venv, oldest = ".venv/bin/python", ".venv-oldest/bin/python"
+    venv, oldest, newest = (f".venv{name}/bin/python" for name in ("", "-oldest", "-newest"))
     spread = ("-n", workers, "--dist", "loadgroup")
+    # What is left out makes the same calls of pyarrow and NumPy again, in other orders.
+    left_out = (
+        "architecture",
+        "documentation",
+        "benchmarks",
+        "crash",
+        "fuzz",
+        "check",
+        "concurrency",
+        "undo",
+        "judges",
+    )
+    touching_dependencies = tuple(f"--ignore=tests/{name}" for name in left_out)
     rows = [
         Stage("fast", "everything that needs no JVM", venv, (*spread, "-m", "not judge_spark"), 2700),
         Stage(
             "oldest",
             "what touches a dependency, without slow tests, on the oldest ones declared",
             oldest,
-            (
-                *spread,
-                "-m",
-                "not judge_spark and not slow and not newest_only",
-                # What is left out asks for the same calls of pyarrow and NumPy again, in other orders.
-                *(
-                    f"--ignore=tests/{name}"
-                    for name in ("architecture", "documentation", "benchmarks", "crash", "fuzz")
-                ),
-                *(f"--ignore=tests/{name}" for name in ("check", "concurrency", "undo", "judges")),
-            ),
+            (*spread, "-m", "not judge_spark and not slow and not newest_only", *touching_dependencies),
+            1200,
+        ),
+        Stage(
+            "newest",
+            "the same on the newest Python of this machine and the releases of constraints/newest.txt",
+            newest,
+            (*spread, "-m", "not judge_spark and not slow", *touching_dependencies),
             1200,
         ),
         Stage("spark", "Apache Hudi on Spark as judge", venv, ("-m", "judge_spark"), 3000, needs_spark=True),

@@ -19,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 11)
 CANDIDATES = ("python3.13", "python3.12", "python3.11", "python3.14", "python3")
+#: Every minor version that lakefmt is tested on, newest first.
+TESTED = ("3.14", "3.13", "3.12", "3.11")
 
 
 class SetupError(Exception):
@@ -40,6 +42,20 @@ def find_python() -> str:
     raise SetupError(
         f"Python {wanted} or newer is needed and {sys.version.split()[0]} was found: install python{wanted}"
     )
+
+
+def find_newest_python() -> str:
+    """Return the newest interpreter of a tested minor version: on the path, else one that pyenv installed."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for minor in TESTED:
+        on_path = shutil.which(f"python{minor}")
+        for python in filter(
+            None, (on_path, *map(str, sorted(pyenv.glob(f"{minor}.*/bin/python{minor}"), reverse=True)))
+        ):
+            # A shim of pyenv is on the path also where it starts nothing.
+            if subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode == 0:
+                return python
+    return find_python()
 
 
 def digest(folder: Path, python: str, extras: str, constraints: Path | None) -> str:
@@ -91,9 +107,9 @@ def _run(command: list[str], environ: dict[str, str]) -> bool:
     return subprocess.run(command, cwd=ROOT, env=environ, check=False, stdin=subprocess.DEVNULL).returncode == 0
 
 
-def ensure(folder: Path, extras: str, constraints: Path | None) -> None:
+def ensure(folder: Path, extras: str, constraints: Path | None, *, newest_python: bool = False) -> None:
     """Make the environment in `folder` unless it is there, made from the same things."""
-    python = find_python()
+    python = find_newest_python() if newest_python else find_python()
     stamp = folder / ".stamp"
     wanted = digest(folder, python, extras, constraints)
     if stamp.exists() and stamp.read_text("utf-8").strip() == wanted:
@@ -115,9 +131,11 @@ def main() -> int:
     parser.add_argument("folder", help="the environment's folder, such as .venv")
     parser.add_argument("--extras", default="", help="extras of pyproject.toml, comma-separated")
     parser.add_argument("--constraints", type=Path, help="a constraints file for pip")
+    parser.add_argument("--newest-python", action="store_true", help="take the newest tested Python of this machine")
     given = parser.parse_args()
     try:
-        ensure((ROOT / given.folder).absolute(), given.extras, given.constraints and given.constraints.absolute())
+        constraints = given.constraints and given.constraints.absolute()
+        ensure((ROOT / given.folder).absolute(), given.extras, constraints, newest_python=given.newest_python)
     except SetupError as error:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1

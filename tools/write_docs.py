@@ -16,9 +16,55 @@ from lakefmt.timeline import transitions
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
+#: The rows of the README's table: its text, the work in docs/speed.md, and lakefmt's name there.
+_SPEED_ROWS = (
+    ("load 1,000,000 rows", "bulk load", "lakefmt"),
+    ("upsert 10,000 rows (1 %) into them", "1 % late upsert", "lakefmt"),
+    ("upsert 100 rows", "100-row upsert commit", "lakefmt"),
+    ("append 100 rows", "100-row append commit, p50", "lakefmt, fsync, filling on"),
+    ("the same, small files are not filled", "100-row append commit, p50", "lakefmt, durability fsync"),
+    ("read all rows", "full scan to Arrow", "lakefmt"),
+    ("upsert 10,000 rows, merge-on-read", "1 % late upsert", "lakefmt"),
+    ("upsert 100 rows, merge-on-read", "100-row upsert commit, p50", "lakefmt"),
+)
+_PEERS = ("deltalake", "ducklake", "hudi-spark")
+_MEDIAN = re.compile(r"(?:^|<br>)(?P<name>[^<]*?) (?P<median>[0-9.]+ (?:m?s|MB|M/s))(?= \(| \[|<br>|$)")
+
+
+def readme_speed(page: str) -> str:
+    """Return the table of speed in the README, with the medians of docs/speed.md.
+
+    Example:
+        >>> line = "| bulk load | – | – | lakefmt 0.55 s (0.53 s–0.58 s)<br>deltalake 0.83 s [1 disturbed] | – |"
+        >>> readme_speed(line).splitlines()[2]
+        '| load 1,000,000 rows | **0.55 s** | 0.83 s | – | – |'
+    """
+    page = page.rpartition("## Figures")[2]
+    measured = page.split("\nThe 336,776 flights")[0]
+    mor = page.partition("\nMerge-on-read, logs")[2].partition("\nApache Hudi on Spark")[0]
+    spark = page.partition("\nApache Hudi on Spark")[2]
+    lines = ["| | lakefmt | deltalake | DuckLake | Hudi on Spark |", "|---|---|---|---|---|"]
+    for text, work, own in _SPEED_ROWS:
+        is_mor = text.endswith("merge-on-read")
+        medians = _medians(mor if is_mor else measured, work)
+        # A peer without small-file filling has one figure, and a copy-on-write table of Spark is not one of logs.
+        peers = ({} if is_mor else _medians(spark, work)) | medians
+        cells = [peers.get(name, "–") for name in _PEERS]
+        if own in medians:
+            lines.append(f"| {text} | **{medians[own]}** | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _medians(part: str, work: str) -> dict[str, str]:
+    """Return participant → median of a work's row; empty if the page has no such row."""
+    row = re.search(rf"^\| {re.escape(work)} \|(?:[^|]*\|){{2}} ?(?P<medians>[^|]*?) ?\|", part, re.MULTILINE)
+    return {} if row is None else {m["name"]: m["median"] for m in _MEDIAN.finditer(row["medians"])}
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "settings": settings.settings_markdown,
     "transitions": transitions.transitions_table,
+    "readme-speed": lambda: readme_speed((DOCS / "speed.md").read_text("utf-8")),
 }
 
 
@@ -34,7 +80,7 @@ def renew(page: str, parts: dict[str, Callable[[], str]]) -> str:
 
 def main() -> int:
     """Renew every page and say which ones changed."""
-    for path in sorted(DOCS.rglob("*.md")):
+    for path in (DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))):
         old = path.read_text("utf-8")
         new = renew(old, GENERATED)
         if new != old:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.harness.data import Dataset, store_table
-from lakefmt.cli.quickstart.flights import extract_flights, read_flights
+from examples.quickstart.flights import extract_flights, read_flights
 
 KEY, PARTITION, ORDERING = "id", "month", "updated"
 

@@ -27,7 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 import lakefmt
-import lakefmt.write.session as session
+import lakefmt.write.transaction as transaction
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=12)
     parser.add_argument("--only", choices=("disjoint", "one"))
     asked = parser.parse_args()
-    session.begin_write = counted(session.begin_write)  # type: ignore[assignment]
+    transaction.begin_instant = counted(transaction.begin_instant)  # type: ignore[assignment]
     print("| file groups | writers | commits/s | p50 s | max s | lost attempts | most of one writer | s per writer |")
     print("|---|---|---|---|---|---|---|---|")
     for disjoint in [kind == "disjoint" for kind in ("disjoint", "one") if asked.only in (None, kind)]:

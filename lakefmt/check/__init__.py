@@ -1,4 +1,5 @@
-"""Finding and repairing damage.
+"""Check and repair tables.
 
-``collect*`` reads the facts of a table, ``rules`` and ``facts`` turn them into ``findings``; ``repair`` executes the plan.
+``collect`` reads the facts of a table, ``rules`` turn them into ``findings``; ``repair`` executes
+the plan.
 """

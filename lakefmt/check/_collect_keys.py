@@ -1,7 +1,7 @@
-"""What the key columns of base files tell: one file against its footer and its place, many files for keys that come twice.
+"""Check the key columns of base files against footers, paths and each other. Pure.
 
-Pure, by columns. Keys of many files are compared by 64 bits of their hashes; only rows whose hash comes twice are looked
-at as texts, so that what is held of a row is eight bytes.
+Keys of many files are compared by 64-bit hashes, eight bytes per row; only rows with a repeated
+hash are compared as texts.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Hashes = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: The seeds of the two hashes that tell keys apart; not those of bloom filters, so that their faults are not shared.
+#: The seeds of the two hashes; bloom filters use others, so their errors are independent.
 _SEEDS = (0x3C6EF372, 0x1B873593)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many rows are wrong, what the first of them has, and whether the right value can be made."""
+    """The number of wrong rows, an example, and whether the right value can be computed."""
 
     count: int = 0
     example: str = ""
@@ -47,12 +47,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """What the rows of a table promise.
+    """The expected keys of a table's rows.
 
     Attributes:
-        spec: how keys and partition paths are made; None: that cannot be reproduced.
+        spec: the key spec; None: lakefmt does not support it.
         keys: whether record keys come from columns; generated ones do not.
-        paths: whether the columns that partition paths are made of are in the files.
+        paths: whether files have the columns of partition paths.
     """
 
     spec: KeySpec | None
@@ -62,7 +62,7 @@ class KeyRules:
 
 @dataclass(frozen=True)
 class KeyFacts:
-    """What is wrong with the key columns of one file, in rows."""
+    """The wrong rows in the key columns of one file."""
 
     rows: int
     denied: Tally = Tally()
@@ -78,21 +78,21 @@ class KeyFacts:
 def examine_keys(
     rows: pa.Table, file: BaseFile, rules: KeyRules, bloom: BloomFilter | None, ends: tuple[str | None, str | None]
 ) -> KeyFacts:
-    """Return what is wrong with a file's keys.
+    """Return the wrong rows in a file's key columns.
 
     Args:
-        rows: the meta columns, and the columns that keys and partition paths are made of.
-        file: where the rows are stored.
-        rules: what the table promises.
-        bloom: the file's filter, None without one.
+        rows: the meta columns and the columns of keys and partition paths.
+        file: the file of the rows.
+        rules: the expected keys.
+        bloom: the file's filter; None: no filter.
         ends: the key range in the file's footer.
     """
     keys = _flat(rows.column(RECORD_KEY))
-    known = keys.drop_null()
+    valid_keys = keys.drop_null()
     return KeyFacts(
         rows=rows.num_rows,
-        denied=_denied(known, bloom),
-        outside=_outside(known, *ends),
+        denied=_denied(valid_keys, bloom),
+        outside=_outside(valid_keys, *ends),
         misnamed=_tally(pc.not_equal(rows.column(FILE_NAME), file.name), rows.column(FILE_NAME)),
         misplaced=_tally(pc.not_equal(rows.column(PARTITION_PATH), str(file.partition)), rows.column(PARTITION_PATH)),
         too_new=_tally(pc.greater(rows.column(COMMIT_TIME), str(file.instant)), rows.column(COMMIT_TIME)),
@@ -103,7 +103,7 @@ def examine_keys(
 
 
 def _digest_keys(keys: pa.StringArray) -> Hashes:
-    """Return 64 bits of every key's hash; a null counts as an empty text.
+    """Return a 64-bit hash of every key; a null counts as an empty text.
 
     Example:
         >>> len(np.unique(_digest_keys(pa.array(["a", "b", "a"]))))
@@ -126,7 +126,7 @@ def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def _tally(wrong: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> Tally:
-    """Return how many are wrong; a comparison with nothing is wrong, too."""
+    """Return the tally of wrong rows; a null comparison counts as wrong."""
     rows = np.flatnonzero(_mask(wrong))
     return Tally(len(rows), str(values[int(rows[0])])) if len(rows) else Tally()
 
@@ -138,7 +138,7 @@ def _denied(keys: pa.StringArray, bloom: BloomFilter | None) -> Tally:
 
 
 def _outside(keys: pa.StringArray, low: str | None, high: str | None) -> Tally:
-    """Return keys outside the range; it may be in the order of Java's strings or in that of bytes (spec 5.1)."""
+    """Return the keys outside of the range, in Java's order and in byte order (docs/format.md, Parquet footer)."""
     if low is None or high is None or not len(keys):
         return Tally()
     java = _beyond(in_java_order(keys), java_order_key(low), java_order_key(high))
@@ -168,7 +168,7 @@ def _wrong_partition(rows: pa.Table, file: BaseFile, rules: KeyRules) -> Tally:
     except InvalidKey as error:
         return Tally(1, str(error), is_mendable=False)
     same = _mask(pc.equal(paths.dictionary, str(file.partition)))
-    # Older releases called the default partition by another name.
+    # Older releases used another name for the default partition.
     same |= _mask(pc.equal(pc.replace_substring(paths.dictionary, DEFAULT_PARTITION, "default"), str(file.partition)))
     return _tally(pa.array(~same[paths.indices.to_numpy(zero_copy_only=False)]), paths.cast(pa.string()))
 
@@ -178,16 +178,16 @@ def _wrong_partition(rows: pa.Table, file: BaseFile, rules: KeyRules) -> Tally:
 
 @dataclass(frozen=True)
 class DuplicateKeys:
-    """Keys that come more than once in a scope.
+    """Keys that occur more than once in a scope.
 
     Attributes:
-        scope: the partition, or the table.
-        keys: how many.
+        scope: the partition or the table.
+        keys: their number.
         example: one of them.
-        files: the files that hold them.
-        drop: file path → rows that lose by the table's rule.
-        equal: whether the copies of each key are one row written twice, so that nothing is lost with them.
-        allowed: whether plain inserts may have stored them.
+        files: the files that have them.
+        drop: file path → rows that lose by the merge rule.
+        equal: the copies of each key are one row written twice, so dropping one loses nothing.
+        allowed: plain inserts may have stored them.
     """
 
     scope: str
@@ -208,26 +208,28 @@ def find_duplicates(
     may_repeat: Callable[[BaseFile], bool],
     inserted_at: frozenset[str],
 ) -> list[DuplicateKeys]:
-    """Return the keys of a scope that come more than once: those that no verb explains, and those that inserts do.
+    """Return the duplicate keys of a scope: unexplained ones, and those that plain inserts may store.
 
     Args:
-        scope: what the files are all of.
-        hashes: every file with the hashes of its keys.
-        read: gives the key, the commit's time and number, and the ordering columns of a file.
+        scope: the partition or the table.
+        hashes: all files with the hashes of their keys.
+        read: returns key, commit time, sequence number and ordering columns of a file.
         ordering: the ordering columns.
-        mode: which of two rows wins.
-        may_repeat: whether plain inserts wrote into a file's group.
+        mode: the merge mode.
+        may_repeat: whether plain inserts wrote to a file's group.
         inserted_at: the instants of plain inserts.
     """
     suspects = _suspects(hashes)
     if not suspects:
         return []
-    rows = pa.concat_tables([_copies(number, hashes[number][0], at, read) for number, at in suspects])
+    rows = pa.concat_tables(
+        [_copies(number, hashes[number][0], rows_of_file, read) for number, rows_of_file in suspects]
+    )
     codes = rows.column(RECORD_KEY).combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
     rows = rows.filter(pa.array(np.bincount(codes)[codes] > 1))
     if not rows.num_rows:
         return []
-    # In the order in which they came: of equals the later one wins.
+    # In the order of writing: the later of equal rows wins.
     rows = rows.sort_by([(COMMIT_TIME, "ascending"), (COMMIT_SEQNO, "ascending"), ("_file", "ascending")])
     files = [file for file, _ in hashes]
     allowed = _allowed(rows, files, may_repeat, inserted_at)
@@ -239,23 +241,23 @@ def find_duplicates(
 
 
 def _suspects(hashes: Sequence[tuple[BaseFile, Hashes]]) -> list[tuple[int, Rows]]:
-    """Return the rows whose hash comes more than once, by file number."""
+    """Return the rows with a repeated hash by file number."""
     if not hashes:
         return []
     ordered = np.sort(np.concatenate([each for _, each in hashes]))
     twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if not len(twice):
         return []
-    found = ((number, np.flatnonzero(np.isin(each, twice))) for number, (_, each) in enumerate(hashes))
-    return [(number, rows) for number, rows in found if len(rows)]
+    suspects = ((number, np.flatnonzero(np.isin(each, twice))) for number, (_, each) in enumerate(hashes))
+    return [(number, rows) for number, rows in suspects if len(rows)]
 
 
-def _copies(number: int, file: BaseFile, at: Rows, read: Callable[[BaseFile], pa.Table]) -> pa.Table:
-    rows = read(file).take(pa.array(at))
+def _copies(number: int, file: BaseFile, indexes: Rows, read: Callable[[BaseFile], pa.Table]) -> pa.Table:
+    rows = read(file).take(pa.array(indexes))
     rows = rows.set_column(
         rows.schema.get_field_index(RECORD_KEY), RECORD_KEY, rows.column(RECORD_KEY).cast(pa.string())
     )
-    return rows.append_column("_file", pa.array(np.full(len(at), number))).append_column("_row", pa.array(at))
+    return rows.append_column("_file", pa.array(np.full(len(indexes), number))).append_column("_row", pa.array(indexes))
 
 
 def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
@@ -272,7 +274,7 @@ def _allowed(
     touched = np.array([may_repeat(file) for file in files], dtype=bool)[numbers]
     possible = np.zeros(keys.max() + 1, dtype=bool)
     possible[keys[touched]] = True
-    # No insert gives two rows one number.
+    # An insert gives every row its own sequence number.
     stamps = pc.binary_join_element_wise(*(rows.column(name) for name in (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO)), "\n")
     same = _codes(stamps)
     inserted = _mask(pc.is_in(rows.column(COMMIT_TIME), value_set=pa.array(sorted(inserted_at), pa.string())))
@@ -289,9 +291,9 @@ def _described(
     chosen = mode if len(columns) == len(ordering) and columns else MergeMode.COMMIT_TIME_ORDERING
     kept = choose_survivors(keys, columns, chosen)
     lost = np.setdiff1d(np.arange(len(keys)), np.arange(len(keys)) if kept is None else kept)
-    numbers, at = (rows.column(name).combine_chunks().to_numpy() for name in ("_file", "_row"))
+    numbers, file_rows = (rows.column(name).combine_chunks().to_numpy() for name in ("_file", "_row"))
     stamps = pc.binary_join_element_wise(*(rows.column(name) for name in (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO)), "\n")
-    drop = {files[int(n)].path: np.sort(at[lost][numbers[lost] == n]) for n in np.unique(numbers[lost])}
+    drop = {files[int(n)].path: np.sort(file_rows[lost][numbers[lost] == n]) for n in np.unique(numbers[lost])}
     return DuplicateKeys(
         scope=scope,
         keys=len(np.unique(keys)),

@@ -1,7 +1,7 @@
-"""Base files of compactions that are gone, and whether readers miss a row (effects: reads plans).
+"""Decide whether readers lose rows by missing base files of compactions (effects: reads plans).
 
-A compaction writes the rows of a base file and its logs as one new base file. As long as the files that it merged are
-there, readers without the new file take the old ones, with the logs that came later: they see every row.
+A compaction merges a base file and its logs into a new base file. While the sources exist, readers
+without the new file use the old files and later logs and see all rows.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["find_spare_files"]
 
 
 def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
-    """Return the base files that are gone without a row missing: all that they were made of is there.
+    """Return the missing base files whose sources all exist, so that no row is missing.
 
-    Where no newer base file stands in its place, the newest slice has to consist of it.
+    Without a newer base file, the newest slice must consist of these sources.
 
     Args:
-        client: the table, without caches.
-        now: the timeline after files were listed.
-        facts: what is known so far.
+        client: the table client, without caches.
+        now: the timeline read after the listing.
+        facts: the facts so far.
     """
     commits = {file.instant for file in facts.missing.values()}
     compactions = {t for t in commits if t in facts.commits and facts.commits[t].operation is WriteOperation.COMPACT}
@@ -36,7 +36,7 @@ def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) ->
     slices = build_slices(facts.bases, facts.logs, timeline, facts.replaced)
     newest = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
     present = facts.present | {log.path for log in facts.logs}
-    found = set()
+    spare = set()
     for time in compactions:
         plan = _plan_of(client, now, time)
         merged = {(o.partition, o.file_id): o.paths for o in (() if plan is None else plan.operations)}
@@ -47,12 +47,12 @@ def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) ->
             file_slice = newest.get(group)
             is_behind = file_slice is not None and file_slice.base is not None and file_slice.base.instant > time
             if is_behind or (file_slice is not None and set(file_slice.paths).issuperset(merged[group])):
-                found.add(path)
-    return frozenset(found)
+                spare.add(path)
+    return frozenset(spare)
 
 
 def _plan_of(client: TableClient, now: TableState, time: InstantTime) -> CompactionPlan | None:
-    """Return the plan of a completed compaction; None when it is archived or cannot be read."""
+    """Return the plan of a completed compaction; None if it is archived or damaged."""
     completed = next((instant for instant in now.timeline.commits if instant.time == time), None)
     files: tuple[Instant, ...] = () if completed is None else tuple(now.timeline.files_of(completed))
     requested = next((f for f in files if f.action is Action.COMPACTION and f.state is State.REQUESTED), None)

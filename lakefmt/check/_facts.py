@@ -1,6 +1,6 @@
-"""What a check knows of a table before it judges: names, timeline, signs of life, footers, key columns. Values only.
+"""The facts about a table that a check collects: names, timeline, heartbeats, footers, keys. Values only.
 
-Everything is as it was found; whether it is wrong is decided in ``check_find``.
+Facts are not judged here; :mod:`lakefmt.check.rules` decides what is wrong.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class PropertiesFacts:
     """The state of ``hoodie.properties``.
 
     Attributes:
-        problem: what is wrong with the file; empty when it is whole.
-        checksum_only: True when all that is wrong is that its checksum is not that of its content.
-        backup: None without a backup; else what is wrong with it, empty when it is whole.
-        values: the properties, from whichever is whole; None when neither is.
+        problem: what is wrong with the file; empty if it is valid.
+        checksum_only: only the checksum is wrong.
+        backup: None without a backup; else its problem, empty if it is valid.
+        values: the properties of the valid file; None if neither is valid.
     """
 
     problem: str = ""
@@ -42,7 +42,7 @@ class PropertiesFacts:
 
 @dataclass(frozen=True, slots=True)
 class NotesFacts:
-    """The state of lakefmt's own notes: what is wrong, and the index that the bytes still tell."""
+    """The state of lakefmt's table file: its problem, and the index that its bytes still show."""
 
     problem: str = ""
     index: str | None = None
@@ -50,11 +50,11 @@ class NotesFacts:
 
 @dataclass(frozen=True, slots=True)
 class FooterFacts:
-    """What a base file's footer tells; `problem` when it cannot be read.
+    """The content of a base file's footer; `problem` if it cannot be read.
 
     Attributes:
-        stat: what its writer counted, when that was lakefmt.
-        filter_problem: what is wrong with the text of its filter.
+        stat: the write stat in the footer, if lakefmt wrote the file.
+        filter_problem: what is wrong with its bloom filter.
     """
 
     rows: int = 0
@@ -69,30 +69,33 @@ class FooterFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """A table as a check found it.
+    """The facts about a table.
 
     Attributes:
-        before: the timeline before files were listed: what it names must be among them.
-        after: the timeline after files were listed: what it does not name, nobody was writing.
-        bases: base files in directories that are partitions, or are named as such, committed or not.
-        misplaced_partitions: partitions whose metadata file is not there.
-        commits: what completed commits say, by requested time.
-        unreadable: completed instants whose content cannot be read, and why.
-        removed: base files and logs that cleans have removed or are about to.
-        lost: files that were given up.
-        spare: base files of compactions that are gone, and of which readers miss no row.
-        alive: signs of life of every pending instant, claim and marker directory.
-        claims: instants with a heartbeat file.
+        before: the timeline read before the listing: its files must exist.
+        after: the timeline read after the listing: files outside of it belong to no active writer.
+        bases: base files in partitions, with or without metadata file, committed or not.
+        misplaced_partitions: partitions without a metadata file.
+        commits: requested time → metadata of completed commits.
+        unreadable: completed instants with an unreadable body → reason.
+        removed: base files and logs that cleans removed or will remove.
+        lost: files that repairs gave up.
+        spare: missing base files of compactions without missing rows.
+        alive: liveness of every pending instant, claim and marker directory.
+        claims: instants with a heartbeat.
         marked: instants with a marker directory.
-        were_complete: pending instants that were complete, and whose completed file is gone.
-        planned: pending replacecommits of version 6 that hold the plan of a clustering.
-        temporaries: temporary files whose process has ended.
+        were_complete: pending instants that were complete and lost their completed file.
+        planned: pending clusterings of version 6.
+        temporaries: temporary files of ended processes.
+        saved: instants with a saved write.
         logs: log files in the same directories as `bases`.
-        log_looks: by path; of the logs of the newest slices and of those that no commit names, in a full check of all.
-        slicing: `before` with the history, where that has to tell which slice a log is of.
-        archived_owners: archived commits that name logs which no active one names, where that was asked.
-        footers: by path; of every latest file, and of the newest readable one behind a file that is gone.
-        keys: by path; empty unless key columns were read.
+        log_looks: path → block headers of the newest slices' logs and of logs that no commit names;
+            in a full check of all.
+        slicing: `before`, with the archive if needed to place logs.
+        archived_owners: archived commits of logs that no active commit names, if needed.
+        footers: path → footer of the latest files, and of the newest readable file before a missing
+            one.
+        keys: path → facts about keys; empty unless key columns were read.
     """
 
     config: TableConfig
@@ -110,6 +113,7 @@ class TableFacts:
     alive: Mapping[InstantTime, Liveness] = field(default_factory=dict)
     claims: frozenset[InstantTime] = frozenset()
     marked: frozenset[InstantTime] = frozenset()
+    saved: frozenset[InstantTime] = frozenset()
     were_complete: frozenset[InstantTime] = frozenset()
     planned: frozenset[InstantTime] = frozenset()
     temporaries: tuple[str, ...] = ()
@@ -126,21 +130,21 @@ class TableFacts:
 
     @cached_property
     def present(self) -> frozenset[str]:
-        """The paths of all base files that are there."""
+        """The paths of all existing base files."""
         return frozenset(file.path for file in self.bases)
 
     @cached_property
     def looks_by_group(self) -> dict[tuple[str, str], dict[str, LogInspection]]:
-        """What was seen of each file group's logs, by path."""
-        found: dict[tuple[str, str], dict[str, LogInspection]] = {}
+        """The block headers of each file group's logs by path."""
+        looks: dict[tuple[str, str], dict[str, LogInspection]] = {}
         for log in self.logs:
             if log.path in self.log_looks:
-                found.setdefault((log.partition, log.file_id), {})[log.path] = self.log_looks[log.path]
-        return found
+                looks.setdefault((log.partition, log.file_id), {})[log.path] = self.log_looks[log.path]
+        return looks
 
     @cached_property
     def replaced(self) -> dict[tuple[str, str], InstantTime]:
-        """File groups that replacecommits have hidden."""
+        """The replaced file groups."""
         by_time = {instant.time: instant for instant in self.before.commits}
         return {
             (partition, file_id): time
@@ -152,29 +156,29 @@ class TableFacts:
 
     @cached_property
     def stats(self) -> dict[str, tuple[InstantTime, WriteStat]]:
-        """Every file that a commit names, with the commit."""
+        """All files in commits, with the commit."""
         return {stat.path: (time, stat) for time, commit in self.commits.items() for stat in commit.stats if stat.path}
 
     @cached_property
     def expected(self) -> dict[str, BaseFile]:
-        """Every base file that a commit names."""
-        found = {}
+        """All base files in commits."""
+        files = {}
         for path, (_, stat) in self.stats.items():
             parsed = parse_base_file(stat.file_name)
             if parsed is not None and self.is_wanted(PartitionPath(path.rpartition("/")[0])):
                 place = PartitionPath(path.rpartition("/")[0])
-                found[path] = BaseFile(
+                files[path] = BaseFile(
                     place, stat.file_name, parsed.file_id, parsed.write_token, parsed.instant, stat.file_size_in_bytes
                 )
-        return found
+        return files
 
     @cached_property
     def missing(self) -> dict[str, BaseFile]:
-        """Base files that a commit names, that no clean removed, and that are not there."""
-        gone = self.expected.keys() - self.present - self.removed - self.lost
-        # What was rolled back while files were listed is no loss.
+        """The base files in commits that do not exist and that no clean removed."""
+        absent = self.expected.keys() - self.present - self.removed - self.lost
+        # Files that were rolled back during the listing are not missing.
         return {
-            path: self.expected[path] for path in sorted(gone) if self.after.is_committed(self.expected[path].instant)
+            path: self.expected[path] for path in sorted(absent) if self.after.is_committed(self.expected[path].instant)
         }
 
     @cached_property
@@ -184,7 +188,7 @@ class TableFacts:
 
     @cached_property
     def slices_of(self) -> dict[tuple[PartitionPath, FileId], list[FileSlice]]:
-        """Every committed slice of every group, oldest first, of files that are there."""
+        """All committed slices of existing files by file group, oldest first."""
         groups: dict[tuple[PartitionPath, FileId], list[FileSlice]] = {}
         for file_slice in all_slices(self.bases, [], self.before):
             groups.setdefault((file_slice.partition, file_slice.file_id), []).append(file_slice)
@@ -192,32 +196,32 @@ class TableFacts:
 
     @cached_property
     def log_owners(self) -> dict[str, list[tuple[InstantTime, WriteStat]]]:
-        """Every log that a commit names which is still there, with these commits, oldest first."""
-        found: dict[str, list[tuple[InstantTime, WriteStat]]] = {}
+        """The existing logs in commits, with these commits, oldest first."""
+        commits: dict[str, list[tuple[InstantTime, WriteStat]]] = {}
         for time, commit in sorted(self.commits.items()):
             if self.after.is_committed(time):
                 for stat in commit.stats:
                     if stat.path and parse_log_file(stat.file_name) is not None:
-                        found.setdefault(stat.path, []).append((time, stat))
+                        commits.setdefault(stat.path, []).append((time, stat))
         for path, owners in self.archived_owners.items():
-            found.setdefault(path, [*owners])
-        return found
+            commits.setdefault(path, [*owners])
+        return commits
 
     @cached_property
     def missing_logs(self) -> dict[str, LogFile]:
-        """Logs that a commit names, that no clean removed, and that are not there."""
-        gone = self.log_owners.keys() - {log.path for log in self.logs} - self.removed - self.lost
-        found = {}
-        for path in sorted(gone):
+        """The logs in commits that do not exist and that no clean removed."""
+        absent = self.log_owners.keys() - {log.path for log in self.logs} - self.removed - self.lost
+        missing = {}
+        for path in sorted(absent):
             place, name = PartitionPath(path.rpartition("/")[0]), path.rpartition("/")[2]
             log = parse_log_file(name)
             if log is not None and not log.is_cdc and self.is_wanted(place):
-                found[path] = LogFile(place, name, log.file_id, log.instant, log.version, 0)
-        return found
+                missing[path] = LogFile(place, name, log.file_id, log.instant, log.version, 0)
+        return missing
 
     @cached_property
     def latest_logs(self) -> frozenset[str]:
-        """The paths of the logs, there or missing, that the newest slices consist of."""
+        """The paths of the newest slices' logs, existing or missing."""
         bases = (*self.bases, *(self.expected[path] for path in self.missing))
         logs = (*self.logs, *self.missing_logs.values())
         timeline = self.before if self.slicing is None else self.slicing
@@ -226,5 +230,5 @@ class TableFacts:
         )
 
     def is_wanted(self, partition: PartitionPath) -> bool:
-        """Return whether a partition was asked about."""
+        """Return whether a partition is part of the check."""
         return self.partitions is None or partition in self.partitions

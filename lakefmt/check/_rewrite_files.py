@@ -1,11 +1,8 @@
-"""A file group's rows as a new slice: the same rows under right names, keys, filters and ranges (effects).
+"""Rewrite file groups and logs for a repair, and keep copies of replaced files (effects).
 
-Nothing is looked up and nothing merged: rows keep their commit times and numbers, so that increments do not show them
-again. Memory is one file group per thread.
-
-Logs of merge-on-read tables that a repair deletes or writes anew, looked at once more under the lock (effects).
-
-Copies of what a repair replaces (effects).
+Rows keep their commit times and sequence numbers, so that increments do not return them again;
+keys, names, filters and ranges are corrected. Nothing is merged or looked up. Memory: one file
+group per thread.
 """
 
 from __future__ import annotations
@@ -34,28 +31,28 @@ from lakefmt.formats.log.blocks import MAGIC, MAX_LOG_BYTES, BlockKind, scan_blo
 from lakefmt.formats.names import parse_log_file
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range
 from lakefmt.keys import DEFAULT_PARTITION, KeySpec, build_partition_paths, build_record_keys, with_sampled_key
-from lakefmt.schema import avro_to_arrow, reconcile
+from lakefmt.schema import reconcile
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient
 from lakefmt.values import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, InstantTime, PartitionPath
 from lakefmt.write.assign import new_file, rewrite_file
-from lakefmt.write.context import FileAssignment, WriteContext, WriteStatus
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.base_file import STAT_KEY, adopt, prepare
 from lakefmt.write.files.cdc import log_no_changes, refuse_silent_rewrites
-from lakefmt.write.files.workers import thread_count
 
 __all__ = ["KEPT", "find_free_logs", "keep_copy", "rewrite_files", "rewrite_log"]
 
 
-#: Where copies of what was replaced are kept.
+#: The directory of copies.
 KEPT = ".hoodie/.lakefmt/repaired"
 _COPIES = 1000
 
 
 def keep_copy(store: ObjectStore, name: str, data: bytes) -> None:
-    """Keep a copy of an object that will be replaced; the same bytes are kept once."""
+    """Keep a copy of an object before it is replaced; equal bytes are kept once."""
     for number in range(_COPIES):
         target = f"{KEPT}/{name.rpartition('/')[2]}.{number}"
         if put_if_absent_confirmed(store, target, data, durable=True) is PutOutcome.DONE:
@@ -65,37 +62,37 @@ def keep_copy(store: ObjectStore, name: str, data: bytes) -> None:
     raise CorruptFile(f"{KEPT} holds {_COPIES} copies of {name} already: make room there first")
 
 
-def rewrite_files(client: TableClient, context: WriteContext, steps: Sequence[RewriteFile]) -> list[WriteStatus]:
+def rewrite_files(client: TableClient, bound: BoundContext, steps: Sequence[RewriteFile]) -> list[WriteStatus]:
     """Write the new slices of file groups, and new files for rows that belong into other partitions.
 
     Args:
         client: the table.
-        context: a write that has begun.
+        bound: a write that has begun.
         steps: what to rewrite, one file group each.
 
     Raises:
-        CorruptFile: a file cannot be read, or its rows do not fit the table.
-        InvalidKey: a key or partition path cannot be made.
-        StateError: the plan is of another file.
-        UnsupportedFeature: the table captures changes, and rows would be lost, moved or get other keys.
+        CorruptFile: a file is damaged, or its rows do not fit the table.
+        InvalidKey: a key or partition path cannot be built.
+        StateError: the plan is for another file.
+        UnsupportedFeature: the table captures changes, and rows would be lost, moved or get other
+            keys.
         StorageError: the store failed; nothing is visible.
     """
     if not all(step.keeps_rows for step in steps):
-        refuse_silent_rewrites(context)
-    work = _Rewriting(client, context)
-    threads = thread_count(context)
-    with ThreadPoolExecutor(min(threads, max(1, len(steps)))) as pool:
+        refuse_silent_rewrites(bound)
+    work = _Rewriting(client, bound)
+    with ThreadPoolExecutor(min(bound.threads, max(1, len(steps)))) as pool:
         return [status for statuses in pool.map(work, steps) for status in statuses]
 
 
 class _Rewriting:
-    """Rewrites one file group after the other; any number of threads may call it."""
+    """Rewrites file groups one by one; thread-safe."""
 
-    def __init__(self, client: TableClient, context: WriteContext) -> None:
+    def __init__(self, client: TableClient, bound: BoundContext) -> None:
         self._client = client
-        self._context = context
-        self._schema = avro_to_arrow(context.file_schema_text)
-        self._spec = client.key_spec(context.config)
+        self._bound = bound
+        self._schema = bound.file_schema
+        self._spec = client.key_spec(bound.config)
         self._sequences = count()
         self._lock = Lock()
 
@@ -111,25 +108,25 @@ class _Rewriting:
             rows = rows.filter(pa.array(keep))
         if step.rekey and rows.num_rows:
             rows = _replaced(rows, RECORD_KEY, _made_keys(self._spec, rows))
-        # A row cannot be of a commit after the one that wrote its file.
+        # A row cannot belong to a commit after the one that wrote its file.
         times = rows.column(COMMIT_TIME)
         is_sound = pc.fill_null(pc.less_equal(times, str(source.instant)), False)
         rows = _replaced(rows, COMMIT_TIME, pc.if_else(is_sound, times, str(source.instant)))
         moved = list(_leaving(self._spec, rows, source.partition)) if step.move else []
         if moved:
-            here = np.ones(rows.num_rows, dtype=bool)
-            here[np.concatenate([at for _, at in moved])] = False
-            staying = rows.filter(pa.array(here))
+            stays = np.ones(rows.num_rows, dtype=bool)
+            stays[np.concatenate([moved_rows for _, moved_rows in moved])] = False
+            staying = rows.filter(pa.array(stays))
         else:
             staying = rows
         file_slice = FileSlice(source.partition, source.file_id, source.instant, source)
-        assignment = rewrite_file(file_slice, self._context.instant, self._number(), 0, match_keys=False)
-        told = log_no_changes(self._client.store, self._context, assignment, staying) if step.keeps_rows else {}
-        statuses = [self._write(assignment, staying, {"deletes": stored - staying.num_rows, **told})]
-        for partition, at in moved:
-            instant, new_uuid = self._context.instant, self._client.ids.new_uuid
-            opened = new_file(partition, instant, self._number(), new_uuid, rows=len(at))
-            statuses.append(self._write(opened, rows.take(pa.array(at)), {"inserts": len(at)}))
+        assignment = rewrite_file(file_slice, self._bound.instant, self._number(), 0, match_keys=False)
+        cdc_stats = log_no_changes(self._bound, assignment, staying) if step.keeps_rows else {}
+        statuses = [self._write(assignment, staying, {"deletes": stored - staying.num_rows, **cdc_stats})]
+        for partition, moved_rows in moved:
+            instant, new_uuid = self._bound.instant, self._client.ids.new_uuid
+            opened = new_file(partition, instant, self._number(), new_uuid, rows=len(moved_rows))
+            statuses.append(self._write(opened, rows.take(pa.array(moved_rows)), {"inserts": len(moved_rows)}))
         return statuses
 
     def _number(self) -> int:
@@ -137,24 +134,23 @@ class _Rewriting:
             return next(self._sequences)
 
     def _write(self, assignment: FileAssignment, rows: pa.Table, counts: dict[str, int]) -> WriteStatus:
-        store, settings = self._client.store, self._context.settings
+        store, settings = self._client.store, self._bound.settings
         rows = _replaced(rows, FILE_NAME, pa.repeat(pa.scalar(assignment.file_name), rows.num_rows))
         rows = _replaced(rows, PARTITION_PATH, pa.repeat(pa.scalar(str(assignment.partition)), rows.num_rows))
-        if self._context.config.populate_meta_fields:
+        if self._bound.config.populate_meta_fields:
             keys = rows.column(RECORD_KEY)
             summary = KeySummary(*key_range(keys), self._filter(keys))
         else:
             summary = KeySummary(None, None, None)
             for name in META_COLUMNS:
                 rows = _replaced(rows, name, pa.nulls(rows.num_rows, pa.string()))
-        footers = key_footers(summary, self._context.file_schema_text)
+        footers = key_footers(summary, self._bound.context.file_schema_text)
         counted = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0) | counts
         footers[STAT_KEY] = json.dumps({"rows_in": 0, "rows": rows.num_rows, **counted})
-        prepare(store, self._context, assignment)
+        prepare(self._bound, assignment)
         codec = settings.text("hoodie.parquet.compression.codec") or "zstd"
-        durable = settings.text("lakefmt.durability") == "fsync"
         with ExitStack() as stack:
-            sink = stack.enter_context(store.create(assignment.path, durable=durable))
+            sink = stack.enter_context(store.create(assignment.path, durable=self._bound.durable))
             level = settings.integer("lakefmt.parquet.compression.level")
             writer = BaseFileWriter(sink.file, rows.schema, codec, level)
             stack.callback(writer.discard)
@@ -162,13 +158,13 @@ class _Rewriting:
             writer.close(footers)
             sink.put_if_absent()
         # Whatever the store answered: what is there is read back.
-        written = adopt(store, self._context, assignment)
+        written = adopt(self._bound, assignment)
         if written is None:
             raise StorageError(f"the store does not say whether {assignment.path} was written", transient=True)
         return written
 
     def _filter(self, keys: pa.ChunkedArray) -> BloomFilter | None:
-        settings = self._context.settings
+        settings = self._bound.settings
         if not settings.flag("hoodie.parquet.bloom.filter.enabled"):
             return None
         bloom = new_filter(settings, len(keys))
@@ -177,8 +173,8 @@ class _Rewriting:
 
 
 def _replaced(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    at = rows.schema.get_field_index(name)
-    return rows.set_column(at, rows.schema.field(at), values)
+    index = rows.schema.get_field_index(name)
+    return rows.set_column(index, rows.schema.field(index), values)
 
 
 def _made_keys(spec: KeySpec, rows: pa.Table) -> pa.Array:
@@ -188,7 +184,7 @@ def _made_keys(spec: KeySpec, rows: pa.Table) -> pa.Array:
 def _leaving(
     spec: KeySpec, rows: pa.Table, partition: PartitionPath
 ) -> Iterator[tuple[PartitionPath, np.typing.NDArray[np.int64]]]:
-    """Yield the partitions that rows belong into instead, with the row numbers."""
+    """Yield the partitions of rows in the wrong place, with their row numbers."""
     if not rows.num_rows:
         return
     paths = build_partition_paths(spec, rows)
@@ -202,13 +198,13 @@ def _leaving(
 def find_free_logs(
     write_client: WriteClient, config: TableConfig, timeline: Timeline, paths: Iterable[str]
 ) -> frozenset[str]:
-    """Return the logs that no commit names, of which no reader sees a row, and that no writer may be about to name.
+    """Return the logs without a commit, of which no reader sees a row and that no active writer may commit.
 
     Args:
-        write_client: the table, its lock held.
-        config: its properties.
-        timeline: as it is now.
-        paths: the logs asked about.
+        write_client: the write client; holds the table lock.
+        config: the table properties.
+        timeline: the current timeline.
+        paths: the logs to examine.
     """
     client = write_client.client
     state = client.load()
@@ -234,12 +230,12 @@ def find_free_logs(
 
 
 def rewrite_log(write_client: WriteClient, config: TableConfig, step: RewriteLog) -> None:
-    """Write a log anew with its whole blocks, after a copy was kept; one that was written anew already is left alone."""
+    """Rewrite a log with its intact blocks and keep a copy; a log that is rewritten already stays."""
     store = write_client.client.store
     data = store.read(step.name, MAX_LOG_BYTES)
     if (len(data) != step.size) if step.drop else (not data or data.startswith(MAGIC)):
         return
-    blocks = scan_blocks(lambda at, count: data[at : at + count], len(data), step.name)
+    blocks = scan_blocks(lambda offset, count: data[offset : offset + count], len(data), step.name)
     sound = (block for block in blocks if block.kind is not BlockKind.CORRUPT and block.start not in step.drop)
     whole = [data[block.start : block.end] for block in sound]
     keep_copy(store, step.name, data)

@@ -1,12 +1,12 @@
-"""Looking at a table from all sides for a check (effects: reads only).
+"""Collect the facts of a table for a check (effects: reads only).
 
-The order matters, because others may be writing: the timeline is read before the files are listed and again afterwards.
-What the first reading names must be there; what the second does not name belongs to nobody. Nothing is taken from a
-cache: damage may hide behind it.
+Others may write meanwhile, so the timeline is read before and after the listing. Files in the first
+reading must exist; files outside of the second belong to no one. Caches are not used, because they
+could hide damage.
 
-Looking at the logs of a merge-on-read table for a check (effects: reads only): their blocks, not their rows.
+Of logs only the blocks are read, not the rows.
 
-The files that say what a table is: Hudi's properties with their backup, and lakefmt's notes (effects: reads only).
+Properties, their backup and lakefmt's table file are read first.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from lakefmt.timeline.heartbeat import is_alive
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, instant_file_name
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.properties_store import BACKUP, PROPERTIES
+from lakefmt.timeline.saved_writes import SAVED_WRITES, saved_write_time
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import (
     COMMIT_SEQNO,
@@ -71,11 +72,11 @@ _INDEX_NAMED = re.compile(rb'"index"\s*:\s*"([a-z_]{1,40})"')
 
 
 def look_at_properties(store: ObjectStore) -> PropertiesFacts:
-    """Return the state of the table's properties and their backup."""
+    """Return the state of the table properties and their backup."""
     original, backup = _judged(store, PROPERTIES), _judged(store, BACKUP)
     left = None if backup.is_absent else backup.problem
     if not original.problem:
-        # Without a checksum nothing tells that no line is missing: a backup that has one is better.
+        # Without a checksum the file may be truncated: a backup with one is better.
         better = left == "" and CHECKSUM_KEY not in original.values and CHECKSUM_KEY in backup.values
         problem = "it has no checksum, and its backup has one" if better else ""
         return PropertiesFacts(problem, False, left, backup.values if better else original.values)
@@ -114,7 +115,7 @@ def _judged(store: ObjectStore, name: str) -> _Judged:
 
 
 def _look_at_notes(store: ObjectStore) -> NotesFacts:
-    """Return the state of lakefmt's notes; a table without any has nothing wrong."""
+    """Return the state of lakefmt's table file; a table without one has no problem."""
     try:
         data = store.read(NOTES, _MAX_NOTES)
     except ObjectNotFound:
@@ -122,13 +123,13 @@ def _look_at_notes(store: ObjectStore) -> NotesFacts:
     except CorruptFile as error:
         return NotesFacts(str(error))
     named = _INDEX_NAMED.search(data)
-    found = named[1].decode() if named and named[1].decode() in INDEX_NAMES else None
+    stored_index = named[1].decode() if named and named[1].decode() in INDEX_NAMES else None
     try:
         notes = json.loads(data)
     except (ValueError, RecursionError) as error:
-        return NotesFacts(f"it cannot be read ({error})", found)
+        return NotesFacts(f"it cannot be read ({error})", stored_index)
     if not isinstance(notes, dict):
-        return NotesFacts("it is no JSON object", found)
+        return NotesFacts("it is no JSON object", stored_index)
     index = notes.get("index")
     if index is not None and str(index).lower() not in INDEX_NAMES:
         return NotesFacts(f"it names the index {index!r:.60}, which lakefmt does not have")
@@ -139,20 +140,20 @@ Run = Callable[..., Iterable[tuple[str, LogInspection | None]]]
 
 
 def _with_logs(client: TableClient, now: TableState, facts: TableFacts, level: str, run: Run) -> TableFacts:
-    """Return the facts with what the logs' blocks tell.
+    """Return the facts with the block headers of logs.
 
-    A fast check looks at the logs of the newest slices and at those that no commit names; a full one at all, and into
-    the keys of the newest.
+    A fast check reads the logs of the newest slices and those that no commit names; a full check
+    reads all, and the keys of the newest.
 
     Args:
-        client: the table, without caches.
-        now: the timeline after files were listed.
-        facts: what is known so far, log files' names among it.
+        client: the table client, without caches.
+        now: the timeline read after the listing.
+        facts: the facts so far, log names included.
         level: ``"fast"`` or ``"full"``.
-        run: maps a function over values, side by side.
+        run: maps a function over values concurrently.
     """
     unnamed = [log for log in facts.logs if log.path not in facts.log_owners]
-    # Command blocks, which say what became of a log, may stand in any log of its group.
+    # Command blocks of a log may be in any log of its group.
     groups = {(log.partition, log.file_id) for log in unnamed}
     wanted = [
         log
@@ -160,8 +161,8 @@ def _with_logs(client: TableClient, now: TableState, facts: TableFacts, level: s
         if level == "full" or log.path in facts.latest_logs or (log.partition, log.file_id) in groups
     ]
     reads = facts.latest_logs if level == "full" else frozenset()
-    found = run(lambda log: (log.path, _look(client, log, contents=log.path in reads)), wanted)
-    looks = {path: look for path, look in found if look is not None}
+    read_looks = run(lambda log: (log.path, _look(client, log, contents=log.path in reads)), wanted)
+    looks = {path: look for path, look in read_looks if look is not None}
     facts = replace(facts, log_looks=looks)
     doubtful = {log.path for log in unnamed if log.path in looks and _needs_archive(looks[log.path])}
     if not doubtful:
@@ -170,12 +171,12 @@ def _with_logs(client: TableClient, now: TableState, facts: TableFacts, level: s
 
 
 def _needs_archive(look: LogInspection) -> bool:
-    """Return whether only its commit could tell whose a log is."""
+    """Return whether only the commit of a log can name its writer."""
     return bool(look.damaged) or not (look.writers or look.targets)
 
 
 def _look(client: TableClient, log: LogFile, *, contents: bool) -> LogInspection | None:
-    """Return what a log's blocks tell; None when it was removed meanwhile."""
+    """Return a log's block headers; None if it was removed meanwhile."""
     try:
         look = read_log_look(client.store, log)
         if not contents or look.problem:
@@ -191,12 +192,12 @@ def _look(client: TableClient, log: LogFile, *, contents: bool) -> LogInspection
 def _archived_owners(
     client: TableClient, now: TableState, paths: set[str]
 ) -> Mapping[str, Sequence[tuple[InstantTime, WriteStat]]]:
-    known = client.with_history(now)
+    full_state = client.with_history(now)
     owners: dict[str, list[tuple[InstantTime, WriteStat]]] = {}
-    for instant in known.timeline.archived:
+    for instant in full_state.timeline.archived:
         if instant.action not in COMMIT_ACTIONS:
             continue
-        for stat in client.commit_metadata(known, instant).stats:
+        for stat in client.commit_metadata(full_state, instant).stats:
             if stat.path in paths:
                 owners.setdefault(stat.path, []).append((instant.time, stat))
     return owners
@@ -225,13 +226,13 @@ def gather_facts(
     level: str,
     partitions: Sequence[PartitionPath] | None,
 ) -> tuple[TableFacts, tuple[str, ...]]:
-    """Return what there is to know, and the rules that cannot be asked of this table.
+    """Return the facts, and the rules that do not apply to this table.
 
     Args:
-        client: the table, without caches.
-        properties: of :func:`~lakefmt.check.collect.look_at_properties`; the values are there.
+        client: the table client, without caches.
+        properties: the result of :func:`look_at_properties`, with values.
         level: ``"fast"`` or ``"full"``.
-        partitions: look only at files of these; None: at all.
+        partitions: check only files of these; None: all.
     """
     config = parse_table_config(properties.values or {})
     check_readable(config)
@@ -268,15 +269,15 @@ def gather_facts(
 
 
 def _commits(client: TableClient, state: TableState) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str]]:
-    found, unreadable = {}, {}
+    commits, unreadable = {}, {}
     for instant in state.timeline.commits:
         try:
-            found[instant.time] = client.commit_metadata(state, instant)
+            commits[instant.time] = client.commit_metadata(state, instant)
         except (FormatError, UnsupportedFeature) as error:
             unreadable[instant] = str(error)
         except SnapshotExpired:
-            continue  # undone meanwhile
-    return found, unreadable
+            continue  # rolled back meanwhile
+    return commits, unreadable
 
 
 class _Places:
@@ -290,11 +291,11 @@ class _Places:
                 inside.setdefault(item.name.rpartition("/")[0], []).append(item)
         levels = partition_levels(key_spec_from_properties(config.properties))
         marked = {path for path, items in inside.items() if _has_metadata(items)}
-        known = {p for p in marked if levels is None or _depth(p) == levels} | (set(named) & inside.keys())
+        partitions = {p for p in marked if levels is None or _depth(p) == levels} | (set(named) & inside.keys())
         self.bases: list[BaseFile] = []
         self._marked = marked
         self.logs: list[LogFile] = []
-        for path in sorted(known):
+        for path in sorted(partitions):
             bases, logs = parse_files(PartitionPath(path), inside[path])
             self.bases += bases
             self.logs += logs
@@ -302,13 +303,13 @@ class _Places:
     def without_metadata(
         self, timeline: Timeline, wanted: frozenset[PartitionPath] | None
     ) -> dict[PartitionPath, InstantTime]:
-        """Return partitions that no reader finds, with the first instant committed in them."""
-        found: dict[PartitionPath, InstantTime] = {}
+        """Return partitions without metadata file, with their first committed instant."""
+        first_commits: dict[PartitionPath, InstantTime] = {}
         for file in self.bases:
             hidden = file.partition not in self._marked and timeline.is_committed(file.instant)
             if hidden and (wanted is None or file.partition in wanted):
-                found[file.partition] = min(found.get(file.partition, file.instant), file.instant)
-        return found
+                first_commits[file.partition] = min(first_commits.get(file.partition, file.instant), file.instant)
+        return first_commits
 
 
 def _depth(path: str) -> int:
@@ -320,31 +321,31 @@ def _has_metadata(items: Iterable[ObjectInfo]) -> bool:
 
 
 def _given_up(commits: Iterable[CommitMetadata]) -> frozenset[str]:
-    """Return the files that repairs gave up for lost."""
-    found: set[str] = set()
+    """Return the files that repairs gave up."""
+    paths: set[str] = set()
     for text in (commit.extra_metadata.get(LOST_KEY) for commit in commits):
         try:
             names = json.loads(text) if text else []
         except ValueError:
             continue
-        found.update(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
-    return frozenset(found)
+        paths.update(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
+    return frozenset(paths)
 
 
 def _removed(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
-    """Return the files that cleans removed or are about to; the archive is asked only when it matters."""
+    """Return the files that cleans removed or will remove; reads the archive only if needed."""
     removed = {path for clean in now.timeline if clean.action is Action.CLEAN for path in _cleaned(client, now, clean)}
     if (facts.expected.keys() - facts.present - removed) or (facts.missing_logs.keys() - removed):
-        known = client.with_history(now)
-        for clean in known.timeline.archived:
+        full_state = client.with_history(now)
+        for clean in full_state.timeline.archived:
             if clean.action is Action.CLEAN:
-                removed.update(_cleaned(client, known, clean))
+                removed.update(_cleaned(client, full_state, clean))
     return frozenset(removed)
 
 
 def _planned(client: TableClient, now: TableState) -> frozenset[InstantTime]:
-    """Return the pending replacecommits of layout 1 that are clusterings: later layouts have a name for those."""
-    found = set()
+    """Return the pending replacecommits of layout 1 that are clusterings; later layouts have an action for them."""
+    times = set()
     for pending in now.timeline.pending if now.timeline.layout == 1 else ():
         for file in now.timeline.files_of(pending) if pending.action is Action.REPLACE_COMMIT else ():
             try:
@@ -354,8 +355,8 @@ def _planned(client: TableClient, now: TableState) -> frozenset[InstantTime]:
                 raise_if_transient(error)
                 continue
             if plan.get("clusteringPlan") is not None:
-                found.add(pending.time)
-    return frozenset(found)
+                times.add(pending.time)
+    return frozenset(times)
 
 
 def _cleaned(client: TableClient, state: TableState, clean: Instant) -> list[str]:
@@ -370,17 +371,18 @@ def _cleaned(client: TableClient, state: TableState, clean: Instant) -> list[str
 
 
 def _with_signs_of_life(client: TableClient, facts: TableFacts, objects: Sequence[ObjectInfo]) -> TableFacts:
-    """Return the facts with who claims what, and whether that writer lives."""
+    """Return the facts with claims and the liveness of writers."""
     claims = {InstantTime(o.name.rpartition("/")[2]) for o in objects if o.name.startswith(f"{HEARTBEATS}/")}
     marked = {InstantTime(o.name.split("/")[2]) for o in objects if o.name.startswith(f"{_MARKERS}/")}
-    claims, marked = ({t for t in times if t.isdigit()} for times in (claims, marked))
+    saved = {saved_write_time(o.name) for o in objects if o.name.startswith(f"{SAVED_WRITES}/")}
+    claims, marked, saved = ({t for t in times if t.isdigit()} for times in (claims, marked, saved))
     settings = resolve_settings(client.options, None, facts.config.properties)
     interval = settings.integer("hoodie.client.heartbeat.interval_in_ms")
     expiry = interval * settings.integer("hoodie.client.heartbeat.tolerable.misses") / 1000
     directory = facts.config.timeline_directory
     pending = {i.time: i for i in facts.after.pending}
     alive = {}
-    for time in sorted(claims | marked | pending.keys()):
+    for time in sorted(claims | marked | saved | pending.keys()):
         name = instant_file_name(time, Action.COMMIT, State.REQUESTED, facts.config.version.layout)
         instant = pending.get(time) or Instant(time, Action.COMMIT, State.REQUESTED, file_name=name)
         alive[time] = is_alive(client.store, facts.after, instant, directory, client.clock.now, expiry)
@@ -389,17 +391,18 @@ def _with_signs_of_life(client: TableClient, facts: TableFacts, objects: Sequenc
         alive=alive,
         claims=frozenset(claims),
         marked=frozenset(marked),
+        saved=frozenset(saved),
         wants_filters=settings.flag("hoodie.parquet.bloom.filter.enabled") and facts.config.populate_meta_fields,
     )
 
 
 def _temporaries(store: ObjectStore) -> tuple[str, ...]:
-    """Return temporary files whose process has ended; other stores keep theirs out of sight."""
+    """Return temporary files of ended processes; other stores hide theirs."""
     filesystem, prefix = store.arrow_filesystem()
     if not isinstance(filesystem, pafs.LocalFileSystem):
         return ()
-    found = filesystem.get_file_info(pafs.FileSelector(prefix, recursive=True, allow_not_found=True))
-    names = (item.path.removeprefix(prefix) for item in found)
+    infos = filesystem.get_file_info(pafs.FileSelector(prefix, recursive=True, allow_not_found=True))
+    names = (item.path.removeprefix(prefix) for item in infos)
     return tuple(sorted(name for name in names if is_temporary(name) and is_abandoned(name)))
 
 
@@ -457,25 +460,25 @@ def _footer(client: TableClient, file: BaseFile) -> tuple[str, FooterFacts]:
 
 def _counted(text: str | None) -> dict[str, int] | None:
     try:
-        said = json.loads(text or "null")
-        return {str(name): int(value) for name, value in said.items()} if isinstance(said, dict) else None
+        stored = json.loads(text or "null")
+        return {str(name): int(value) for name, value in stored.items()} if isinstance(stored, dict) else None
     except (ValueError, TypeError, RecursionError):
         return None
 
 
 def _behind(client: TableClient, facts: TableFacts, broken: set[str]) -> dict[str, FooterFacts]:
-    """Return footers of the files behind those that cannot be read, until one can."""
-    found: dict[str, FooterFacts] = {}
+    """Return footers of earlier files for those that cannot be read, until one is readable."""
+    footers: dict[str, FooterFacts] = {}
     groups = {(file.partition, file.file_id) for path, file in _by_path(facts).items() if path in broken}
     for group in groups:
         for file_slice in reversed(facts.slices_of.get(group, [])):
             if file_slice.base is None or file_slice.base.path in broken:
                 continue
             path, footer = _footer(client, file_slice.base)
-            found[path] = footer
+            footers[path] = footer
             if not footer.problem:
                 break
-    return found
+    return footers
 
 
 def _by_path(facts: TableFacts) -> dict[str, BaseFile]:
@@ -483,7 +486,7 @@ def _by_path(facts: TableFacts) -> dict[str, BaseFile]:
 
 
 class _KeyCheck:
-    """Reads key columns, partition by partition, and compares keys within each, or within the table."""
+    """Reads key columns by partition and compares keys within each, or within the table."""
 
     def __init__(self, client: TableClient, facts: TableFacts) -> None:
         self._client = client
@@ -503,7 +506,7 @@ class _KeyCheck:
         self._key_columns = self._columns(named)
         self._row_columns = self._columns(config.ordering_fields, (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO))
         self._is_global = self._global(notes)
-        # Without it nobody knows which file groups are hidden.
+        # Otherwise hidden file groups are unknown.
         self._compares = not any(i.action is Action.REPLACE_COMMIT for i in facts.unreadable)
         if not self._compares:
             notes.append("keys that come twice: a replacecommit cannot be read")
@@ -527,7 +530,7 @@ class _KeyCheck:
             return False
 
     def look(self, files: Sequence[BaseFile], run: Callable[..., Iterable[tuple[BaseFile, object]]]) -> TableFacts:
-        """Return the facts with what key columns hold."""
+        """Return the facts with those about keys."""
         keys: dict[str, KeyFacts] = {}
         problems: dict[str, str] = {}
         held: list[tuple[BaseFile, Hashes]] = []
@@ -551,7 +554,7 @@ class _KeyCheck:
         return replace(self._facts, keys=keys, key_problems=problems, duplicates=tuple(duplicates))
 
     def _examine(self, file: BaseFile) -> tuple[BaseFile, KeyFacts | str | None]:
-        """Return what a file holds, what is wrong with it, or nothing when it was removed meanwhile."""
+        """Return a file's keys and what is wrong with them; nothing if it was removed meanwhile."""
         footer = self._facts.footers[file.path]
         try:
             rows = self._rows(file, self._key_columns)
@@ -579,12 +582,12 @@ class _KeyCheck:
                 frozenset(self._inserts),
             )
         except SnapshotExpired:
-            return []  # files were removed meanwhile: the table is looked at once more
+            return []  # files were removed meanwhile: the check is repeated
 
     def _may_repeat(self, file: BaseFile) -> bool:
         first = self._facts.before.first_active
         slices = self._facts.slices_of.get((file.partition, file.file_id), [])
-        # What archived commits did to a group is not known here.
+        # Changes of a group by archived commits are unknown here.
         is_older = first is not None and any(file_slice.instant < first for file_slice in slices)
         return is_older or (file.partition, file.file_id) in self._inserted
 

@@ -1,8 +1,7 @@
-"""What can be wrong with a table, as values: findings, and the steps that mend them. Pure.
+"""Findings of a check, and the steps of a repair. Pure.
 
-A finding says what is wrong, where, what comes of it and what helps; where a step helps, it carries the step. A plan is
-the steps of many findings, in the order in which they are carried out, each file group rewritten once at most. Looking
-is the work of ``read``, mending that of ``write``; both speak these values.
+A finding has what is wrong, where, the consequence and the remedy, and the repair step if there is
+one. A plan has the steps of all findings in order, with at most one rewrite per file group.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ __all__ = [
 
 Rows = npt.NDArray[np.int64]
 
-#: The entry of a commit's extra metadata that names files given up for lost: a JSON array of paths.
+#: The entry of commit metadata with files that were given up: a JSON array of paths.
 LOST_KEY = "lakefmt.repair.lost"
 
 
 class Kind(enum.Enum):
-    """What is wrong."""
+    """The kinds of findings."""
 
     PROPERTIES = "properties"
     LEFT_BACKUP = "left_backup"
@@ -58,6 +57,7 @@ class Kind(enum.Enum):
     ORPHAN_TEMPORARY = "orphan_temporary"
     ORPHAN_MARKERS = "orphan_markers"
     ORPHAN_HEARTBEAT = "orphan_heartbeat"
+    ORPHAN_SAVED_WRITE = "orphan_saved_write"
     STRAY_FILE = "stray_file"
     MISSING_FILE = "missing_file"
     CORRUPT_FILE = "corrupt_file"
@@ -80,7 +80,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RestoreProperties:
-    """Make ``hoodie.properties`` whole: from its backup, or with its own content under a checksum that fits."""
+    """Restore ``hoodie.properties`` from its backup, or write its content with a right checksum."""
 
     order: ClassVar[int] = 0
     from_backup: bool
@@ -93,7 +93,7 @@ class RestoreProperties:
 
 @dataclass(frozen=True, slots=True)
 class RestoreNotes:
-    """Write lakefmt's own notes anew; a copy of what is there is kept."""
+    """Rewrite lakefmt's table file; a copy is kept."""
 
     order: ClassVar[int] = 1
     index: str
@@ -105,7 +105,7 @@ class RestoreNotes:
 
 @dataclass(frozen=True, slots=True)
 class UndoWrites:
-    """Undo what dead writers left pending, sweep claims and markers; with `loses`, what was complete and lost the file for it."""
+    """Roll back failed writes, remove claims and markers; with `loses`, a complete write without its completed file."""
 
     order: ClassVar[int] = 2
     instants: tuple[InstantTime, ...] = ()
@@ -118,7 +118,7 @@ class UndoWrites:
 
 @dataclass(frozen=True, slots=True)
 class SweepTemporary:
-    """Remove temporary files whose process has ended."""
+    """Remove temporary files of ended processes."""
 
     order: ClassVar[int] = 3
     loses: str = ""
@@ -129,7 +129,7 @@ class SweepTemporary:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """Delete data files that no instant names and no reader sees."""
+    """Delete data files without an instant that no reader sees."""
 
     order: ClassVar[int] = 4
     names: tuple[str, ...]
@@ -141,11 +141,12 @@ class DeleteFiles:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Take a file away that stands beside the one which its commit names; its bytes are kept.
+    """Move a file away that exists next to the one in its commit; its bytes are kept.
 
     Attributes:
         name: the file.
-        named: the file of the same group and instant that the commit names; empty when there is none, as for a log.
+        named: the file of the same group and instant in the commit; empty without one, as for a
+            log.
     """
 
     order: ClassVar[int] = 4
@@ -160,7 +161,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class RewriteLog:
-    """Leave of a log of `size` bytes that engines refuse its whole blocks, but those at `drop`; a copy is kept."""
+    """Rewrite an unreadable log of `size` bytes with its intact blocks, except those at offsets `drop`; keep a copy."""
 
     order: ClassVar[int] = 4
     name: str
@@ -175,7 +176,7 @@ class RewriteLog:
 
 @dataclass(frozen=True, slots=True)
 class MarkPartition:
-    """Put back the file that makes a directory a partition."""
+    """Write a missing partition metadata file."""
 
     order: ClassVar[int] = 5
     partition: PartitionPath
@@ -188,10 +189,10 @@ class MarkPartition:
 
 @dataclass(frozen=True)
 class CorrectCounts:
-    """Write a completed commit's body anew with the numbers of its files; a copy of the old body is kept.
+    """Rewrite a completed commit's body with the counts of its files; a copy is kept.
 
     Attributes:
-        counts: file path → name of the statistic → what is true.
+        counts: file path → name of the count → right value.
     """
 
     order: ClassVar[int] = 6
@@ -201,22 +202,22 @@ class CorrectCounts:
 
     def __str__(self) -> str:
         lines = [f"correct the counts in {self.instant.file_name}"]
-        for path, said in self.counts.items():
-            lines.append(f"  {path}: {', '.join(f'{name}={value}' for name, value in said.items())}")
+        for path, numbers in self.counts.items():
+            lines.append(f"  {path}: {', '.join(f'{name}={value}' for name, value in numbers.items())}")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class RewriteFile:
-    """Write a file group's rows as a new slice, by an ordinary commit.
+    """Write a file group's rows as a new slice, by a commit.
 
     Attributes:
-        source: the base file whose rows are taken; it is the group's latest one, or the newest that can be read.
-        latest: the path of the group's latest base file when the plan was made.
-        rekey: make the record key column anew from the columns it is made of.
-        move: rows that belong into other partitions go there.
-        drop: row numbers in `source` that lose against another row with their key.
-        gives_up: files that cannot be had back; the commit says so.
+        source: the base file with the rows: the latest one, or the newest that can be read.
+        latest: path of the group's latest base file when the plan was made.
+        rekey: rebuild record keys from their columns.
+        move: move rows to the partition of their values.
+        drop: row numbers in `source` that lose to another row with their key.
+        gives_up: files that cannot be restored; the commit names them.
     """
 
     order: ClassVar[int] = 7
@@ -234,14 +235,14 @@ class RewriteFile:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether every row of the group stays, under its key and where it is."""
+        """Whether every row of the group keeps its key and place."""
         drops = self.drop is not None and len(self.drop) > 0
         return self.source.path == self.latest and not (self.rekey or self.move or drops or self.gives_up)
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptLoss:
-    """Say in a commit that files are lost; groups without any readable file are hidden, their bytes stay."""
+    """Commit that files are lost; groups without a readable file are hidden, their bytes stay."""
 
     order: ClassVar[int] = 8
     lost: tuple[str, ...]
@@ -273,15 +274,15 @@ Step = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
+    """One finding.
 
     Attributes:
-        kind: what it is.
+        kind: the kind.
         where: the file, directory or instant, relative to the table.
-        what: what was found.
-        consequence: what comes of it for readers and writers.
+        what: what is wrong.
+        consequence: the effect on readers and writers.
         remedy: what helps.
-        steps: what ``table.repair`` does about it; empty: nothing that lakefmt can do.
+        steps: the steps of ``table.repair``; empty: lakefmt cannot repair it.
 
     Example:
         >>> print(Finding(Kind.ORPHAN_FILE, "p/f.parquet", "no instant names it", "it takes room", "delete it"))
@@ -298,7 +299,7 @@ class Finding:
 
     @property
     def loses(self) -> str:
-        """What mending it gives up; empty when nothing."""
+        """What the repair gives up; empty if nothing."""
         return "; ".join(dict.fromkeys(step.loses for step in self.steps if step.loses))
 
     def __str__(self) -> str:
@@ -308,13 +309,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class RepairPlan:
-    """What ``table.repair`` would do, in order; prints a line per step.
+    """The steps of ``table.repair`` in order; prints one line each.
 
     Attributes:
-        steps: what to do, in this order.
-        level: of the check that found what they mend.
-        partitions: of that check.
-        basis: the file name of the newest commit at that time; rows are rewritten only when it still is.
+        steps: the steps in order.
+        level: the level of the check.
+        partitions: the partitions of the check.
+        basis: file name of the newest commit at that time; rows are rewritten only if it still is
+            the newest.
 
     Example:
         >>> print(RepairPlan())
@@ -328,12 +330,12 @@ class RepairPlan:
 
     @property
     def is_empty(self) -> bool:
-        """True when there is nothing to do."""
+        """Whether there are no steps."""
         return not self.steps
 
     @property
     def losing(self) -> tuple[Step, ...]:
-        """The steps by which rows, or the means to have them back, are lost: they need ``accept_loss=True``."""
+        """The steps that lose rows or the means to restore them: they need ``accept_loss=True``."""
         return tuple(step for step in self.steps if step.loses)
 
     def __str__(self) -> str:
@@ -349,15 +351,15 @@ class RepairPlan:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check saw; prints a line or two per finding.
+    """The result of a check; prints a line or two per finding.
 
     Attributes:
         findings: what is wrong.
-        notes: what may be meant, such as keys that plain inserts stored twice.
-        files: base files and logs looked at.
-        skipped: rules that could not be asked, and why.
-        partitions: those asked about; None: all.
-        basis: the file name of the newest commit that was seen.
+        notes: what may be intended, such as duplicate keys of plain inserts.
+        files: number of examined base files and logs.
+        skipped: rules that do not apply, and why.
+        partitions: the checked partitions; None: all.
+        basis: file name of the newest commit.
 
     Example:
         >>> print(CheckReport("memory://t", "fast", files=3))
@@ -375,17 +377,17 @@ class CheckReport:
 
     @property
     def is_clean(self) -> bool:
-        """True when nothing is wrong."""
+        """Whether nothing is wrong."""
         return not self.findings
 
     @property
     def plan(self) -> RepairPlan:
-        """What ``table.repair`` would do about the findings."""
+        """The plan that ``table.repair`` would execute."""
         return replace(plan_repair(self.findings), level=self.level, partitions=self.partitions, basis=self.basis)
 
     def __str__(self) -> str:
-        said = f"{len(self.findings)} findings" if self.findings else "nothing wrong"
-        lines = [f"{self.url}: {said} ({self.level} check of {self.files:,} files)"]
+        summary = f"{len(self.findings)} findings" if self.findings else "nothing wrong"
+        lines = [f"{self.url}: {summary} ({self.level} check of {self.files:,} files)"]
         lines += [f"  {line}" for finding in self.findings for line in str(finding).split("\n")]
         lines += [f"  note: {line}" for note in self.notes for line in str(note).split("\n")[:1]]
         return "\n".join([*lines, *(f"  not asked: {why}" for why in self.skipped)])
@@ -393,7 +395,7 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a step: ``done``, ``refused`` (it loses rows), ``passed`` (the table has moved on) or ``failed``."""
+    """The outcome of a step: ``done``, ``refused`` (it loses rows), ``passed`` (not needed any more) or ``failed``."""
 
     step: Step
     state: str
@@ -406,14 +408,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class RepairReport:
-    """What a repair did, and what a check saw afterwards."""
+    """The outcomes of a repair, and the check after it."""
 
     outcomes: tuple[Outcome, ...]
     after: CheckReport
 
     @property
     def is_clean(self) -> bool:
-        """True when nothing is wrong any more."""
+        """Whether nothing is wrong any more."""
         return self.after.is_clean
 
     def __str__(self) -> str:
@@ -425,7 +427,7 @@ class RepairReport:
 
 
 def plan_repair(findings: Iterable[Finding]) -> RepairPlan:
-    """Return the steps that mend findings: each once, in order; what hits one file group becomes one rewriting.
+    """Return the steps for findings: each once, in order; those of one file group become one rewrite.
 
     Example:
         >>> bad = Finding(Kind.LEFT_BACKUP, "x", "is left", "none", "remove it", (RestoreProperties(True),))
@@ -449,8 +451,8 @@ def plan_repair(findings: Iterable[Finding]) -> RepairPlan:
         elif isinstance(step, DeleteFiles):
             doomed += [name for name in step.names if name not in doomed]
         elif isinstance(step, CorrectCounts):
-            known = counts.get(step.instant.file_name)
-            counts[step.instant.file_name] = step if known is None else _joined_counts(known, step)
+            planned = counts.get(step.instant.file_name)
+            counts[step.instant.file_name] = step if planned is None else _joined_counts(planned, step)
         elif isinstance(step, AcceptLoss):
             lost.append(step)
         else:
@@ -461,38 +463,38 @@ def plan_repair(findings: Iterable[Finding]) -> RepairPlan:
     return RepairPlan(tuple(sorted(steps, key=lambda step: (step.order, str(step)))))
 
 
-def _joined_rewrite(one: RewriteFile, other: RewriteFile) -> RewriteFile:
-    if one.source != other.source:
-        # A latest file that cannot be read: what else was said of it does not matter.
-        return one if one.gives_up else other
-    why = one.why if other.why in one.why else f"{one.why}; {other.why}"
-    dropped = [rows for rows in (one.drop, other.drop) if rows is not None]
+def _joined_rewrite(first: RewriteFile, other: RewriteFile) -> RewriteFile:
+    if first.source != other.source:
+        # If the latest file is unreadable, its other findings do not matter.
+        return first if first.gives_up else other
+    why = first.why if other.why in first.why else f"{first.why}; {other.why}"
+    dropped = [rows for rows in (first.drop, other.drop) if rows is not None]
     return replace(
-        one,
+        first,
         why=why,
-        rekey=one.rekey or other.rekey,
-        move=one.move or other.move,
+        rekey=first.rekey or other.rekey,
+        move=first.move or other.move,
         drop=np.unique(np.concatenate(dropped)) if dropped else None,
-        gives_up=tuple(dict.fromkeys((*one.gives_up, *other.gives_up))),
-        loses="; ".join(dict.fromkeys(filter(None, (one.loses, other.loses)))),
+        gives_up=tuple(dict.fromkeys((*first.gives_up, *other.gives_up))),
+        loses="; ".join(dict.fromkeys(filter(None, (first.loses, other.loses)))),
     )
 
 
-def _joined_counts(one: CorrectCounts, other: CorrectCounts) -> CorrectCounts:
-    counts = dict(one.counts)
-    for path, said in other.counts.items():
-        counts[path] = {**counts.get(path, {}), **said}
-    loses = "; ".join(dict.fromkeys(filter(None, (one.loses, other.loses))))
-    return CorrectCounts(one.instant, counts, loses)
+def _joined_counts(first: CorrectCounts, other: CorrectCounts) -> CorrectCounts:
+    counts = dict(first.counts)
+    for path, numbers in other.counts.items():
+        counts[path] = {**counts.get(path, {}), **numbers}
+    loses = "; ".join(dict.fromkeys(filter(None, (first.loses, other.loses))))
+    return CorrectCounts(first.instant, counts, loses)
 
 
-def _joined_undo(one: UndoWrites, other: UndoWrites) -> UndoWrites:
-    instants = tuple(dict.fromkeys((*one.instants, *other.instants)))
-    return UndoWrites(instants, "; ".join(dict.fromkeys(filter(None, (one.loses, other.loses)))))
+def _joined_undo(first: UndoWrites, other: UndoWrites) -> UndoWrites:
+    instants = tuple(dict.fromkeys((*first.instants, *other.instants)))
+    return UndoWrites(instants, "; ".join(dict.fromkeys(filter(None, (first.loses, other.loses)))))
 
 
 def _joined_loss(losses: Sequence[AcceptLoss]) -> AcceptLoss:
     lost = sorted({name for step in losses for name in step.lost})
     hides = sorted({group for step in losses for group in step.hides})
-    said = "; ".join(dict.fromkeys(step.loses for step in losses if step.loses))
-    return AcceptLoss(tuple(lost), tuple(hides), said)
+    text = "; ".join(dict.fromkeys(step.loses for step in losses if step.loses))
+    return AcceptLoss(tuple(lost), tuple(hides), text)

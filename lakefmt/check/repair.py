@@ -1,11 +1,11 @@
-"""``table.repair``: carry out a plan, under the table lock and through the effects that every write has (effects).
+"""``table.repair``: execute a plan under the table lock (effects).
 
-The table is checked again first, so that a plan made yesterday does no harm: of the plan given only those steps run that
-the table still needs. Each step may be done twice, and a process that dies leaves a table that the same call mends to
-the end: files are removed last, bodies and properties are replaced whole after a copy was kept, and rows are rewritten
-by ordinary commits, whose death is undone by the next writer.
+The table is checked again first, and only steps that it still needs are executed. Every step is
+idempotent, and the same call resumes an interrupted repair: files are removed last, bodies and
+properties are replaced atomically after a copy, and rows are rewritten by commits, which the next
+writer rolls back if they fail.
 
-Nothing that a reader can reach is removed: what cannot be read is followed by a newer slice, or hidden.
+Files that a reader can reach are never removed: a damaged one gets a newer slice or is hidden.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lakefmt.check.findings import (
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_writable
-from lakefmt.errors import LakefmtError, StorageError, UnsupportedFeature
+from lakefmt.errors import LakefmtError, MetadataTablePresent, StorageError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.table_client import NOTES, TableClient
@@ -49,16 +49,17 @@ from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.instant import Action, State, instant_file_name
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
 from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
+from lakefmt.timeline.saved_writes import SAVED_WRITES, remove_saved_writes, saved_write_time
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
 from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client, write_client_of
 from lakefmt.transactions.recovery import Consent, undo_dead_writes
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.context import WriteRequest, WriteStatus
-from lakefmt.write.session import WriteSession
+from lakefmt.write.transaction import WriteTransaction
 
 __all__ = ["KEPT", "Check", "repair_table"]
 
-#: The entry of a commit's extra metadata that says what a repair did.
+#: The entry of commit metadata that describes a repair.
 _REPAIR_KEY = "lakefmt.repair"
 _MAX_SMALL_FILE = 16 * 1024 * 1024
 _CHUNK = 8 << 20
@@ -68,7 +69,7 @@ _Group = tuple[PartitionPath, FileId]
 
 
 class Check(Protocol):
-    """Looks at a table: ``lakefmt.check.run.check_table``. Handed in, because both roads stand on one floor."""
+    """The type of ``lakefmt.check.run.check_table``, passed in to avoid a circular import."""
 
     def __call__(
         self, client: TableClient, level: str = "fast", partitions: Sequence[str] | None = None
@@ -78,23 +79,23 @@ class Check(Protocol):
 
 
 def repair_table(client: TableClient, plan: RepairPlan, check: Check, *, accept_loss: bool = False) -> RepairReport:
-    """Mend what a check found; see ``Table.repair``.
+    """Repair a table; see ``Table.repair``.
 
     Args:
-        client: the table.
-        plan: of a check's report; steps that the table does not need any more are passed over.
-        check: how the table is looked at, before and afterwards.
-        accept_loss: also run the steps that give rows up.
+        client: the table client.
+        plan: the plan of a check's report; steps that are not needed any more are skipped.
+        check: checks the table before and after.
+        accept_loss: also execute steps that lose rows.
 
     Returns:
-        What became of each step, and what a check sees now.
+        The outcome of each step, and the check after it.
 
     Raises:
-        LakefmtError: the table cannot be looked at. What fails in a step is told in its outcome.
+        LakefmtError: the table cannot be checked. Errors in steps are outcomes.
     """
     instance_argument(plan, RepairPlan, "plan")
     check_flags(accept_loss=accept_loss)
-    fresh = TableClient(client.store, client.options, client.clock, client.ids)
+    fresh = TableClient(client.store, client.options, client.clock, client.ids, observers=client.observers)
     wanted, outcomes = _still_wanted(plan, check(fresh, plan.level, plan.partitions).plan)
     refused = [step for step in wanted.steps if step.loses and not accept_loss]
     outcomes += [Outcome(step, "refused", "it needs accept_loss=True") for step in refused]
@@ -113,7 +114,7 @@ def repair_table(client: TableClient, plan: RepairPlan, check: Check, *, accept_
 
 
 def _still_wanted(asked: RepairPlan, now: RepairPlan) -> tuple[RepairPlan, list[Outcome]]:
-    """Return the part of a plan that a table still needs, and what became of the rest. Pure.
+    """Return the steps that the table still needs, and the outcomes of the others. Pure.
 
     Example:
         >>> old = RepairPlan((DeleteFiles(("a", "b")),))
@@ -124,18 +125,18 @@ def _still_wanted(asked: RepairPlan, now: RepairPlan) -> tuple[RepairPlan, list[
     kept: list[Step] = []
     passed = []
     for step in asked.steps:
-        found = next((part for other in now.steps if (part := _common(step, other)) is not None), None)
-        if found is None:
+        shared = next((part for other in now.steps if (part := _common(step, other)) is not None), None)
+        if shared is None:
             passed.append(Outcome(step, "passed", "the table does not need it any more"))
-        elif found.loses and not step.loses:
+        elif shared.loses and not step.loses:
             passed.append(Outcome(step, "passed", "it would give up rows by now: look at a new plan"))
         else:
-            kept.append(found)
+            kept.append(shared)
     return replace(now, steps=tuple(kept)), passed
 
 
 def _common(asked: Step, now: Step) -> Step | None:
-    """Return what a step of now has in common with one that was asked for."""
+    """Return the part of a current step that the requested one covers."""
     if type(asked) is not type(now):
         return None
     if isinstance(asked, DeleteFiles) and isinstance(now, DeleteFiles):
@@ -169,14 +170,14 @@ def _aim(step: Step) -> tuple[str, ...]:
 
 
 class _Runner:
-    """Carries out steps; `basis` is the newest commit that the plan was made on, or that this repair made."""
+    """Executes steps; `basis` is the newest commit of the plan or of this repair."""
 
     def __init__(self, client: TableClient, basis: str) -> None:
         self._client = client
         self._basis = basis
 
     def run(self, step: Step) -> Outcome:
-        """Carry out one step; what goes wrong is its outcome."""
+        """Execute a step; an error becomes its outcome."""
         try:
             return Outcome(step, *self._execute(step))
         except LakefmtError as error:
@@ -198,7 +199,7 @@ class _Runner:
         return "done", ""
 
     def rewrite(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
-        """Rewrite file groups in one commit, when one of them cannot be, each by itself; those with logs by compaction."""
+        """Rewrite file groups in one commit, or one by one if one fails; those with logs by compaction."""
         try:
             merged = self._with_logs(_group(step) for step in steps if not step.loses)
         except LakefmtError as error:
@@ -218,11 +219,11 @@ class _Runner:
         return [self.run(step) for step in steps]
 
     def _with_logs(self, groups: Iterable[_Group]) -> dict[_Group, FileSlice]:
-        """Return the file groups that have logs, whose rows would go with a base file that is rewritten or hidden."""
+        """Return the file groups with logs, whose rows would be lost with a rewritten or hidden base file."""
         wanted = set(groups)
-        pieces = self._client.slices(self._client.load(), sorted({partition for partition, _ in wanted}))
-        found = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in pieces if file_slice.logs}
-        return {group: found[group] for group in sorted(wanted & found.keys())}
+        slices = self._client.slices(self._client.load(), sorted({partition for partition, _ in wanted}))
+        by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices if file_slice.logs}
+        return {group: by_group[group] for group in sorted(wanted & by_group.keys())}
 
     def _check_no_logs(self, groups: Iterable[_Group]) -> None:
         for file_slice in self._with_logs(groups).values():
@@ -232,7 +233,7 @@ class _Runner:
             )
 
     def _compact(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
-        """Rewrite file groups with logs by merging them: readers see the same rows, now in one base file."""
+        """Rewrite file groups with logs by compaction: readers see the same rows in one base file."""
         groups = [_group(step) for step in steps]
         try:
             lost = sorted({name for step in steps for name in step.gives_up})
@@ -249,15 +250,15 @@ class _Runner:
     def _commit_rewrites(self, steps: Sequence[RewriteFile]) -> tuple[str, str]:
         self._check_no_logs(_group(step) for step in steps)
         lost = sorted({name for step in steps for name in step.gives_up})
-        said = {_REPAIR_KEY: f"{len(steps)} file groups rewritten"}
-        session = self._begin(WriteOperation.UPSERT, said, lost)
-        with session.undone_on_error():
+        metadata = {_REPAIR_KEY: f"{len(steps)} file groups rewritten"}
+        session = self._begin(WriteOperation.UPSERT, metadata, lost)
+        with session.aborted_on_error():
             places = sorted({step.source.partition for step in steps})
             latest = {s.base.path for s in self._client.slices(session.state, places) if s.base is not None}
             if self._has_moved_on(session) or not latest.issuperset(step.latest for step in steps):
                 session.abort()
                 return "passed", "another commit came in between: check again"
-            statuses = rewrite_files(self._client, session.context, steps)
+            statuses = rewrite_files(self._client, session.bound, steps)
             self._commit(session, statuses)
         return "done", ""
 
@@ -267,35 +268,35 @@ class _Runner:
         for partition, file_id in step.hides:
             hidden[partition] = (*hidden.get(partition, ()), file_id)
         operation = WriteOperation.DELETE_PARTITION if hidden else WriteOperation.UPSERT
-        said = {_REPAIR_KEY: f"{len(step.lost)} files given up, {len(step.hides)} file groups hidden"}
-        session = self._begin(operation, said, step.lost)
-        with session.undone_on_error():
+        metadata = {_REPAIR_KEY: f"{len(step.lost)} files given up, {len(step.hides)} file groups hidden"}
+        session = self._begin(operation, metadata, step.lost)
+        with session.aborted_on_error():
             if self._has_moved_on(session):
                 session.abort()
                 return "passed", "another commit came in between: check again"
             self._commit(session, [], hidden)
         return "done", ""
 
-    def _begin(self, operation: WriteOperation, said: Mapping[str, str], lost: Sequence[str]) -> WriteSession:
+    def _begin(self, operation: WriteOperation, metadata: Mapping[str, str], lost: Sequence[str]) -> WriteTransaction:
         named = {LOST_KEY: json.dumps(list(lost))} if lost else {}
-        return WriteSession.begin(self._client, WriteRequest(operation, commit_metadata={**said, **named}))
+        return WriteTransaction.begin(self._client, WriteRequest(operation, commit_metadata={**metadata, **named}))
 
-    def _has_moved_on(self, session: WriteSession) -> bool:
+    def _has_moved_on(self, session: WriteTransaction) -> bool:
         latest = session.state.timeline.latest_commit
         return ("" if latest is None else latest.file_name) != self._basis
 
     def _commit(
         self,
-        session: WriteSession,
+        session: WriteTransaction,
         statuses: Sequence[WriteStatus],
         hidden: Mapping[PartitionPath, tuple[FileId, ...]] | None = None,
     ) -> None:
         completion = session.commit(statuses, hidden).completion_time
         context = session.context
-        self._remember(context.instant, Action(context.action), context.config.version.layout, completion)
+        self._remember(context.instant, Action(context.action), session.bound.config.version.layout, completion)
 
     def _remember(self, time: InstantTime, action: Action, layout: int, completion: InstantTime | None) -> None:
-        """Have the next step expect our own commit as the newest."""
+        """Expect our own commit as the newest in the next step."""
         self._basis = instant_file_name(time, action, State.COMPLETED, layout, completion)
 
 
@@ -314,17 +315,23 @@ def _compacted(step: RewriteFile, *, is_merged: bool) -> Outcome:
 
 
 def _writable(write_client: WriteClient) -> TableConfig:
-    """Return the properties of a table that may be written, without its metadata table where the caller drops it."""
+    """Return the properties of a writable table, without metadata table if the caller drops it."""
     config = write_client.client.load_config()
     if config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False:
         check_writable(replace(config, metadata_partitions=()))
         config = drop_metadata_table(write_client)
+    if config.metadata_partitions:
+        # Steps that change a file in its place have no instant by which the metadata table would see it.
+        raise MetadataTablePresent(
+            f"the table has a metadata table ({', '.join(config.metadata_partitions)}), which a repair does not keep right: "
+            "options={'hoodie.metadata.enable': 'false'} drops it first, and a later write can make it again"
+        )
     check_writable(config)
     return config
 
 
 def _restore_properties(client: TableClient, step: RestoreProperties) -> None:
-    # The settings of the table cannot be asked: they are in the file that is damaged.
+    # The table's settings are in the damaged file and cannot be read.
     write_client = write_client_of(client, resolve_settings(client.options, None, {}), client.ids.new_uuid())
     store = client.store
     with write_client.lock.hold() as lease:
@@ -337,7 +344,7 @@ def _restore_properties(client: TableClient, step: RestoreProperties) -> None:
         right = table_checksum(values.get("hoodie.database.name"), values.get("hoodie.table.name", ""))
         keep_copy(store, PROPERTIES, data)
         lease.check()
-        # The checksum comes last: a file that was cut before it is seen to be.
+        # The checksum comes last: a truncated file lacks it.
         values.pop(CHECKSUM_KEY, None)
         new = encode_properties({**values, CHECKSUM_KEY: right}, ["Checksum written anew by a repair"])
         store.put(PROPERTIES, new, durable=write_client.durable)
@@ -352,7 +359,11 @@ def _restore_notes(write_client: WriteClient, config: TableConfig, step: Restore
 
 def _undo_writes(write_client: WriteClient, config: TableConfig, step: UndoWrites) -> None:
     consent = Consent(frozenset(step.instants) if step.loses else frozenset(), leaves_others=True)
-    undo_dead_writes(write_client, config, consent=consent)
+    timeline = undo_dead_writes(write_client, config, consent=consent)
+    # Spark rolls a write back and does not know that it was saved.
+    store, pending = write_client.client.store, {instant.time for instant in timeline.pending}
+    saved = {saved_write_time(item.name) for item in store.list(SAVED_WRITES)} - pending
+    remove_saved_writes(store, *sorted(time for time in saved if time.isdigit()))
 
 
 def _sweep_temporary(write_client: WriteClient, config: TableConfig, step: SweepTemporary) -> None:
@@ -360,7 +371,7 @@ def _sweep_temporary(write_client: WriteClient, config: TableConfig, step: Sweep
 
 
 def _delete_files(write_client: WriteClient, config: TableConfig, step: DeleteFiles) -> None:
-    """Delete files of instants that nobody has; looked at once more under the lock."""
+    """Delete files without an instant, after another look under the lock."""
     client = write_client.client
     timeline = write_client.timeline(config).load()
     pending = {instant.time for instant in timeline.pending}
@@ -388,7 +399,7 @@ def _delete_files(write_client: WriteClient, config: TableConfig, step: DeleteFi
 def _set_aside(write_client: WriteClient, config: TableConfig, step: SetAside) -> None:
     store = write_client.client.store
     if store.info(step.name) is None or (step.named and store.info(step.named) is None):
-        return  # moved by an attempt before this one, or no longer beside another file
+        return  # moved by an earlier attempt, or no longer next to another file
     filesystem, prefix = store.arrow_filesystem()
     target = f"{KEPT}/{step.name.rpartition('/')[2]}"
     with (

@@ -1,13 +1,13 @@
-"""From facts to findings: one small rule per kind of damage. Pure.
+"""The rules of a check: findings from facts. Pure.
 
-What belongs to a writer that may be alive is no damage. A remedy that gives something up says what.
+Files of a writer that may be alive are not damage. A remedy that loses something says so.
 
-From facts to findings about keys: footers, filters, ranges, meta columns, record keys, partitions, duplicates. Pure.
+Key rules compare footers, filters, ranges, meta columns, record keys and partitions, and find
+duplicates.
 
-From facts to findings: the logs of merge-on-read tables. Pure.
-
-Three things go wrong with a log: nobody names it, bytes of it are no blocks, or it is gone. Readers pass over all three in
-silence, as Hudi's do; only the commits tell that rows are not seen. None of these rows can be made again.
+Log rules find three kinds of damage: a log without a commit, bytes outside of blocks, and a missing
+log. Readers ignore all three, as Hudi's do; only commits show that rows are missing. Their rows
+cannot be restored.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from lakefmt.check.findings import (
 from lakefmt.filegroups.logs.log_inspection import LogInspection, Standing, inspect_log
 from lakefmt.filegroups.model import BaseFile, LogFile
 from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.saved_writes import SAVED_WRITES
 from lakefmt.values import InstantTime, WriteStat
 
 __all__ = [
@@ -51,8 +52,8 @@ _PUT_BACK = "put a good copy back, or roll its commit back while it is the newes
 
 
 def _find_log_damage(facts: TableFacts) -> Iterator[Finding]:
-    """Yield what is wrong with logs."""
-    yield from _nobody_names(facts)
+    """Yield findings about logs."""
+    yield from _find_unreferenced_logs(facts)
     yield from _missing_log(facts)
     for log in facts.logs:
         look = facts.log_looks.get(log.path)
@@ -61,7 +62,7 @@ def _find_log_damage(facts: TableFacts) -> Iterator[Finding]:
 
 
 def _note_log_damage(facts: TableFacts) -> Iterator[Finding]:
-    """Yield what is torn and nobody's: a writer died there and was undone, or somebody added bytes."""
+    """Yield torn blocks without an owner: a writer crashed and was rolled back, or bytes were appended."""
     for log in facts.logs:
         look = facts.log_looks.get(log.path)
         if look is None or _standing(facts, log, look) not in (None, Standing.SEEN, Standing.UNDONE):
@@ -81,7 +82,7 @@ def _note_log_damage(facts: TableFacts) -> Iterator[Finding]:
 
 
 def _standing(facts: TableFacts, log: LogFile, look: LogInspection) -> Standing | None:
-    """Return what a log is that no commit names; None when one does."""
+    """Return the state of a log that no commit names; None if one does."""
     if log.path in facts.log_owners:
         return None
     pending = {instant.time for instant in (*facts.before.pending, *facts.after.pending)}
@@ -93,13 +94,13 @@ def _standing(facts: TableFacts, log: LogFile, look: LogInspection) -> Standing 
         look,
         facts.after,
         is_taken=lambda time: time in pending or time in living or facts.before.is_committed(time),
-        # A commit that cannot be read may name a log that does not tell whose it is.
+        # An unreadable commit may name a log whose blocks do not tell its writer.
         is_busy=bool(pending or living or facts.unreadable),
         undone=undone,
     )
 
 
-def _nobody_names(facts: TableFacts) -> Iterator[Finding]:
+def _find_unreferenced_logs(facts: TableFacts) -> Iterator[Finding]:
     for log in facts.logs:
         look = facts.log_looks.get(log.path)
         standing = None if look is None else _standing(facts, log, look)
@@ -161,31 +162,31 @@ def _torn(facts: TableFacts, log: LogFile, look: LogInspection) -> Iterator[Find
     if _standing(facts, log, look) not in (None, Standing.SEEN):
         return
     hit: list[_Owner] = []
-    said = []
+    facts_text = []
     for start, end in look.damaged:
         owners = _owners_of(facts, log, look, start)
         if owners or not look.opens:
-            said.append(f"{_place(look, start, end)} are no block")
+            facts_text.append(f"{_place(look, start, end)} are no block")
             hit += [owner for owner in owners if owner not in hit]
     bad = [(start, time, why) for start, time, why in look.unreadable if facts.after.is_committed(time)]
     for start, time, why in bad:
-        said.append(f"the block at byte {start:,} cannot be read ({why})")
+        facts_text.append(f"the block at byte {start:,} cannot be read ({why})")
         named: list[_Owner] = [owner for owner in facts.log_owners.get(log.path, ()) if owner[0] == time]
         hit += [owner for owner in named or [(time, None)] if owner not in hit]
     for time, stat in facts.log_owners.get(log.path, ()):
         end = _end(stat)
         if look.size < end:
-            said.append(f"the file ends at byte {look.size:,}, and commit {time} wrote up to byte {end:,}")
+            facts_text.append(f"the file ends at byte {look.size:,}, and commit {time} wrote up to byte {end:,}")
             hit += [(time, stat)] if (time, stat) not in hit else []
-    if said:
-        yield _torn_finding(facts, log, look, said, hit, tuple(start for start, _, _ in bad))
+    if facts_text:
+        yield _torn_finding(facts, log, look, facts_text, hit, tuple(start for start, _, _ in bad))
 
 
 def _torn_finding(
     facts: TableFacts,
     log: LogFile,
     look: LogInspection,
-    said: Sequence[str],
+    facts_text: Sequence[str],
     owners: Sequence[_Owner],
     unreadable: tuple[int, ...],
 ) -> Finding:
@@ -199,19 +200,19 @@ def _torn_finding(
         consequence = who if unreadable else f"{consequence}; {who}"
     if owners:
         steps.append(AcceptLoss((log.path,), loses=_loss(facts, log, owners)))
-    return Finding(Kind.CORRUPT_FILE, log.path, of + "; ".join(said), consequence, _PUT_BACK, tuple(steps))
+    return Finding(Kind.CORRUPT_FILE, log.path, of + "; ".join(facts_text), consequence, _PUT_BACK, tuple(steps))
 
 
 def _owners_of(facts: TableFacts, log: LogFile, look: LogInspection, start: int) -> list[_Owner]:
-    """Return the completed commit that wrote the byte at `start`; none when nobody did that anybody knows."""
-    known = sorted(facts.log_owners.get(log.path, ()), key=lambda owner: owner[1].log_offset or 0)
-    before = [owner for owner in known if (owner[1].log_offset or 0) <= start]
+    """Return the completed commit that wrote the byte at `start`; empty if unknown."""
+    owners = sorted(facts.log_owners.get(log.path, ()), key=lambda owner: owner[1].log_offset or 0)
+    before = [owner for owner in owners if (owner[1].log_offset or 0) <= start]
     if before:
         time, stat = before[-1]
         return [(time, stat)] if not stat.file_size_in_bytes or start < _end(stat) else []
-    if known:
-        return [known[0]]  # appended to what an older commit wrote, which is archived: said of the oldest that is known
-    # In layout 2 the name tells whose it is, archived or not.
+    if owners:
+        return [owners[0]]  # appended to a file of an archived commit: reported for the oldest known one
+    # In layout 2 the name has the instant, archived or not.
     return [(log.instant, None)] if facts.after.layout > 1 and facts.after.is_committed(log.instant) else []
 
 
@@ -239,7 +240,7 @@ def _changes_of_log(owners: Sequence[_Owner]) -> str:
 
 
 def _is_needed(facts: TableFacts, log: LogFile, owners: Sequence[_Owner]) -> bool:
-    """Return whether the newest snapshot is read from a log, and no log compaction stands for it."""
+    """Return whether the newest snapshot needs a log and no log compaction replaces it."""
     looks = facts.looks_by_group.get((log.partition, log.file_id), {})
     folded = {time for path, other in looks.items() if path != log.path for time in other.stands_for}
     return log.path in facts.latest_logs and not (owners and all(time in folded for time, _ in owners))
@@ -260,14 +261,14 @@ def _loss(facts: TableFacts, log: LogFile, owners: Sequence[_Owner]) -> str:
 
 
 def _find_key_damage(facts: TableFacts) -> Iterator[Finding]:
-    """Yield what is wrong with footers, filters, ranges, meta columns and keys."""
+    """Yield findings about footers, filters, ranges, meta columns and keys."""
     merged = {(log.partition, log.file_id) for log in facts.logs if log.path in facts.latest_logs}
     for finding in chain(_footers(facts), _keys(facts), _find_duplicate_keys(facts, allowed=False)):
         yield _saying_what_is_merged(finding, merged) if merged else finding
 
 
 def _saying_what_is_merged(finding: Finding, merged: Collection[tuple[str, str]]) -> Finding:
-    """Return the finding; of a base file with logs its steps say that a compaction does it."""
+    """Return the finding; for a base file with logs its steps say that a compaction executes them."""
     steps = [
         replace(step, why=f"{step.why}; by compaction, with its logs")
         if isinstance(step, RewriteFile) and (step.source.partition, step.source.file_id) in merged
@@ -310,7 +311,8 @@ def _rewritten(
 
 
 def _keys(facts: TableFacts) -> Iterator[Finding]:
-    # When no row at all is as the properties say, it is they that are wrong: nothing may be made anew by them.
+    # If no row matches the properties, the properties are wrong, and nothing may be rebuilt by
+    # them.
     rows = sum(keys.rows for keys in facts.keys.values())
     all_keys = rows > 1 and sum(keys.wrong_keys.count for keys in facts.keys.values()) == rows
     all_places = rows > 1 and sum(keys.wrong_partition.count for keys in facts.keys.values()) == rows
@@ -334,58 +336,58 @@ def _keys_of(file: BaseFile, keys: KeyFacts, in_doubt: Collection[Kind]) -> Iter
         (keys.too_new, "name a commit after the file's own"),
     ):
         if tally:
-            said = f"{tally.count:,} rows {what}, such as {tally.example!r:.120}"
-            yield _rewritten(Kind.META_COLUMNS, file, said, "engines that trust the meta columns go astray")
+            text = f"{tally.count:,} rows {what}, such as {tally.example!r:.120}"
+            yield _rewritten(Kind.META_COLUMNS, file, text, "engines that trust the meta columns go astray")
     for kind, tally, what, consequence in (
         (Kind.RECORD_KEYS, keys.wrong_keys, "have another record key than their columns make", twice),
         (Kind.WRONG_PARTITION, keys.wrong_partition, "belong into another partition", "filters miss these rows"),
     ):
         if not tally:
             continue
-        said = f"{tally.count:,} rows {what}, such as {tally.example!r:.120}"
+        text = f"{tally.count:,} rows {what}, such as {tally.example!r:.120}"
         if kind in in_doubt:
             remedy = "correct the key and partition settings of the properties: they fit no row of the table"
-            yield Finding(kind, file.path, said, consequence, remedy)
+            yield Finding(kind, file.path, text, consequence, remedy)
         elif tally.is_mendable:
             yield _rewritten(
-                kind, file, said, consequence, rekey=kind is Kind.RECORD_KEYS, move=kind is Kind.WRONG_PARTITION
+                kind, file, text, consequence, rekey=kind is Kind.RECORD_KEYS, move=kind is Kind.WRONG_PARTITION
             )
         else:
-            yield Finding(kind, file.path, said, consequence, "correct the rows: delete and insert them anew")
+            yield Finding(kind, file.path, text, consequence, "correct the rows: delete and insert them anew")
 
 
 def _find_duplicate_keys(facts: TableFacts, *, allowed: bool) -> Iterator[Finding]:
-    """Yield keys that come more than once: those that no verb explains, or those that plain inserts do."""
-    for found in facts.duplicates:
-        if found.allowed is allowed:
-            seen = [facts.keys[file.path] for file in found.files]
-            yield _duplicate(found, in_doubt=any(keys.wrong_keys or keys.wrong_partition for keys in seen))
+    """Yield duplicate keys: unexplained ones, or those that plain inserts may store."""
+    for duplicate in facts.duplicates:
+        if duplicate.allowed is allowed:
+            seen = [facts.keys[file.path] for file in duplicate.files]
+            yield _duplicate(duplicate, in_doubt=any(keys.wrong_keys or keys.wrong_partition for keys in seen))
 
 
-def _duplicate(found: DuplicateKeys, *, in_doubt: bool) -> Finding:
-    """Return the finding; rows with a wrong key or place may not be what they repeat, so these are mended first."""
-    count = sum(len(rows) for rows in found.drop.values())
-    loses = "" if found.equal else f"{count:,} rows that lose against another one with their key"
-    files = {file.path: file for file in found.files}
+def _duplicate(duplicate: DuplicateKeys, *, in_doubt: bool) -> Finding:
+    """Return the finding; rows with a wrong key or place may not be duplicates, so these are repaired first."""
+    count = sum(len(rows) for rows in duplicate.drop.values())
+    loses = "" if duplicate.equal else f"{count:,} rows that lose against another one with their key"
+    files = {file.path: file for file in duplicate.files}
     steps = tuple(
         RewriteFile(files[path], path, f"{len(rows):,} rows repeat a key", drop=rows, loses=loses)
-        for path, rows in sorted(found.drop.items())
+        for path, rows in sorted(duplicate.drop.items())
     )
-    origin = "plain inserts may store a key twice" if found.allowed else "no verb stores a key twice here"
+    origin = "plain inserts may store a key twice" if duplicate.allowed else "no verb stores a key twice here"
     return Finding(
         Kind.DUPLICATE_KEYS,
-        found.scope,
-        f"{found.keys:,} keys come more than once, such as {found.example!r:.80}, in {len(found.files)} files: {origin}",
+        duplicate.scope,
+        f"{duplicate.keys:,} keys come more than once, such as {duplicate.example!r:.80}, in {len(duplicate.files)} files: {origin}",
         "readers see more than one row of a key",
         "mend keys and partitions, then check again" if in_doubt else "keep the row that the table's rule prefers",
-        () if found.allowed or in_doubt else steps,
+        () if duplicate.allowed or in_doubt else steps,
     )
 
 
 _PROPERTIES = ".hoodie/hoodie.properties"
 _BACKUP = f"{_PROPERTIES}.backup"
 _NOTES = ".hoodie/.lakefmt/table.json"
-#: Pending services that the engine which planned them takes up again; a requested one waits and is not stuck.
+#: Pending services that the planning engine resumes; a requested one waits and is not stuck.
 _RESUMED = frozenset(
     {
         Action.COMPACTION,
@@ -405,7 +407,7 @@ def find_damage(facts: TableFacts) -> list[Finding]:
         _instants(facts),
         _stuck(facts),
         _leftovers(facts),
-        _files_nobody_names(facts),
+        _find_unreferenced_files(facts),
         _partition_metadata(facts),
         _missing(facts),
         _corrupt(facts),
@@ -417,7 +419,7 @@ def find_damage(facts: TableFacts) -> list[Finding]:
 
 
 def find_notes(facts: TableFacts) -> list[Finding]:
-    """Return what may be meant, and is worth knowing."""
+    """Return what may be intended and is worth knowing."""
     return [*_find_duplicate_keys(facts, allowed=True), *_note_log_damage(facts)]
 
 
@@ -425,7 +427,7 @@ def find_notes(facts: TableFacts) -> list[Finding]:
 
 
 def find_property_damage(properties: PropertiesFacts) -> list[Finding]:
-    """Return what is wrong with the table's properties."""
+    """Return what is wrong with the table properties."""
     if properties.problem:
         return [_bad_properties(properties)]
     if properties.backup is None:
@@ -545,6 +547,7 @@ def _leftovers(facts: TableFacts) -> Iterator[Finding]:
     for times, kind, directory in (
         (facts.marked, Kind.ORPHAN_MARKERS, ".hoodie/.temp"),
         (facts.claims, Kind.ORPHAN_HEARTBEAT, ".hoodie/.heartbeat"),
+        (facts.saved, Kind.ORPHAN_SAVED_WRITE, SAVED_WRITES),
     ):
         for time in sorted(times - pending):
             if not _lives(facts, time):
@@ -570,7 +573,7 @@ def _leftovers(facts: TableFacts) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------- files and their names
 
 
-def _files_nobody_names(facts: TableFacts) -> Iterator[Finding]:
+def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
     pending = {instant.time for instant in (*facts.before.pending, *facts.after.pending)}
     seen = {file_slice.base.path for file_slice in facts.latest if file_slice.base is not None}
     for file in facts.bases:
@@ -600,7 +603,7 @@ def _stray(facts: TableFacts, file: BaseFile) -> Finding:
     if source is None:
         step, remedy = AcceptLoss((), ((file.partition, file.file_id),), loses), "hide its file group"
     elif source.instant == file.instant:
-        # Engines differ in which of the two they read, and some refuse to.
+        # Engines differ in which of the two they read, and some refuse both.
         step, remedy = SetAside(file.path, source.path, loses), "move it out of the partition"
     else:
         step = RewriteFile(source, file.path, "a file that no commit names stands before it", loses=loses)
@@ -616,9 +619,9 @@ def _stray(facts: TableFacts, file: BaseFile) -> Finding:
 
 
 def _fallback(facts: TableFacts, file: BaseFile) -> BaseFile | None:
-    """Return the newest file of a group that commits name and that can be read, `file` apart."""
+    """Return the newest readable file of a group in commits, except `file`."""
     group = [f for f in facts.bases if (f.partition, f.file_id) == (file.partition, file.file_id) and f != file]
-    known = [
+    candidates = [
         f
         for f in group
         if facts.before.is_committed(f.instant)
@@ -627,7 +630,7 @@ def _fallback(facts: TableFacts, file: BaseFile) -> BaseFile | None:
         and not facts.footers.get(f.path, FooterFacts()).problem
         and f.path not in facts.key_problems
     ]
-    return max(known, key=lambda f: (f.instant, f.write_token), default=None)
+    return max(candidates, key=lambda f: (f.instant, f.write_token), default=None)
 
 
 def _partition_metadata(facts: TableFacts) -> Iterator[Finding]:
@@ -681,13 +684,13 @@ def _changes(stat: WriteStat) -> str:
 
 
 def _newest_named(facts: TableFacts) -> dict[tuple[str, str], InstantTime]:
-    """Return the newest instant that each group has a file of, there or named."""
-    found: dict[tuple[str, str], InstantTime] = {}
+    """Return the newest instant of each group's files, existing or in commits."""
+    newest: dict[tuple[str, str], InstantTime] = {}
     committed = [file for file in facts.bases if facts.before.is_committed(file.instant)]
     for file in (*facts.expected.values(), *committed):
         group = (file.partition, file.file_id)
-        found[group] = max(found.get(group, file.instant), file.instant)
-    return found
+        newest[group] = max(newest.get(group, file.instant), file.instant)
+    return newest
 
 
 def _corrupt(facts: TableFacts) -> Iterator[Finding]:
@@ -731,12 +734,12 @@ def _counts(facts: TableFacts) -> Iterator[Finding]:
         wrong = _wrong_counts(stat, sizes[path], footer)
         if not wrong:
             continue
-        said = ", ".join(f"{name} {had:,} where {true:,} is right" for name, (had, true) in wrong.items())
+        text = ", ".join(f"{name} {had:,} where {true:,} is right" for name, (had, true) in wrong.items())
         truth = {name: true for name, (_, true) in wrong.items() if true >= 0}
         yield Finding(
             Kind.COUNTS,
             path,
-            f"{by_time[time].file_name} says {said}",
+            f"{by_time[time].file_name} says {text}",
             "statistics and file sizing are wrong; engines that trust the size read past the end or too little",
             "write the commit's numbers anew; a copy is kept",
             (CorrectCounts(by_time[time], {path: truth}, _doubt(stat, sizes[path], footer)),),
@@ -744,7 +747,7 @@ def _counts(facts: TableFacts) -> Iterator[Finding]:
 
 
 def _wrong_counts(stat: WriteStat, size: int, footer: FooterFacts) -> dict[str, tuple[int, int]]:
-    """Return statistic → (what the commit says, what is true)."""
+    """Return name of the count → (stored, right)."""
     pairs: dict[str, tuple[int, int]] = {}
     if stat.file_size_in_bytes:
         pairs["fileSizeInBytes"] = (stat.file_size_in_bytes, size)
@@ -760,7 +763,7 @@ def _wrong_counts(stat: WriteStat, size: int, footer: FooterFacts) -> dict[str, 
                 name: (h, footer.stat[key]) for (name, key), h in zip(ours, had, strict=True) if key in footer.stat
             }
         elif stat.num_inserts + stat.num_update_writes > footer.rows:
-            # Of a file by another engine only that of a new group is known: every row was inserted.
+            # For another engine's file only a new group is certain: every row was inserted.
             inserts = footer.rows if is_new else min(stat.num_inserts, footer.rows)
             pairs["numInserts"] = (stat.num_inserts, inserts)
             pairs["numUpdateWrites"] = (stat.num_update_writes, footer.rows - inserts)
@@ -768,7 +771,7 @@ def _wrong_counts(stat: WriteStat, size: int, footer: FooterFacts) -> dict[str, 
 
 
 def _doubt(stat: WriteStat, size: int, footer: FooterFacts) -> str:
-    """Return what would be lost for good if it is the file that is wrong, not the commit."""
+    """Return what would be lost if the file is wrong and not the commit."""
     own = footer.stat is not None and footer.stat.get("rows") == footer.rows
     if own or stat.file_size_in_bytes in (0, size) or footer.rows < 0 or footer.rows >= stat.num_writes:
         return ""

@@ -1,7 +1,7 @@
-"""``table.check``: is anything wrong with a table? Nothing is changed (effects: reads only).
+"""``table.check``: find damage of a table (effects: reads only).
 
-A *fast* check reads names, the timeline and the footers of the newest files. A *full* check also reads the key columns of
-the newest files and the footers of all others.
+A *fast* check reads names, the timeline and the footers of the newest files. A *full* check also
+reads the key columns of the newest files and the footers of all others.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from lakefmt.values import PartitionPath, Partitions
 __all__ = ["check_table"]
 
 _LEVELS = ("fast", "full")
-#: How often a table is looked at that changes under the look, before what was seen is believed.
+#: How often a table that changes during the check is read again.
 _LOOKS = 3
 
 
 def check_table(client: TableClient, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
-    """Look for damage; see ``Table.check``.
+    """Check a table; see ``Table.check``.
 
     Args:
-        client: the table; its caches are not used.
+        client: the table client; its caches are not used.
         level: ``"fast"`` or ``"full"``.
-        partitions: look only at files of these (docs/partitions.md); the timeline is looked at in any case.
+        partitions: check only files of these (docs/partitions.md); the timeline is always checked.
 
     Raises:
-        InvalidInputError: there is no such level.
-        TableNotFound: there is no table, and nothing that is left of one.
-        UnsupportedFeature: lakefmt would read such a table wrongly.
+        InvalidInputError: an unknown level.
+        TableNotFound: there is no table and no rest of one.
+        UnsupportedFeature: lakefmt would read the table wrongly.
 
     Example:
         >>> import lakefmt, pyarrow as pa
@@ -55,7 +55,7 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
             return _without_properties(fresh, properties, level, places)
         facts, skipped = gather_facts(fresh, properties, level=level, partitions=places)
         report = _report(facts, client.store.url, level, skipped, places)
-        # Who removes files while they are looked at leaves traces on the timeline.
+        # A process that removed files meanwhile left traces on the timeline.
         if report.is_clean or not looks_left:
             return report
         if fresh.timeline_store(facts.config).load().instants == facts.before.instants:
@@ -63,7 +63,7 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
 
 
 def _places(client: TableClient, partitions: Partitions) -> tuple[PartitionPath, ...]:
-    """Return the partitions that are meant; of a table too damaged to tell them, the paths as they are given."""
+    """Return the named partitions; if the table is too damaged to resolve them, the paths as given."""
     given = partition_items(partitions)
     try:
         return tuple(client.chosen_partitions(client.load(), given))

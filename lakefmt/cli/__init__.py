@@ -1,6 +1,6 @@
-"""The command line: ``lakefmt``, the same words as the Python face.
+"""The command line ``lakefmt``: one command for each verb of a table.
 
-Only click is loaded here; Arrow, rich and the table's roads come with the command that needs them.
+Only click is imported here; a command imports Arrow, rich and the table when it runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every command that carries out a plan does: show it, ask, run, say (effects)."""
+"""Show the plan of a command, ask for confirmation where data is removed, and run it (effects)."""
 
 from __future__ import annotations
 
@@ -10,61 +10,73 @@ import click
 
 from lakefmt.cli.formatters import printable
 from lakefmt.cli.progress import progress
-from lakefmt.cli.results import say_json
+from lakefmt.cli.results import print_json
 
-__all__ = ["carry_out_plan", "dry_run_option", "show_plan", "yes_option"]
+__all__ = ["confirm", "dry_run_option", "run_plan", "show_plan", "unneeded_yes_option", "yes_option"]
 
 _Result = TypeVar("_Result")
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+#: For commands that remove nothing and so do not ask: scripts may pass --yes to every command.
+unneeded_yes_option = click.option(
+    "--yes", "-y", is_flag=True, hidden=True, expose_value=False, help="Accepted; the command does not ask."
+)
 dry_run_option = click.option(
-    "--plan", "--dry-run", "only_plan", is_flag=True, help="Show what would be done, and end: nothing is touched."
+    "--plan", "--dry-run", "only_plan", is_flag=True, help="Show the plan and exit; nothing is changed."
 )
 
 
 def show_plan(plan: object) -> None:
-    """Print a plan for a person: its title, and one indented line per deed."""
-    title, *deeds = str(plan).split("\n")
-    click.echo("\n".join([printable(title), *(f"  {printable(deed.strip())}" for deed in deeds)]))
+    """Print a plan: its title, then one indented line for each step."""
+    title, *steps = str(plan).split("\n")
+    click.echo("\n".join([printable(title), *(f"  {printable(step.strip())}" for step in steps)]))
 
 
-def carry_out_plan(
+def confirm() -> None:
+    """Ask on the terminal whether to proceed.
+
+    Raises:
+        StateError: the answer is no, or there is no terminal to ask on.
+    """
+    from lakefmt.errors import StateError
+
+    if not (sys.stdin.isatty() and click.confirm("Proceed?", err=True)):
+        raise StateError("aborted, nothing was changed: confirm, or pass --yes")
+
+
+def run_plan(
     name: str,
-    undone: str,
     plan: object,
     run: Callable[[], _Result],
     *,
     as_json: bool,
     only_plan: bool,
-    yes: bool,
+    asks: bool,
     shown: Callable[[], dict[str, object]],
     is_empty: bool = False,
 ) -> _Result | None:
-    """Show a plan, ask, and carry it out; None when there was nothing to do, or only the plan was wanted.
+    """Show a plan, ask for confirmation, and run it; None if nothing was run.
 
     Args:
-        name: what the progress bar says.
-        undone: what did not happen without a yes, such as ``"cleaned"``.
-        plan: prints as one readable text.
-        run: carries it out.
-        as_json: nothing for people is printed.
-        only_plan: end after the plan.
-        yes: do not ask.
-        shown: what is printed as JSON when nothing was run.
-        is_empty: there is nothing to do.
+        name: the title of the progress bar.
+        plan: anything whose text is the plan, one step per line.
+        run: runs the plan.
+        as_json: print nothing for people.
+        only_plan: exit after the plan.
+        asks: ask before running; False with ``--yes``, and for commands that remove nothing.
+        shown: returns what is printed as JSON if nothing was run.
+        is_empty: the plan has no steps.
 
     Raises:
-        StateError: nobody said yes.
+        StateError: the user did not confirm.
     """
-    from lakefmt.errors import StateError
-
     if not as_json:
         show_plan(plan)
     if only_plan or is_empty:
         if as_json:
-            say_json(shown())
+            print_json(shown())
         return None
-    if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
-        raise StateError(f"nothing was {undone}: it takes your yes, or --yes")
+    if asks:
+        confirm()
     with progress(name):
         return run()

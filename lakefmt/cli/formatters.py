@@ -1,9 +1,7 @@
-"""Columns as text: JSON lines, CSV cells and cells of a table on a terminal (pure, whole columns at a time).
+"""Format columns as JSON lines, CSV or table cells, whole columns at a time (pure).
 
 Numbers are JSON numbers; not-a-number and the infinities are the texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
-Moments are ISO 8601 (in UTC, with a ``Z``, where the column has a zone). Binary is base64. Maps are JSON objects.
-
-Numbers and foreign texts as a person reads them.
+Timestamps are ISO 8601 (in UTC, with a ``Z``, if the column has a zone). Binary is base64. Maps are JSON objects.
 """
 
 from __future__ import annotations
@@ -21,7 +19,17 @@ from lakefmt.arrays import text_offsets
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.values import printable, size_text
 
-__all__ = ["cell_texts", "csv_head", "csv_lines", "json_lines", "json_texts", "printable", "size_text", "text_bytes"]
+__all__ = [
+    "cell_texts",
+    "counted",
+    "csv_head",
+    "csv_lines",
+    "json_lines",
+    "json_texts",
+    "printable",
+    "size_text",
+    "text_bytes",
+]
 
 
 _TEXT = pa.large_string()
@@ -30,7 +38,7 @@ _CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
-    r"""Return one JSON object per row, each ending with a line feed.
+    r"""Return one JSON object per row, each with a line feed at its end.
 
     Example:
         >>> json_lines(pa.record_batch({"a": [1, None], "b": ["x", "\n"]})).to_pylist()
@@ -42,7 +50,7 @@ def json_lines(batch: pa.RecordBatch) -> pa.Array:
 
 
 def text_bytes(texts: pa.Array) -> memoryview:
-    """Return the bytes of all texts, one behind the other, without copying."""
+    """Return the concatenated bytes of all texts, without copying."""
     flat = texts.cast(_TEXT)
     data = flat.buffers()[2]
     if data is None or not len(flat):
@@ -52,10 +60,10 @@ def text_bytes(texts: pa.Array) -> memoryview:
 
 
 def json_texts(array: pa.Array) -> pa.Array:
-    """Return each value as JSON; null is ``null``, so that no element of the result is null.
+    """Return each value as JSON; null becomes the text ``null``.
 
     Raises:
-        UnsupportedFeature: the type has no form in JSON here.
+        UnsupportedFeature: values of the type cannot be written as JSON.
     """
     return pc.fill_null(_json(_plain(array)), _constant("null"))
 
@@ -64,8 +72,8 @@ def _constant(text: str | None) -> pa.Scalar:
     return pa.scalar(text, _TEXT)
 
 
-def _glued(*parts: pa.Array | str) -> pa.Array:
-    """Parts put one behind the other, row by row; null where one of them is."""
+def _concatenated(*parts: pa.Array | str) -> pa.Array:
+    """Return the parts concatenated row by row; null where a part is null."""
     typed = [_constant(part) if isinstance(part, str) else part.cast(_TEXT) for part in parts]
     return pc.binary_join_element_wise(*typed, _constant(""))
 
@@ -98,20 +106,20 @@ def _json(array: pa.Array) -> pa.Array:
 
 
 def _leaf_text(array: pa.Array) -> pa.Array:
-    """The text of a leaf that JSON writes in quotes and that needs no escapes."""
+    """Return values of a type without children as text that needs no escapes in JSON."""
     kind = array.type
     if pt.is_timestamp(kind):
-        moment = array if kind.tz is None else array.cast(pa.timestamp(kind.unit, "UTC"))
-        return pc.replace_substring(moment.cast(_TEXT), " ", "T", max_replacements=1)
+        instant = array if kind.tz is None else array.cast(pa.timestamp(kind.unit, "UTC"))
+        return pc.replace_substring(instant.cast(_TEXT), " ", "T", max_replacements=1)
     if pt.is_date(kind) or pt.is_time(kind):
         return array.cast(_TEXT)
     if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
         return _masked(_base64(array.cast(pa.large_binary())), array)
-    raise UnsupportedFeature(f"a column of type {kind} cannot be written as text: choose Parquet")
+    raise UnsupportedFeature(f"a column of type {kind} cannot be written as text: use --format parquet")
 
 
 def _decimal_texts(array: pa.Array) -> pa.Array:
-    """Floats as the shortest decimals that mean them; whole ones end with ``.0``, so that they stay floats."""
+    """Return floats as their shortest decimals; whole numbers end with ``.0``."""
     kind = pa.float32() if pt.is_float16(array.type) else array.type
     return pc.replace_substring_regex(array.cast(kind).cast(_TEXT), "^(-?[0-9]+)$", r"\1.0")
 
@@ -119,8 +127,8 @@ def _decimal_texts(array: pa.Array) -> pa.Array:
 def _floats(array: pa.Array) -> pa.Array:
     texts = _decimal_texts(array)
     words = (("nan", '"NaN"'), ("-nan", '"NaN"'), ("inf", '"Infinity"'), ("-inf", '"-Infinity"'))
-    for found, meant in words:
-        texts = pc.if_else(pc.equal(texts, _constant(found)), _constant(meant), texts)
+    for arrow_text, json_text in words:
+        texts = pc.if_else(pc.equal(texts, _constant(arrow_text)), _constant(json_text), texts)
     return texts
 
 
@@ -130,7 +138,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _without_controls(texts: pa.Array) -> pa.Array:
-    r"""Control characters as ``\u001b``: JSON asks for some of them, and no terminal may be given orders by a table."""
+    r"""Return texts with control characters as ``\u001b``: JSON requires it, and terminals would obey them."""
     if not pc.any(pc.match_substring_regex(texts, _CONTROL), min_count=0).equals(pa.scalar(True)):
         return texts
     for control in _CONTROLS:
@@ -139,17 +147,17 @@ def _without_controls(texts: pa.Array) -> pa.Array:
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    return _glued('"', texts, '"')
+    return _concatenated('"', texts, '"')
 
 
 def _object(names: Sequence[str], columns: Sequence[pa.Array], end: str = "}") -> pa.Array:
-    """Objects with one text per name and row."""
+    """Return JSON objects: one column of texts for each name."""
     if not columns:
         raise UnsupportedFeature("a struct without fields cannot be written as text")
     parts: list[pa.Array | str] = []
     for name, column in zip(names, columns, strict=True):
         parts += [f"{', ' if parts else '{'}{json.dumps(name)}: ", column]
-    return _glued(*parts, end)
+    return _concatenated(*parts, end)
 
 
 def _map(array: pa.MapArray) -> pa.Array:
@@ -159,14 +167,14 @@ def _map(array: pa.MapArray) -> pa.Array:
     names = json_texts(keys)
     if not (pt.is_string(keys.type) or pt.is_large_string(keys.type)):
         names = _quoted(pc.replace_substring(names, '"', ""))
-    return _masked(_bracketed(_glued(names, ": ", json_texts(items)), pa.array(np.diff(ends)), "{}"), array)
+    return _masked(_bracketed(_concatenated(names, ": ", json_texts(items)), pa.array(np.diff(ends)), "{}"), array)
 
 
 def _bracketed(children: pa.Array, lengths: pa.Array, brackets: str) -> pa.Array:
-    """Children joined by their parents, who have so many each."""
+    """Return the elements of each list joined by commas, in brackets; `lengths` holds the number of elements."""
     ends = np.concatenate([[0], np.cumsum(np.asarray(lengths).astype(np.int64))])
     grouped = pa.LargeListArray.from_arrays(pa.array(ends), children.cast(_TEXT))
-    return _glued(brackets[0], pc.binary_join(grouped, _constant(", ")), brackets[1])
+    return _concatenated(brackets[0], pc.binary_join(grouped, _constant(", ")), brackets[1])
 
 
 def _masked(texts: pa.Array, like: pa.Array) -> pa.Array:
@@ -174,7 +182,7 @@ def _masked(texts: pa.Array, like: pa.Array) -> pa.Array:
 
 
 def _base64(array: pa.Array) -> pa.Array:
-    """Base64 of every value, in one go: padded to threes, values encode separately even when encoded together."""
+    """Return the base64 of each value. Padded to a multiple of three bytes, all values are encoded in one call."""
     array = pc.fill_null(array, b"") if array.null_count else array
     starts = text_offsets(array)
     lengths = np.diff(starts)
@@ -191,11 +199,21 @@ def _base64(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(_TEXT, len(array), [None, pa.py_buffer(ends), pa.py_buffer(text)])
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> counted(1, "file"), counted(2000, "row")
+        ('1 file', '2,000 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 # --- CSV and terminal ---------------------------------------------------------------------------------------------
 
 
 def csv_lines(batch: pa.RecordBatch) -> pa.Array:
-    r"""Return one line of CSV per row (RFC 4180, but for its line end); null is empty, empty text is quoted.
+    r"""Return one line of CSV per row (RFC 4180, with line feeds); null is an empty cell, the empty string is quoted.
 
     Example:
         >>> csv_lines(pa.record_batch({"a": [1, None], "b": ["x, y", ""]})).to_pylist()
@@ -205,17 +223,17 @@ def csv_lines(batch: pa.RecordBatch) -> pa.Array:
         return pa.array([], _TEXT)
     cells = [pc.fill_null(_cell(_plain(column)), _constant("")) for column in batch.columns]
     between = [part for cell in cells for part in (",", cell)][1:]
-    return _glued(*between, "\n")
+    return _concatenated(*between, "\n")
 
 
 def csv_head(schema: pa.Schema) -> str:
-    """Return the line that names the columns."""
+    """Return the header line of CSV."""
     names = _quoted_if_needed(pa.array(schema.names, _TEXT))
     return ",".join(map(str, names)) + "\n"
 
 
 def _cell(array: pa.Array) -> pa.Array:
-    """A column's values as cells of CSV; null stays null."""
+    """Return a column's values as CSV cells; null stays null."""
     kind = array.type
     if pt.is_nested(kind):
         return _quoted_if_needed(_json(array))
@@ -224,13 +242,13 @@ def _cell(array: pa.Array) -> pa.Array:
 
 
 def _quoted_if_needed(texts: pa.Array) -> pa.Array:
-    quoted = _glued('"', pc.replace_substring(texts, '"', '""'), '"')
+    quoted = _concatenated('"', pc.replace_substring(texts, '"', '""'), '"')
     needed = pc.or_(pc.match_substring_regex(texts, '[",\r\n]'), pc.equal(texts, _constant("")))
     return pc.if_else(needed, quoted, texts.cast(_TEXT))
 
 
 def _value_texts(array: pa.Array) -> pa.Array:
-    """A flat column's values as bare texts; null stays null."""
+    """Return values of a type without children as text without quotes; null stays null."""
     kind = array.type
     if pt.is_floating(kind):
         return _decimal_texts(array)
@@ -248,9 +266,9 @@ def _value_texts(array: pa.Array) -> pa.Array:
 
 
 def cell_texts(array: pa.Array, widest: int) -> pa.Array:
-    """Return the values as a person reads them in a table: no quotes, no control characters, cut to `widest`."""
+    """Return values for a table on the terminal: no quotes, no control characters, at most `widest` characters."""
     array = _plain(array)
     texts = _json(array) if pt.is_nested(array.type) else _without_controls(_value_texts(array))
     texts = pc.fill_null(texts, _constant("null"))
-    cut = _glued(pc.utf8_slice_codeunits(texts, 0, widest - 1), "…")
+    cut = _concatenated(pc.utf8_slice_codeunits(texts, 0, widest - 1), "…")
     return pc.if_else(pc.greater(pc.utf8_length(texts), widest), cut, texts)

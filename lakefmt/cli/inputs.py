@@ -1,7 +1,7 @@
-"""Where rows come from: Parquet, CSV and JSON lines, in files or on standard input, batch by batch.
+"""Read Parquet, CSV and JSON lines from files or standard input, batch by batch.
 
-Texts are UTF-8, or what the mark at their beginning says (UTF-16, UTF-32). The table's schema says how text is read: a
-column of strings keeps its leading zeros, moments without a zone are taken as UTC. Columns that the table does not have get the type their first values show.
+Text is UTF-8, or UTF-16 or UTF-32 with a byte order mark. Columns of the table are parsed as the table's types: strings keep
+leading zeros, and timestamps without a zone are UTC. The types of other columns are inferred from their first values.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ STDIN = "-"
 
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 _BLOCK = 4 << 20
-#: How a text tells its encoding; the longer marks come first, because one begins with another.
-_MARKS: Final = (
+#: Byte order marks and their encodings; longer ones first, because the UTF-32 mark begins with the UTF-16 one.
+_BYTE_ORDER_MARKS: Final = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-#: A line longer than this is no line of JSON but something else.
-_LONGEST_LINE = 64 << 20
+#: Longer lines are refused, so that memory stays bounded.
+_MAX_LINE_BYTES = 64 << 20
 _BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """How to read one input.
+    """An input and how to read it.
 
     Attributes:
-        place: a file, or ``-`` for standard input.
+        place: the path of a file, or ``-`` for standard input.
         format: one of :data:`FORMATS`.
-        delimiter: between the cells of CSV.
-        nulls: texts that mean null in CSV, besides the empty cell.
-        absent_is_missing: in JSON lines, a field that no line has is not taken for a column of nulls.
+        delimiter: the character between CSV cells.
+        nulls: texts that mean null in CSV, in addition to the empty cell.
+        absent_is_missing: leave out a column that no JSON line has, instead of filling it with nulls.
     """
 
     place: str
@@ -62,12 +62,12 @@ class Source:
 
     @property
     def shown(self) -> str:
-        """What messages call it."""
+        """The name of the input in messages."""
         return "standard input" if self.place == STDIN else self.place
 
 
 def guess_format(place: str) -> str | None:
-    """Return the format that a file's name tells, None when it tells none.
+    """Return the format for a file name's suffix, None if the suffix is unknown.
 
     Example:
         >>> guess_format("a/b.ndjson"), guess_format("-")
@@ -79,12 +79,12 @@ def guess_format(place: str) -> str | None:
 def open_batches(
     sources: Sequence[Source], schema: pa.Schema, count: Callable[[int], None] = lambda _rows: None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all sources, one after the other; nothing is read ahead.
+    """Yield the rows of all sources in order; nothing is read ahead.
 
     Args:
         sources: at least one.
-        schema: the table's columns.
-        count: is told how many rows went by.
+        schema: the table's columns; those not in it get inferred types.
+        count: called with the number of rows of each batch.
 
     Raises:
         InvalidInputError: an input is not in its format.
@@ -99,25 +99,27 @@ def open_batches(
 
 
 def read_schema(source: Source) -> pa.Schema:
-    """Return the schema that an input shows in its first rows.
+    """Return the schema of an input, inferred from its first rows where the format has none.
 
     Raises:
-        InvalidInputError: it is not in its format, or shows none.
+        InvalidInputError: it is not in its format, or is empty.
     """
     nothing = pa.schema([])
     for batch in _guarded(source, nothing):
         return batch.schema.remove_metadata()
-    raise InvalidInputError(f"{source.shown} shows no schema: it is empty")
+    raise InvalidInputError(f"{source.shown} is empty: it has no schema")
 
 
 def _aligned(batch: pa.RecordBatch, first: pa.Schema, source: Source) -> pa.RecordBatch:
-    """Columns in the order of the first input; nothing else may differ."""
+    """Return a batch with the columns and types of the first input."""
     if sorted(batch.schema.names) != sorted(first.names):
-        raise SchemaMismatch(f"{source.shown} has the columns {batch.schema.names}, inputs before it {first.names}")
+        raise SchemaMismatch(
+            f"{source.shown} has the columns {batch.schema.names}, but earlier inputs have {first.names}"
+        )
     try:
         return batch.select(first.names).cast(first)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
-        raise SchemaMismatch(f"{source.shown} does not fit the inputs before it: {error}") from error
+        raise SchemaMismatch(f"{source.shown} has other column types than earlier inputs: {error}") from error
 
 
 def _guarded(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -126,8 +128,8 @@ def _guarded(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield from reader(source, schema)
     except UnicodeError as error:
         raise InvalidInputError(
-            f"{source.shown} cannot be read as {source.format}: a name or text in it is not UTF-8 ({error}); convert it, or "
-            "give it as UTF-8 or UTF-16 with a mark"
+            f"{source.shown} cannot be read as {source.format}: a name or text is not UTF-8 ({error}); convert it to UTF-8, "
+            "or to UTF-16 with a byte order mark"
         ) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -135,19 +137,19 @@ def _guarded(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _opened(source: Source) -> BinaryIO:
-    """Open a text as UTF-8, whatever the mark at its beginning says that it is; without a mark as it is."""
+    """Open a text file and convert it to UTF-8 if it begins with the byte order mark of another encoding."""
     file = sys.stdin.buffer if source.place == STDIN else Path(source.place).open("rb")  # noqa: SIM115 - the caller closes it
     if file.seekable():
         start = file.read(4)
         file.seek(-len(start), io.SEEK_CUR)
     else:
         start = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
-    encoding = next((name for mark, name in _MARKS if start.startswith(mark)), None)
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), None)
     return file if encoding is None else cast("BinaryIO", io.BufferedReader(_AsUtf8(file, encoding)))
 
 
 class _AsUtf8(io.RawIOBase):
-    """A text in another encoding, read as UTF-8; its mark is left out."""
+    """Converts a text in another encoding to UTF-8, without its byte order mark."""
 
     def __init__(self, file: BinaryIO, encoding: str) -> None:
         self._file = file
@@ -190,14 +192,14 @@ def _read_parquet(source: Source, _schema: pa.Schema) -> Iterator[pa.RecordBatch
 
 
 def _seekable(source: Source) -> BinaryIO:
-    """A Parquet file is read from its end, so standard input is put aside first."""
+    """Open a file that can seek: Parquet is read from its end, so standard input is copied to a temporary file."""
     if source.place != STDIN:
         return Path(source.place).open("rb")
-    aside = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     while block := sys.stdin.buffer.read(_BLOCK):
-        aside.write(block)
-    aside.seek(0)
-    return aside
+        copy.write(block)
+    copy.seek(0)
+    return copy
 
 
 # --- CSV ----------------------------------------------------------------------------------------------------------
@@ -208,7 +210,7 @@ def _read_csv(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         column_types={field.name: _type_in_csv(field.type) for field in schema},
         null_values=["", *source.nulls],
         strings_can_be_null=True,
-        # As lakefmt writes it: an empty cell is null, a quoted empty one is empty text.
+        # As `lakefmt read` writes it: an empty cell is null, a quoted empty one is the empty string.
         quoted_strings_can_be_null=False,
     )
     with _opened(source) as file:
@@ -247,7 +249,7 @@ def _read_json_lines(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBat
 
 
 def _type_in_json(kind: pa.DataType) -> pa.DataType:
-    # Bytes have no form of their own in JSON; taken as text they would come in as other bytes than went out.
+    # JSON has no bytes; reading its text as bytes would change values that were printed as base64.
     if pt.is_date(kind) or pt.is_time(kind) or pt.is_timestamp(kind) or _holds_binary(kind):
         return pa.string()
     return kind
@@ -259,7 +261,7 @@ def _holds_binary(kind: pa.DataType) -> bool:
 
 
 def _whole_lines(source: Source) -> Iterator[bytes]:
-    """Blocks that end where a line ends; blank ones are left out."""
+    """Yield blocks of whole lines; blank blocks are skipped."""
     held = b""
     with _opened(source) as file:
         while block := file.read(_BLOCK):
@@ -269,8 +271,8 @@ def _whole_lines(source: Source) -> Iterator[bytes]:
                 held = rest
                 if head.strip():
                     yield head + newline
-            elif len(held) > _LONGEST_LINE:
-                raise InvalidInputError(f"{source.shown} has a line of more than {_LONGEST_LINE:,} bytes")
+            elif len(held) > _MAX_LINE_BYTES:
+                raise InvalidInputError(f"{source.shown} has a line of more than {_MAX_LINE_BYTES:,} bytes")
     if held.strip():
         yield held
 
@@ -279,7 +281,7 @@ def _whole_lines(source: Source) -> Iterator[bytes]:
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with its texts parsed where the table wants moments, dates or times."""
+    """Return a batch with its text columns parsed to the table's timestamps, dates and times."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         kind = schema.field(name).type if name in schema.names else column.type
@@ -288,15 +290,15 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def parse_texts(name: str, texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return texts as the values of a column; moments without a zone are in UTC.
+    """Return texts as values of a type; timestamps without a zone are UTC.
 
     Raises:
-        SchemaMismatch: a text is no value of that type, or the type has no form as text.
+        SchemaMismatch: a text cannot be parsed, or values of the type cannot be read from text.
     """
     if pt.is_string(kind) or pt.is_large_string(kind):
         return texts
     if pt.is_nested(kind) or pt.is_binary(kind):
-        raise SchemaMismatch(f"column {name!r} of type {kind} cannot be read from text: bring JSON lines or Parquet")
+        raise SchemaMismatch(f"column {name!r} of type {kind} cannot be read from text: use JSON lines or Parquet")
     try:
         return _with_date(texts, kind) if pt.is_time(kind) else _with_zone(texts, kind).cast(kind)
     except pa.ArrowInvalid as error:
@@ -304,13 +306,13 @@ def parse_texts(name: str, texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _with_date(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Times of day, parsed as those of some day: Arrow parses moments, not times."""
+    """Return times of day, parsed as timestamps of one day: Arrow cannot parse times."""
     moments = pc.replace_substring_regex(texts, "^", "1970-01-01T")
     return moments.cast(pa.timestamp(kind.unit)).cast(kind)
 
 
 def _with_zone(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Moments with a ``Z`` where they name no zone, and midnight where they name no time."""
+    """Return timestamps with ``Z`` added where the zone is missing, and midnight where the time is missing."""
     if not pt.is_timestamp(kind) or kind.tz is None:
         return texts
     texts = pc.replace_substring_regex(texts, r"^(\d{4}-\d\d-\d\d)$", r"\1T00:00:00")

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _JSON = "lakefmt.cli.json"
 
 
 class Pair(_ParamType):
-    """``key=value``. What is wrong with a value is said without showing it: it may be a secret."""
+    """``key=value``. Messages never show the value: it may be a secret."""
 
     name = "key=value"
 
     def __init__(self, *, typed: bool = False) -> None:
-        """With `typed`, ``true``, ``false`` and JSON objects are what they say; all else is text."""
+        """With `typed`, ``true``, ``false`` and JSON objects are parsed; other values stay text."""
         self._typed = typed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, object]:
@@ -51,10 +51,10 @@ class Pair(_ParamType):
 
 
 def as_mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """Return repeated pairs as a mapping; a key given twice is wrong usage."""
+    """Return repeated pairs as a mapping; a repeated key is wrong usage."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise click.BadParameter("a key is given twice", ctx, param)
+        raise click.BadParameter("a key is repeated", ctx, param)
     return found
 
 
@@ -74,13 +74,13 @@ class Partition(_ParamType):
     name = "partition"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read the text; what is no JSON object stays text."""
+        """Parse a JSON object; other text stays text."""
         if not isinstance(value, str) or not value.startswith("{"):
             return value
         try:
             found = json.loads(value)
         except ValueError:
-            self.fail(f'{value!r} is no JSON object; write one such as {{"city": "sf"}}', param, ctx)
+            self.fail(f'{value!r} is not a JSON object; an example is {{"city": "sf"}}', param, ctx)
         return found
 
 
@@ -88,10 +88,10 @@ json_option = click.option(
     "--json",
     "as_json",
     is_flag=True,
-    # Eager: an error in a later option is told in JSON, too.
+    # Eager: errors in later options are printed as JSON, too.
     is_eager=True,
     callback=_remember_json,
-    help="Print JSON; an error, too, is then a JSON object (on stderr).",
+    help="Print JSON; errors are JSON objects on stderr.",
 )
 
 _storage_option = click.option(
@@ -101,7 +101,7 @@ _storage_option = click.option(
     multiple=True,
     callback=as_mapping,
     metavar="KEY=VALUE",
-    help="Credential or setting of the store, for fsspec; never shown. Repeatable.",
+    help="Credential or setting of the store, passed to fsspec; never shown. Repeatable.",
 )
 
 _option = click.option(
@@ -111,23 +111,23 @@ _option = click.option(
     multiple=True,
     callback=as_mapping,
     metavar="KEY=VALUE",
-    help="Setting of this call, such as hoodie.parquet.max.file.size=1048576. Repeatable.",
+    help="Setting, such as hoodie.parquet.max.file.size=1048576 (docs/settings.md). Repeatable.",
 )
 
 
-#: The table a command is about: a path or URL.
+#: The path or URL of the table.
 table_argument = click.argument("table")
 
 
 def table_options(command: _Command) -> _Command:
-    """Add what every command on a table takes besides its place: ``--json``, ``--option``, ``--storage-option``."""
+    """Add the options of every command on a table: ``--json``, ``--option``, ``--storage-option``."""
     for add in (_storage_option, _option, json_option):
         command = add(command)
     return command
 
 
 def open_for(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> Table:
-    """Open the table a command was given."""
+    """Open the table of a command."""
     from lakefmt.table import open_table
 
     return open_table(table, options=options, storage_options=storage_options)

@@ -1,4 +1,4 @@
-"""Where rows go: a table on the terminal, CSV, JSON lines or a Parquet file."""
+"""Write rows as a table on the terminal, CSV, JSON lines or a Parquet file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.cli.formatters import cell_texts, csv_head, csv_lines, json_lines, text_bytes
+from lakefmt.cli.formatters import cell_texts, counted, csv_head, csv_lines, json_lines, text_bytes
 from lakefmt.errors import UnsupportedFeature
 
 __all__ = ["FORMATS", "write_rows"]
 
 FORMATS = ("table", "csv", "jsonl", "parquet")
 
-#: Rows shown in a table when nobody says how many.
-_SHOWN = 20
-_WIDEST = 40
+#: Rows of a table without --limit.
+_PREVIEW_ROWS = 20
+_MAX_CELL_WIDTH = 40
 _BATCH_ROWS = 65_536
 
 
-class _Sink(Protocol):
-    """Takes batches of one schema, then ends: with all of them, or because something failed."""
+class _RowWriter(Protocol):
+    """Takes batches of one schema; `end` is called once, also after a failure."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
@@ -42,33 +42,33 @@ def write_rows(
     limit: int | None,
     count: Callable[[int], None],
 ) -> None:
-    """Write rows as `how` says, in bounded memory.
+    """Write rows in a format, in bounded memory; only a table on the terminal is held whole.
 
     Args:
-        schema: of all batches.
+        schema: the schema of all batches.
         batches: the rows.
         how: one of :data:`FORMATS`.
-        output: a file, which appears when it is complete; None: standard output.
-        limit: the most rows; None: all of them, in a table the first twenty.
-        count: is told how many rows went by.
+        output: the file to write, which appears when it is complete; None: standard output.
+        limit: maximum number of rows; None: no limit, in a table 20.
+        count: called with the number of rows of each batch written.
 
     Raises:
-        UnsupportedFeature: a column has no form in that format.
+        UnsupportedFeature: the format cannot represent a column.
     """
-    shown = limit if limit is not None or how != "table" else _SHOWN
+    shown = limit if limit is not None or how != "table" else _PREVIEW_ROWS
     with _opened(output) as target:
-        sink = _sink(how, schema, target, limit is None)
+        writer = _row_writer(how, schema, target, limit is None)
         complete = False
         try:
-            # A table is told of one row more than it shows: so it knows that there are more.
+            # One row more than a table shows tells whether there are more.
             for batch in _first(batches, None if shown is None else shown + (how == "table" and limit is None)):
-                for file_slice in range(0, batch.num_rows, _BATCH_ROWS):
-                    part = batch.slice(file_slice, _BATCH_ROWS)
-                    sink.write(part)
+                for start in range(0, batch.num_rows, _BATCH_ROWS):
+                    part = batch.slice(start, _BATCH_ROWS)
+                    writer.write(part)
                     count(part.num_rows)
             complete = True
         finally:
-            sink.end(complete=complete)
+            writer.end(complete=complete)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def _first(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.R
             return
 
 
-def _sink(how: str, schema: pa.Schema, target: BinaryIO, is_preview: bool) -> _Sink:
+def _row_writer(how: str, schema: pa.Schema, target: BinaryIO, is_preview: bool) -> _RowWriter:
     if how == "csv":
         return _Csv(schema, target)
     if how == "jsonl":
@@ -147,7 +147,7 @@ class _Parquet:
 
 
 class _Terminal:
-    """Columns side by side, as many as the terminal is wide; what is left out is said."""
+    """An aligned table; columns that do not fit into the terminal are counted below it."""
 
     def __init__(self, schema: pa.Schema, target: BinaryIO, is_preview: bool) -> None:
         self._schema, self._target, self._is_preview = schema, target, is_preview
@@ -158,27 +158,27 @@ class _Terminal:
 
     def end(self, *, complete: bool) -> None:
         if complete:
-            self._draw()
+            self._print()
 
-    def _draw(self) -> None:
+    def _print(self) -> None:
         table = pa.Table.from_batches(self._batches, self._schema)
-        more = self._is_preview and table.num_rows > _SHOWN
-        table = table.slice(0, _SHOWN) if more else table
-        drawn = [_drawn(name, table.column(i)) for i, name in enumerate(table.column_names)]
+        more = self._is_preview and table.num_rows > _PREVIEW_ROWS
+        table = table.slice(0, _PREVIEW_ROWS) if more else table
+        drawn = [_padded(name, table.column(i)) for i, name in enumerate(table.column_names)]
         room = shutil.get_terminal_size().columns if self._target.isatty() else 0
-        kept = _fitting([width for _, width in drawn], room)
-        lines = _side_by_side([column for column, _ in drawn[:kept]])
+        kept = _columns_that_fit([width for _, width in drawn], room)
+        lines = _joined_columns([column for column, _ in drawn[:kept]])
         self._target.write(text_bytes(lines))
-        notes = [f"{table.num_rows:,} rows"] if not more else [f"the first {_SHOWN} rows; --limit shows more"]
-        notes += [f"{len(drawn) - kept} more columns: --columns chooses"] if kept < len(drawn) else []
+        notes = [counted(table.num_rows, "row")] if not more else [f"first {_PREVIEW_ROWS} rows; --limit shows more"]
+        notes += [f"{counted(len(drawn) - kept, 'more column')}: select with --columns"] if kept < len(drawn) else []
         self._target.write(f"({'; '.join(notes)})\n".encode())
 
 
-def _drawn(name: str, column: pa.ChunkedArray) -> tuple[pa.Array, int]:
-    """A column's head, rule and cells, all of one width."""
+def _padded(name: str, column: pa.ChunkedArray) -> tuple[pa.Array, int]:
+    """Return a column's name, rule and cells padded to one width, and that width."""
     values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    heads = cell_texts(pa.array([name], pa.large_string()), _WIDEST)
-    cells = cell_texts(values, _WIDEST)
+    heads = cell_texts(pa.array([name], pa.large_string()), _MAX_CELL_WIDTH)
+    cells = cell_texts(values, _MAX_CELL_WIDTH)
     widths = pc.utf8_length(pa.concat_arrays([heads, cells]))
     width = int(str(pc.max(widths)))
     pad = pc.utf8_lpad if _is_number(column.type) else pc.utf8_rpad
@@ -190,8 +190,8 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
 
 
-def _fitting(widths: list[int], room: int) -> int:
-    """How many columns, of those widths with two spaces between them, fit; at least one; all where room is 0."""
+def _columns_that_fit(widths: list[int], room: int) -> int:
+    """Return the number of columns that fit into `room` characters, at least 1; all if `room` is 0."""
     used, kept = 0, 0
     for width in widths:
         used += width + (2 if kept else 0)
@@ -201,7 +201,7 @@ def _fitting(widths: list[int], room: int) -> int:
     return kept
 
 
-def _side_by_side(columns: list[pa.Array]) -> pa.Array:
+def _joined_columns(columns: list[pa.Array]) -> pa.Array:
     if not columns:
         return pa.array([], pa.large_string())
     between, end, nothing = (pa.scalar(sign, columns[0].type) for sign in ("  ", "\n", ""))

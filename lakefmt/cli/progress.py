@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for a person who waits more than a second."""
+"""A progress bar on stderr for commands that take more than a second."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 __all__ = ["progress"]
 
-_PATIENCE_SECONDS = 1.0
+_DELAY_SECONDS = 1.0
 
 
 class _Bar:
-    """Counts from the start; shows itself when `_PATIENCE_SECONDS` have passed."""
+    """Counts rows from the start; appears after `_DELAY_SECONDS`."""
 
     def __init__(self, title: str, total: int | None) -> None:
         self._title, self._total, self._done = title, total, 0
         self._lock = threading.Lock()
         self._shown: Progress | None = None
         self._ended = False
-        self._timer = threading.Timer(_PATIENCE_SECONDS, self._show)
+        self._timer = threading.Timer(_DELAY_SECONDS, self._show)
         self._timer.daemon = True
         self._timer.start()
 
@@ -36,7 +36,7 @@ class _Bar:
                 self._shown.update(self._shown.task_ids[0], completed=self._done)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._timer.cancel()
         with self._lock:
             self._ended = True
@@ -64,11 +64,11 @@ class _Bar:
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show a bar while the block runs, if it takes long and stderr is a terminal; yields how to count rows.
+    """Show a bar while the block runs, if stderr is a terminal; yields a function that counts rows.
 
     Args:
-        title: what goes on.
-        total: rows in all, when known.
+        title: text beside the bar.
+        total: number of rows, if known.
     """
     if not sys.stderr.isatty():
         yield lambda _amount: None

@@ -1,4 +1,4 @@
-"""Drawings of a table: its timeline, its file slices, its directory."""
+"""Render a table's timeline, file slices and directory for the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefmt.cli.formatters import printable, size_text
+from lakefmt.cli.formatters import counted, printable, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_directory", "draw_slices", "draw_timeline", "plain_console"]
 
-_WIDE = 400
+_WIDTH_WITHOUT_TERMINAL = 400
 _COLOURS = {"○": "yellow", "◐": "yellow", "●": "green", "✗": "red"}
 
 
 def plain_console() -> Console:
-    """Return a console on standard output that adds nothing of its own; without a terminal lines are never cut."""
+    """Return a console on standard output without highlighting; without a terminal it does not wrap lines."""
     from rich.console import Console
 
     is_terminal = sys.stdout.isatty()
-    return Console(highlight=False, emoji=False, width=None if is_terminal else _WIDE)
+    return Console(highlight=False, emoji=False, width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL)
 
 
 def draw_timeline(entries: Sequence[TimelineEntry], *, titles: bool = True) -> RenderableType:
-    """Return the timeline as one line per instant, oldest first, along a rail: what ``print(table.timeline)`` prints."""
+    """Return the timeline as one line per instant, oldest first, as ``print(table.timeline)`` prints it."""
     from rich.text import Text
 
     from lakefmt.read.timeline_format import draw_lines
@@ -46,20 +46,22 @@ def draw_timeline(entries: Sequence[TimelineEntry], *, titles: bool = True) -> R
 
 
 def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:
-    """Return the latest file slices as a tree: partition, file group, and what each weighs."""
+    """Return the latest file slices as a tree of partitions and file groups with their sizes."""
     from rich.text import Text
     from rich.tree import Tree
 
     grouped: dict[str, list[FileSlice]] = {}
     for file_slice in slices:
         grouped.setdefault(file_slice.partition, []).append(file_slice)
-    total = sum(file_slice.size_bytes for pieces in grouped.values() for file_slice in pieces)
+    total = sum(file_slice.size_bytes for members in grouped.values() for file_slice in members)
     tree = Tree(Text(f"{root}  {size_text(total)}", "bold"), guide_style="dim")
-    for partition, pieces in sorted(grouped.items()):
-        weight = size_text(sum(file_slice.size_bytes for file_slice in pieces))
-        branch = tree.add(Text(f"{printable(partition) or '(no partitions)'}  {len(pieces):,} file groups, {weight}"))
-        for file_slice in pieces:
-            logs = f", {len(file_slice.logs)} logs" if file_slice.logs else ""
+    for partition, members in sorted(grouped.items()):
+        size = size_text(sum(file_slice.size_bytes for file_slice in members))
+        branch = tree.add(
+            Text(f"{printable(partition) or '(no partitions)'}  {counted(len(members), 'file group')}, {size}")
+        )
+        for file_slice in members:
+            logs = f", {counted(len(file_slice.logs), 'log file')}" if file_slice.logs else ""
             branch.add(
                 Text(f"{printable(file_slice.file_id)}  {file_slice.instant}  {size_text(file_slice.size_bytes)}{logs}")
             )
@@ -67,16 +69,16 @@ def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:
 
 
 def draw_directory(root: Path, opened: Sequence[str]) -> RenderableType:
-    """Return a directory as a tree with sizes; only the folders in `opened` show their files, the others are counted.
+    """Return a directory as a tree with sizes; folders outside `opened` show only their number of files.
 
     Args:
         root: a local directory.
-        opened: paths relative to `root`.
+        opened: folders whose files are listed, relative to `root`.
     """
     from rich.text import Text
     from rich.tree import Tree
 
-    tree = Tree(Text(f"{root}  {_weight(root)}", "bold"), guide_style="dim")
+    tree = Tree(Text(f"{root}  {_folder_size(root)}", "bold"), guide_style="dim")
     _add_folder(tree, root, root, frozenset(opened))
     return tree
 
@@ -89,7 +91,7 @@ def _add_folder(tree: Tree, folder: Path, root: Path, opened: frozenset[str]) ->
         if not path.is_dir():
             tree.add(Text(f"{printable(path.name)}  {size_text(path.stat().st_size)}"))
             continue
-        branch = tree.add(Text(f"{printable(path.name)}/  {_weight(path)}"))
+        branch = tree.add(Text(f"{printable(path.name)}/  {_folder_size(path)}"))
         if name in opened:
             _add_folder(branch, path, root, opened)
 
@@ -100,6 +102,6 @@ def _by_kind_and_number(path: Path) -> tuple[bool, str, int, str]:
     return (not path.is_dir(), head, int(tail) if tail.isdecimal() else 0, path.name)
 
 
-def _weight(folder: Path) -> str:
+def _folder_size(folder: Path) -> str:
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return f"{len(sizes):,} files, {size_text(sum(sizes))}" if sizes else "empty"
+    return f"{counted(len(sizes), 'file')}, {size_text(sum(sizes))}" if sizes else "empty"

@@ -1,4 +1,4 @@
-"""What commands say of what they did: one line for a person, one JSON object for a program."""
+"""Print results: one line for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import click
 if TYPE_CHECKING:
     from lakefmt.values import CommitResult
 
-__all__ = ["result_as_json", "say_json", "say_result"]
+__all__ = ["print_json", "print_result", "result_as_json"]
 
 
-def say_json(value: object) -> None:
+def print_json(value: object) -> None:
     """Print a value as one line of JSON."""
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
 def result_as_json(result: CommitResult) -> dict[str, object]:
-    """Return a result as JSON knows it; files as their paths."""
+    """Return a result as a JSON object; files as their paths."""
     return {
         **{f.name: getattr(result, f.name) for f in dataclasses.fields(result)},
         "operation": result.operation.value.lower(),
@@ -30,10 +30,10 @@ def result_as_json(result: CommitResult) -> dict[str, object]:
     }
 
 
-def say_result(result: CommitResult, as_json: bool) -> None:
-    """Print what a write did; its warnings go to stderr."""
+def print_result(result: CommitResult, as_json: bool) -> None:
+    """Print the result of a write; its warnings go to stderr."""
     if as_json:
-        say_json(result_as_json(result))
+        print_json(result_as_json(result))
         return
     click.echo(str(result))
     for warning in result.warnings:

@@ -1,4 +1,4 @@
-"""The group of all commands, and what becomes of an error: exit status 1 and one line."""
+"""The group of all commands. An error ends with exit status 1 and one line on stderr."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from lakefmt.cli.commands.check import check
 from lakefmt.cli.commands.clean import clean
 from lakefmt.cli.commands.compact import compact
 from lakefmt.cli.commands.create import create
-from lakefmt.cli.commands.demo import quickstart
 from lakefmt.cli.commands.inspect import files, stats, timeline
 from lakefmt.cli.commands.rows import changes, incremental, read
 from lakefmt.cli.commands.undo import restore, rollback, savepoint
@@ -29,55 +28,63 @@ from lakefmt.errors import LakefmtError, StorageError
 __all__ = ["main"]
 
 
-class Door(click.Group):
-    """A group whose errors are one line on stderr: ``error[kind]: message``, or a JSON object with ``--json``."""
+class ErrorReportingGroup(click.Group):
+    """A group that prints an error as one line on stderr: ``error[kind]: message``, or a JSON object with ``--json``."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run as click does, under the name `lakefmt` however Python was started."""
+        """Run as click does, with the program name `lakefmt` also under ``python -m lakefmt.cli``."""
         extra["prog_name"] = extra.get("prog_name") or "lakefmt"
         return super().main(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; refused and failed ones end with status 1, wrong usage is click's and ends with 2."""
+        """Run the command; an error ends with status 1, wrong usage (click) with 2."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except LakefmtError as error:
             transient = error.transient if isinstance(error, StorageError) else None
-            _say_error(ctx, error.kind, str(error), transient)
+            _print_error(ctx, error.kind, str(error), transient)
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # whoever read our output has left: click ends quietly
-            _say_error(ctx, "io", f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
-        except Exception as error:  # noqa: BLE001 - a person is shown one line, never a stack
-            _say_error(ctx, "internal", f"{type(error).__name__}: {error} (LAKEFMT_DEBUG=1 shows where; please report)")
+                raise  # the reader of the pipe has closed it: click exits quietly
+            _print_error(ctx, "io", f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+        except Exception as error:  # noqa: BLE001 - users see one line, not a stack trace
+            _print_error(
+                ctx,
+                "internal",
+                f"{type(error).__name__}: {error} (please report it; LAKEFMT_DEBUG=1 prints the stack trace)",
+            )
         return ctx.exit(1)
 
 
-def _say_error(ctx: click.Context, kind: str, message: str, transient: bool | None = None) -> None:
+def _print_error(ctx: click.Context, kind: str, message: str, transient: bool | None = None) -> None:
     if os.environ.get("LAKEFMT_DEBUG") == "1":
         traceback.print_exc()
     line = printable(message)
     if not wants_json(ctx):
         click.echo(f"error[{kind}]: {line}", err=True)
         return
-    said: dict[str, object] = {"kind": kind, "message": line}
+    shown: dict[str, object] = {"kind": kind, "message": line}
     if transient is not None:
-        said["transient"] = transient
-    click.echo(json.dumps({"error": said}), err=True)
+        shown["transient"] = transient
+    click.echo(json.dumps({"error": shown}), err=True)
 
 
-@click.group("lakefmt", cls=Door, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    "lakefmt",
+    cls=ErrorReportingGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="lakefmt")
 def main() -> None:
-    """Apache Hudi tables from the shell.
+    """Read, write and maintain Apache Hudi tables.
 
-    Exit status: 0 done, 1 refused or failed, 2 wrong usage.
+    Exit status: 0 success, 1 error, 2 wrong usage.
     """
 
 
-_LOOKING = (read, incremental, changes, timeline, files, stats, check)
-_CHANGING = (create, write, delete, rollback, savepoint, restore, clean, compact, archive, upgrade)
-for _command in (*_LOOKING, *_CHANGING, quickstart):
+_READING = (read, incremental, changes, timeline, files, stats, check)
+_WRITING = (create, write, delete, rollback, savepoint, restore, clean, compact, archive, upgrade)
+for _command in (*_READING, *_WRITING):
     main.add_command(_command)

@@ -1,4 +1,4 @@
-"""A schema written on one line: ``id:string!,ts:timestamp[us],tags:list<string>,price:decimal(10,2)`` (pure).
+"""Parse a schema from one line of text: ``id:string!,ts:timestamp[us],tags:list<string>,price:decimal(10,2)`` (pure).
 
 ::
 
@@ -44,10 +44,10 @@ _ZONE = "UTC"
 
 
 def parse_schema(text: str) -> pa.Schema:
-    """Return the schema that `text` writes; a timestamp without a unit has microseconds and is in UTC.
+    """Return the schema of a text; a timestamp without a unit has microseconds and the zone UTC.
 
     Raises:
-        InvalidInputError: the text is not of this form; the message says where.
+        InvalidInputError: a syntax error; the message contains its position.
 
     Example:
         >>> parse_schema("id:string!, tags:list<string>, at:timestamp").field("at").type
@@ -63,7 +63,7 @@ def parse_schema(text: str) -> pa.Schema:
 
 @dataclass
 class _Reader:
-    """Reads one text from left to right; every method leaves the place behind what it has read."""
+    """Reads a text from left to right; each method moves `place` past what it has read."""
 
     text: str
     place: int = 0
@@ -77,7 +77,7 @@ class _Reader:
         names = [field.name for field in found]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise self.wrong(f"the column {twice[0]} is there twice", self.place)
+            raise self.wrong(f"column {twice[0]} appears twice", self.place)
         return found
 
     def field(self) -> pa.Field:
@@ -125,7 +125,9 @@ class _Reader:
         scale = int(self.take("number", "a scale"))
         self.expect(")")
         if not (1 <= precision <= 38 and scale <= precision):
-            raise self.wrong(f"decimal({precision},{scale}) does not exist: 1 to 38 digits, scale at most as many")
+            raise self.wrong(
+                f"decimal({precision},{scale}) is not a decimal type: precision is 1 to 38, scale at most the precision"
+            )
         return pa.decimal128(precision, scale)
 
     def timestamp(self) -> pa.DataType:
@@ -136,7 +138,7 @@ class _Reader:
         if self.accept(","):
             zone = self.take("word", "a zone")
             if zone != _ZONE:
-                raise self.wrong(f"the zone {zone!r} cannot be kept: tables keep moments in UTC")
+                raise self.wrong(f"zone {zone!r} is not supported: tables store timestamps in UTC")
         self.expect("]")
         return pa.timestamp(unit, zone)
 

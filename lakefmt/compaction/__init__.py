@@ -1,4 +1,9 @@
-"""Services that rewrite or remove file slices: each a pure planner and a runner whose steps may be repeated."""
+"""Table services: compaction, log compaction, clean and archive.
+
+``service`` is the driver that compaction, log compaction and clean share; each of them has a pure planner (``plan``), the
+encoding of its timeline files (``records``) and an executor whose steps may be repeated (``run``). ``scheduler`` runs
+services after commits, ``background`` runs them in a thread.
+"""
 
 from lakefmt.compaction.archive import ArchiveResult, plan_archive_of, run_archive
 from lakefmt.compaction.background import BackgroundServices

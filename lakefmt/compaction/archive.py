@@ -1,9 +1,9 @@
-"""Archiving: old instants move from the active timeline into the history (metadata note 7; effects).
+"""Archive: move old instants from the active timeline into the archived timeline (docs/format.md, Archived timeline).
 
-All of it under the table lock, in an order that loses nothing: first the history has them, then their pending files go,
-then the completed ones, oldest first. Who dies in between leaves instants that are in both places, which readers count
-once; the next run removes them from the active timeline before it plans anew. A file of the history appears whole or not
-at all, in both layouts: what dies while it writes one leaves everything active.
+Everything happens under the table lock, in an order that loses nothing: the instants are written to the archive, then
+their pending files are deleted, then the completed ones, oldest first. A process that dies in between leaves instants in
+both places, which readers count once; the next run deletes them from the active timeline before it plans. A file of the
+archive appears whole or not at all, in both layouts. An archive step has no instant of its own.
 """
 
 from __future__ import annotations
@@ -18,32 +18,34 @@ from lakefmt.compaction.compact.run import compaction_rules
 from lakefmt.config.table_config import TableConfig, check_readable, check_writable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_log_file
+from lakefmt.metadata.timeline import MetadataTimelineStore
 from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, plan_of
 from lakefmt.timeline.archive.lsm_writer import HistoryWriter
 from lakefmt.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
 from lakefmt.timeline.archive.v6_codec import LogRecord
 from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
-from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
 
 __all__ = ["ArchiveResult", "plan_archive_of", "run_archive"]
 
-_METADATA_TABLE = ".hoodie/metadata"
-#: Triggers of compactions that count deltacommits.
+#: Digits of an instant time.
+_TIME_DIGITS = 17
+#: Compaction triggers that count deltacommits.
 _COUNTING = (CompactionTrigger.NUM_COMMITS, CompactionTrigger.NUM_AND_TIME)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """What an archive step did; prints as one readable line.
+    """What an archive step did; prints as one line.
 
     Attributes:
-        plan: what was to move.
+        plan: the instants to move.
         done: False for a plan only.
-        finished: instants that an earlier run had put into the history and not yet taken off the active timeline.
+        finished: instants that an earlier run had archived and not yet deleted from the active timeline.
+        seconds: how long it took.
     """
 
     plan: ArchivePlan
@@ -59,7 +61,7 @@ class ArchiveResult:
 
 
 def _archive_rules(write_client: WriteClient, config: TableConfig) -> ArchiveRules:
-    """Return how long the active timeline of that table may be."""
+    """Return how long the active timeline of a table may be."""
     settings = write_client.settings
     counted = 0
     if config.table_type is TableType.MERGE_ON_READ:
@@ -80,7 +82,7 @@ def plan_archive_of(client: TableClient, options: Mapping[str, object] | None = 
 def run_archive(
     client: TableClient, options: Mapping[str, object] | None = None, *, force: bool = True
 ) -> ArchiveResult:
-    """Move old instants into the history.
+    """Move old instants into the archived timeline.
 
     Args:
         client: the table.
@@ -114,7 +116,7 @@ def run_archive(
 
 
 def _check_archivable(config: TableConfig) -> None:
-    # Nothing that a metadata table has changes; what it needs of the timeline is a barrier of the plan.
+    # Nothing that a metadata table lists changes; the plan keeps the instants that the metadata table needs.
     if config.metadata_partitions:
         check_readable(config)
     else:
@@ -122,16 +124,16 @@ def _check_archivable(config: TableConfig) -> None:
 
 
 def _load_timed(write_client: WriteClient, config: TableConfig) -> Timeline:
-    """Return the timeline; in layout 1 with the times at which its files were made, which the archive keeps."""
+    """Return the timeline; in layout 1 with the modification times of its files, which the archive keeps."""
     if config.version.layout > 1:
         return write_client.timeline(config).load()
     listed = write_client.client.store.list(config.timeline_directory, recursive=False)
-    found = (parse_instant_file(o.name.rpartition("/")[2], 1, o.size, o.modified) for o in listed)
-    return build_timeline((i for i in found if i is not None), 1)
+    files = (parse_instant_file(o.name.rpartition("/")[2], 1, o.size, o.modified) for o in listed)
+    return build_timeline((i for i in files if i is not None), 1)
 
 
 def _append(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> None:
-    """Put instants into the history."""
+    """Write instants to the archive."""
     store, directory = write_client.client.store, state.config.history_directory
     if state.config.version.layout == 1:
         LogArchive(store, directory).append(_records(write_client, state, instants), durable=write_client.durable)
@@ -161,57 +163,57 @@ def _plan(write_client: WriteClient, state: TableState, *, force: bool) -> Archi
 
 
 def _metadata_compacted(client: TableClient, config: TableConfig) -> InstantTime | None:
-    """Return when the metadata table was compacted last, None when it never was or there is none."""
+    """Return the instant of the metadata table's last compaction, None without one or without a metadata table."""
     if not config.metadata_partitions:
         return None
-    directory = f"{_METADATA_TABLE}/.hoodie/timeline" if config.version.layout > 1 else f"{_METADATA_TABLE}/.hoodie"
-    timeline = TimelineStore(client.store, directory, config.version.layout, durable=False).load()
-    return max((i.time for i in timeline.completed_of(Action.COMMIT)), default=None)
+    compaction = MetadataTimelineStore(client.store, config.version, durable=False).load().last_compaction
+    # In version 6 its time is that of the last deltacommit, with three digits more.
+    return None if compaction is None else InstantTime(compaction.time[:_TIME_DIGITS])
 
 
 def _straddling(client: TableClient, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
-    """Return the deltacommits, among those that may be archived, that a compaction was requested beside, while their logs are there."""
+    """Return archivable deltacommits that overlap a compaction request and whose log files still exist."""
     if state.timeline.layout == 1 or state.config.table_type is not TableType.MERGE_ON_READ:
-        return []  # in version 6 a log's name says what it lies on
+        return []  # in version 6 the name of a log contains its base instant
     requested = [
         i.time for i in state.timeline if i.action in (Action.COMMIT, Action.COMPACTION, Action.REPLACE_COMMIT)
     ]
-    found = []
+    overlapping = []
     for instant in state.timeline.commits[: -rules.min_commits]:
         beside = any(instant.time < time <= instant.order_time for time in requested)
         if instant.action is Action.DELTA_COMMIT and beside:
             paths = [s.path for s in client.commit_metadata(state, instant).stats if parse_log_file(s.file_name)]
             if any(client.store.info(path) is not None for path in paths):
-                found.append(instant.time)
-    return found
+                overlapping.append(instant.time)
+    return overlapping
 
 
 def _still_hiding(client: TableClient, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
-    """Return the replacecommits, among those that may be archived, whose replaced file groups still have files."""
+    """Return archivable replacecommits whose replaced file groups still have files."""
     candidates = state.timeline.commits[: -rules.min_commits]
-    found = []
+    hiding = []
     for instant in candidates:
         if instant.action is not Action.REPLACE_COMMIT:
             continue
         replaced = client.commit_metadata(state, instant).replaced_file_ids
         if _any_file(client, state, replaced):
-            found.append(instant.time)
-    return found
+            hiding.append(instant.time)
+    return hiding
 
 
 def _any_file(client: TableClient, state: TableState, groups: Mapping[PartitionPath, Iterable[FileId]]) -> bool:
-    bases, logs = client.listing(state.config).files(list(groups))
+    bases, logs = client.storage_listing(state.config).files(list(groups))
     present = {(f.partition, f.file_id) for f in bases} | {(f.partition, f.file_id) for f in logs}
-    return any((partition, one) in present for partition, ids in groups.items() for one in ids)
+    return any((partition, file_id) in present for partition, ids in groups.items() for file_id in ids)
 
 
 def _in_both_places(client: TableClient, state: TableState) -> list[Instant]:
-    """Return the completed instants that the history has and the active timeline still shows."""
+    """Return the completed instants that are archived and still on the active timeline."""
     return client.history_store(state.config).find(state.timeline.completed)
 
 
 def _entries(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> Iterator[HistoryEntry]:
-    """Yield what the history keeps of each instant."""
+    """Yield the archive entry of each instant, for layout 2."""
     timeline_store = write_client.timeline(state.config)
     for instant in instants:
         pending = {f.state: f for f in state.timeline.files_of(instant) if not f.is_completed}
@@ -222,19 +224,19 @@ def _entries(write_client: WriteClient, state: TableState, instants: Iterable[In
 
 
 def _records(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> Iterator[LogRecord]:
-    """Yield what the history of layout 1 keeps of each instant: every state, and since when it was so."""
+    """Yield the archive records of each instant, for layout 1: one for each state, with the time of its file."""
     timeline_store, zone = write_client.timeline(state.config), state.config.zone
     for instant in instants:
         for file in sorted(state.timeline.files_of(instant), key=lambda f: f.state.rank):
             since = datetime.fromtimestamp(file.modified, UTC)
-            # A table in the machine's zone: each moment has its own offset, because of daylight saving.
+            # In the machine's time zone every moment has its own offset, because of daylight saving.
             modified = format_instant_time(since, zone or since.astimezone().tzinfo or UTC)
-            # Instants handed out within one millisecond run ahead of the clock that stamps their files.
+            # Several instants of one millisecond get later times than the clock that stamps their files.
             yield LogRecord(file, timeline_store.read_body(file), max(modified, instant.time))
 
 
 def _leave(write_client: WriteClient, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:
-    """Take instants off the active timeline: pending files first, else a completed deed would look pending."""
+    """Delete instants from the active timeline: pending files first, else a completed instant would look pending."""
     chosen = sorted(instants, key=lambda i: i.time)
     files = [file for instant in chosen for file in timeline.files_of(instant)]
     timeline_store = write_client.timeline(config)

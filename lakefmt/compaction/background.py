@@ -1,8 +1,8 @@
-"""Services beside writes, in the same process: a thread that lives as long as something is due (effects).
+"""Table services in a thread of the writing process.
 
-A commit wakes it; it compacts, cleans and archives as the settings say, under the same table lock as everybody, and ends.
-It is a daemon: a process that ends waits some seconds for what is at work; a service that takes longer leaves what a dead
-service leaves, and the next one takes that up.
+A commit starts the thread; it compacts, cleans and archives as the settings say, under the table lock like every writer,
+and ends when nothing is due. It is a daemon thread: a process that ends waits some seconds for a running service; a
+service that takes longer stays pending, and the next run of the service finishes it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from lakefmt.filegroups.table_client import TableClient
 __all__ = ["BACKGROUND", "BackgroundServices"]
 
 BACKGROUND = "lakefmt.write.services.background"
-#: Between a commit and the services that it wakes; long enough for a burst of commits to wake them once.
+#: Between a commit and the services that it starts; long enough that a burst of commits starts them once.
 _PAUSE_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
-#: So long does a process that ends wait for services at work.
+#: How long a process that ends waits for running services.
 _ENDING_SECONDS = 10.0
 
 _log = logging.getLogger("lakefmt.services")
 
 
 class BackgroundServices:
-    """Runs the services of one table handle in the background; what fails is kept until somebody has been told.
+    """Runs the table services of one table handle in the background; failures are kept until they are reported.
 
-    A context manager: its end waits for what is due, and raises what nobody has heard of yet.
+    A context manager: its end waits for what is due and raises failures that were not reported.
 
     Example:
         >>> import lakefmt, pyarrow as pa
@@ -51,26 +51,26 @@ class BackgroundServices:
         self._client = client
         self._options = dict(client.options)
         client.options = {**client.options, BACKGROUND: True}
-        self._guard = Lock()  # held for moments: what is below it
+        self._guard = Lock()  # protects the attributes below; held for moments
         self._due: dict[str, object] | None = None
         self._stop: Callable[[], None] | None = None
         self._failures: list[str] = []
         self._closed = False
-        self._busy = Lock()  # held by whoever carries services out
+        self._busy = Lock()  # held while services run
 
     @property
     def is_closed(self) -> bool:
-        """Whether they have been closed."""
+        """Whether the services were closed."""
         return self._closed
 
     def wake(self, options: Mapping[str, object] | None = None) -> None:
-        """Have services looked at soon; every commit of the handle does it.
+        """Run what is due soon; every commit of the handle calls this.
 
         Args:
             options: settings of the call that committed.
 
         Raises:
-            StateError: they were closed.
+            StateError: the services were closed.
         """
         with self._guard:
             if self._closed:
@@ -83,16 +83,16 @@ class BackgroundServices:
                 )
 
     def wait(self) -> None:
-        """Return when nothing is due and nothing is at work; what is due may be done in this very call."""
+        """Return when nothing is due and nothing runs; what is due may run in this call."""
         while not self._client.time_source.acquire_lock(self._busy, _PATIENCE_SECONDS):
-            pass  # a compaction takes as long as it takes, and tells when its lock does not come
+            pass  # a compaction may take long; it raises when it cannot take the table lock
         try:
             self._run_due()
         finally:
             self._busy.release()
 
     def take_failures(self) -> tuple[str, ...]:
-        """Return what failed since somebody asked last, a sentence each."""
+        """Return what failed since the last call, one sentence each."""
         with self._guard:
             failures, self._failures = tuple(self._failures), []
         return failures
@@ -129,10 +129,10 @@ class BackgroundServices:
 
     def _beside(self) -> None:
         if not self._busy.acquire(blocking=False):
-            return  # the round before is still at work, and sees what has become due
+            return  # the round before still runs, and sees what has become due
         try:
             self._run_due()
-        except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to: told like the others
+        except BaseException as error:  # noqa: BLE001 - nothing catches what a thread raises: reported like the others
             self._tell((f"the background services ended: {type(error).__name__}: {error}",))
         finally:
             self._busy.release()
@@ -141,11 +141,11 @@ class BackgroundServices:
         while (options := self._next()) is not None:
             try:
                 self._tell(run_waiting_services(self._client, options))
-            except Exception as error:  # noqa: BLE001 - a defect of a service must reach somebody, too
+            except Exception as error:  # noqa: BLE001 - a defect of a service is reported, too
                 self._tell((f"a background service failed: {type(error).__name__}: {error}",))
 
     def _next(self) -> dict[str, object] | None:
-        """Take what is due; when nothing is, the thread ends."""
+        """Take what is due; when nothing is due, the thread ends."""
         with self._guard:
             options, self._due = self._due, None
             if options is None and self._stop is not None:
@@ -160,25 +160,27 @@ class BackgroundServices:
             self._failures += failures
 
     def hold(self, seconds: float) -> bool:
-        """Let nothing begin any more; False when something is still at work after so many seconds."""
+        """Let no service begin any more; False when one still runs after `seconds`."""
         return self._busy.acquire(timeout=max(0.0, seconds))
 
 
-#: Services that have had something to do.
+#: Background services that ran something.
 _living: WeakSet[BackgroundServices] = WeakSet()
 
 
 def hold_all(seconds: float = _ENDING_SECONDS) -> bool:
-    """Let no service begin any more, and wait for those at work; False when one is still after so many seconds.
+    """Let no service begin any more, and wait for running ones; False when one still runs after `seconds`.
 
-    An interpreter that is ending ends a daemon's thread where it comes back from Arrow, and frames of C++ that are ended so
-    abort the process, though the table is as after any death.
+    An interpreter that ends stops a daemon thread where it returns from Arrow, and that aborts the process in C++. The table
+    would be safe, as after any death of a process.
     """
     end = time.monotonic() + seconds
-    held = [services.hold(end - time.monotonic()) for services in list(_living)]  # of all, also behind one that is slow
+    held = [
+        services.hold(end - time.monotonic()) for services in list(_living)
+    ]  # hold all of them, also after one that is slow
     return all(held)
 
 
 atexit.register(hold_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_living.clear)  # its parent's threads are not there
+    os.register_at_fork(after_in_child=_living.clear)  # the child has no threads of its parent

@@ -1,4 +1,4 @@
-"""The services that follow a commit (effects). A service that fails is reported; the commit stands."""
+"""Table services after a commit. A service that fails is reported; the commit stays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from lakefmt.compaction.archive import run_archive
-from lakefmt.compaction.clean.run import run_clean, run_waiting_cleans
+from lakefmt.compaction.clean.run import is_clean_due, run_clean, run_waiting_cleans
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.compaction.log_compact.run import run_log_compaction
 from lakefmt.config.settings import Settings, resolve_settings
@@ -23,17 +23,17 @@ __all__ = ["run_services", "run_waiting_services"]
 def run_services(
     client: TableClient, options: Mapping[str, object], *, wake: Callable[[Mapping[str, object]], None] | None = None
 ) -> tuple[str, ...]:
-    """Run what the settings ask for after a commit; return a sentence for each service that failed.
+    """Run the table services that the settings ask for after a commit; return one sentence for each that failed.
 
-    Whether one is due is told by the timeline as the commit left it, so that a small commit pays nothing for those that are
-    not; a service that runs looks again, under the lock.
+    The timeline as the commit left it decides which are due, so that a small commit pays nothing for the others; a service
+    that runs decides again, under the lock.
 
     Args:
         client: the table.
         options: settings of the call that committed.
-        wake: has :func:`run_waiting_services` run in the background. Here everything is only planned, because now no write
-            of this writer is pending: beside one a clean could take away what it reads, and a compaction of a version 6
-            table could not begin.
+        wake: starts :func:`run_waiting_services` in the background; then services are only planned here. They are planned
+            now because no write of this writer is pending: beside one, a clean could delete files that it reads, and a
+            compaction of a version 6 table could not begin.
     """
     config, settings = _settings(client, options)
     failures = []
@@ -50,7 +50,7 @@ def run_services(
 
 
 def run_waiting_services(client: TableClient, options: Mapping[str, object]) -> tuple[str, ...]:
-    """Carry out compactions, log compactions and cleans that wait, archive as the settings ask; return what failed.
+    """Execute pending compactions, log compactions and cleans, archive as the settings ask; return what failed.
 
     Args:
         client: the table.
@@ -61,7 +61,7 @@ def run_waiting_services(client: TableClient, options: Mapping[str, object]) -> 
     if config.table_type is TableType.MERGE_ON_READ:
         for time in _waiting(client, Action.COMPACTION):
             failures += _attempt("compaction", partial(_run_one, client, options, time))
-        # In version 6 they are carried out in the call, where one at work would be met here.
+        # In version 6 a log compaction is executed in the call of the commit: one that is pending here is being executed.
         for time in _waiting(client, Action.LOG_COMPACTION) if config.version.layout > 1 else ():
             failures += _attempt("log compaction", partial(_fold_one, client, options, time))
     if _waiting(client, Action.CLEAN):
@@ -75,7 +75,7 @@ def _settings(client: TableClient, options: Mapping[str, object]) -> tuple[Table
 
 
 def _compact(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
-    """Compact, or schedule a compaction, when the trigger says so; one that is pending is carried out first."""
+    """Compact, or request a compaction, when the trigger asks for it; pending ones are executed first."""
     if settings.flag("hoodie.compact.inline"):
         return _attempt("compaction", lambda: run_compaction(client, options, force=False))
     if (plans_only or settings.flag("hoodie.compact.schedule.inline")) and not _waiting(client, Action.COMPACTION):
@@ -84,9 +84,9 @@ def _compact(client: TableClient, options: Mapping[str, object], settings: Setti
 
 
 def _fold(client: TableClient, options: Mapping[str, object], config: TableConfig, *, plans_only: bool) -> list[str]:
-    """Fold logs, or only schedule it, when enough deltacommits came."""
+    """Run or request a log compaction when there are enough deltacommits."""
     if not plans_only or config.version.layout == 1:
-        # In version 6 numbers order logs: the next write would overtake a plan that waits, and every one after it.
+        # In version 6 log versions order logs: every later write would come before the result of a plan that waits.
         return _attempt("log compaction", lambda: run_log_compaction(client, options, force=False))
     if _waiting(client, Action.LOG_COMPACTION):
         return []
@@ -102,22 +102,29 @@ def _run_one(client: TableClient, options: Mapping[str, object], time: InstantTi
     try:
         run_compaction(client, options, run=time)
     except InstantNotFound:
-        return  # somebody else has carried it out or withdrawn it meanwhile
+        return  # another process has executed or withdrawn it
 
 
 def _fold_one(client: TableClient, options: Mapping[str, object], time: InstantTime) -> None:
     try:
         run_log_compaction(client, options, run=time)
     except (CommitConflict, InstantNotFound):
-        return  # a compaction has overtaken it, or somebody else has carried it out or withdrawn it meanwhile
+        return  # a compaction was planned after it, or another process has executed or withdrawn it
 
 
 def _clean(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
     if not settings.flag("hoodie.clean.automatic") or (plans_only and _waiting(client, Action.CLEAN)):
         return []
-    if _commits_since_clean(client.seen().timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
+    seen = client.seen()
+    if _commits_since_clean(seen.timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
         return []
-    return _attempt("clean", lambda: run_clean(client, options, schedule=plans_only))
+
+    def clean() -> None:
+        # Most commits leave nothing to delete: then no lock is taken and no directory is listed.
+        if is_clean_due(client, settings, seen):
+            run_clean(client, options, schedule=plans_only)
+
+    return _attempt("clean", clean)
 
 
 def _archive(client: TableClient, options: Mapping[str, object], settings: Settings) -> list[str]:

@@ -1,4 +1,4 @@
-"""``table.compact`` and ``table.services``: the verbs of compaction on a table (effects)."""
+"""The methods ``compact`` and ``services`` of a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["CompactionVerbs"]
 
 
 class CompactionVerbs(TableVerbs):
-    """What a table can be asked about its logs, and about services beside writes."""
+    """Compaction of a table, and table services in the background."""
 
     _background: BackgroundServices | None = None
 
@@ -39,21 +39,21 @@ class CompactionVerbs(TableVerbs):
         log: bool = False,
         options: Mapping[str, object] | None = None,
     ) -> CompactionResult:
-        """Merge logs into base files: carry out what waits, then plan a compaction and carry it out.
+        """Merge logs into base files: execute pending compactions, then plan one and execute it.
 
         Args:
-            schedule: only request the plan; the next compaction, or another engine's, carries it out.
-            run: only carry out the pending compaction, or log compaction, of this requested time, whichever engine
-                planned it.
+            schedule: only request the plan; the next compaction, or another engine's, executes it.
+            run: only execute the pending compaction, or log compaction, of this requested time, whichever engine planned
+                it.
             abandon: only withdraw the pending compaction, or log compaction, of this requested time.
-            dry_run: True returns the plan and touches nothing.
-            verify: compare every new base file with its slice before anything becomes visible.
-            log: fold the logs of a slice into one log instead; base files stay as they are.
+            dry_run: True returns the plan and changes nothing.
+            verify: compare every new base file with its file slice before the compaction completes.
+            log: run a log compaction instead: merge the logs of a file slice into one log; base files are not changed.
             options: settings of the call, such as ``hoodie.compaction.strategy``.
 
         Raises:
             UnsupportedFeature: the table is copy-on-write.
-            WriterActive: another compaction is at work.
+            WriterActive: another process executes a compaction.
             InstantNotFound: no compaction is pending at `run` or `abandon`.
 
         Example:
@@ -83,10 +83,10 @@ class CompactionVerbs(TableVerbs):
             return run_compaction(self.client, options, schedule=schedule, run=run, verify=verify)
 
     def services(self) -> BackgroundServices:
-        """Return what compacts, cleans and archives in the background while this handle writes; begin with it if need be.
+        """Return the background services of this handle, which compact, clean and archive; start them if necessary.
 
-        Commits of the handle only plan a compaction; a thread does the rest, as the settings say. As a context manager it
-        ends by waiting for what is due. ``lakefmt.write.services.background=true`` does the same without a block.
+        Commits of the handle only plan services; a thread executes them, as the settings say. The end of a ``with`` block
+        waits for what is due. ``lakefmt.write.services.background=true`` does the same without a block.
 
         Raises:
             ServicesFailed: at the end of the block: a service failed, and no commit has reported it.
@@ -106,8 +106,8 @@ class CompactionVerbs(TableVerbs):
             return self._background
 
     def _services_after(self, options: Mapping[str, object]) -> tuple[str, ...]:
-        """Run or wake the services that follow a commit; return what failed of them, and of those before."""
-        # The commit has just read the properties: they are not asked for once more.
+        """Run or wake the services that follow a commit; return what failed, and what failed before in the background."""
+        # The commit has just read the properties, so they are not read again.
         settings = resolve_settings({**self.client.options, **options}, None, self.client.seen().config.properties)
         if not settings.flag(BACKGROUND):
             return run_services(self.client, options)
@@ -115,6 +115,6 @@ class CompactionVerbs(TableVerbs):
         return (*services.take_failures(), *run_services(self.client, options, wake=services.wake))
 
     def _folds_logs(self, instant: str) -> bool:
-        """Tell whether what is pending at an instant is a log compaction."""
+        """Return whether the pending instant is a log compaction."""
         timeline = self.client.load().timeline
         return any(i.time == instant and i.action is Action.LOG_COMPACTION for i in timeline.pending)

@@ -1,8 +1,6 @@
-"""The table of settings: every one that lakefmt knows, with its type, default, class and reason (pure).
+"""Every setting that lakefmt knows, with its type, default, class and meaning (pure).
 
-The documentation's table is generated from here; :mod:`lakefmt.config.settings` gives the settings of one call.
-
-What a setting is: its key, type, default, class and reason (pure).
+The table in docs/settings.md is generated from here; :mod:`lakefmt.config.settings` resolves the settings of one call.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ SettingValue = str | int | float | bool | None
 
 
 class SettingClass(enum.Enum):
-    """What becomes of a setting."""
+    """How lakefmt treats a setting."""
 
     HONOURED = "honoured"
     INERT = "inert"
@@ -28,10 +26,15 @@ class SettingClass(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its key, type, default, and the reason for either.
+    """One setting.
 
-    ``table_key`` marks settings that restate a property of the table: accepted when they agree with it.
-    ``alias_of`` marks older names of another setting.
+    Attributes:
+        parse: converts the text of a value; raises ValueError.
+        doc: its meaning, as docs/settings.md shows it.
+        minimum: the smallest value, None: no limit.
+        choices: the allowed values, empty: any.
+        table_key: the table property that it must agree with, for settings that repeat one.
+        alias_of: the present name, for an older name of a setting.
     """
 
     key: str
@@ -98,40 +101,66 @@ def _lock(
 
 _LOCKS: Final[tuple[Setting, ...]] = (
     _lock(
-        "wait_time_ms_between_retry", int, None, "longest pause between two attempts; by default what suits the lock", 1
+        "wait_time_ms_between_retry",
+        int,
+        None,
+        "maximum pause in milliseconds between two attempts to acquire the lock; default: depends on the provider",
+        1,
     ),
-    _lock("num_retries", int, None, "most attempts within one wait, less one; by default as many as fit", 0),
-    _lock("client.num_retries", int, 0, "how often the whole wait is repeated", 0),
-    _lock("client.wait_time_ms_between_retry", int, 5000, "pause between two such waits", 0),
-    _lock("heartbeat_interval_ms", int, 60000, "time between two signs of life of a lock in a Hive metastore", 10),
-    _lock("filesystem.path", _text, None, "directory of the file `lock`; by default the table's `.hoodie`"),
-    _lock("filesystem.expire", int, 0, "minutes after which an untouched lock file may be taken over; 0: never", 0),
-    _lock("storage.validity.timeout.secs", int, 300, "how long the storage-based lock lasts unless it is renewed", 10),
-    _lock("storage.renew.interval.secs", int, 30, "time between two renewals, at most a tenth of the validity", 1),
+    _lock(
+        "num_retries",
+        int,
+        None,
+        "maximum number of retries within one wait; default: no limit but `hoodie.write.lock.wait_time_ms`",
+        0,
+    ),
+    _lock("client.num_retries", int, 0, "number of times that the whole wait is repeated", 0),
+    _lock("client.wait_time_ms_between_retry", int, 5000, "pause in milliseconds between two waits", 0),
+    _lock(
+        "heartbeat_interval_ms", int, 60000, "interval in milliseconds of the heartbeats of a Hive metastore lock", 10
+    ),
+    _lock("filesystem.path", _text, None, "directory of the lock file; default: the table's `.hoodie`"),
+    _lock("filesystem.expire", int, 0, "minutes after which a lock file expires; 0: never", 0),
+    _lock(
+        "storage.validity.timeout.secs",
+        int,
+        300,
+        "seconds after which the storage-based lock expires unless it is renewed",
+        10,
+    ),
+    _lock("storage.renew.interval.secs", int, 30, "seconds between two renewals, at most a tenth of the validity", 1),
     _alias("hoodie.write.lock.storage.heartbeat.poll.secs", "hoodie.write.lock.storage.renew.interval.secs"),
-    _lock("zookeeper.url", _text, None, "ZooKeeper's hosts, with or without ports, with commas between them"),
-    _lock("zookeeper.port", int, 2181, "the port of hosts that name none", 1),
-    _lock("zookeeper.base_path", _text, None, "the node below which locks live"),
-    _lock("zookeeper.lock_key", _text, None, "the lock's node; by default the table's name"),
-    _lock("zookeeper.session_timeout_ms", int, 60000, "silence after which a holder's node vanishes", 1),
-    _lock("zookeeper.connection_timeout_ms", int, 15000, "longest wait for a connection (of a Hive metastore, too)", 1),
-    _lock("dynamodb.table", _text, None, "DynamoDB's table of locks; made when it is missing"),
-    _lock("dynamodb.partition_key", _text, None, "the lock's item; by default the table's name"),
-    _lock("dynamodb.region", _text, None, "DynamoDB's region; by default that of the environment, or us-east-1"),
-    _lock("dynamodb.endpoint_url", _text, None, "another address of DynamoDB"),
+    _lock("zookeeper.url", _text, None, "ZooKeeper hosts, with or without ports, separated by commas"),
+    _lock("zookeeper.port", int, 2181, "port of hosts without one", 1),
+    _lock("zookeeper.base_path", _text, None, "parent node of the locks"),
+    _lock("zookeeper.lock_key", _text, None, "node of the lock; default: the table's name"),
+    _lock(
+        "zookeeper.session_timeout_ms",
+        int,
+        60000,
+        "session timeout in milliseconds; after it ZooKeeper releases the lock",
+        1,
+    ),
+    _lock(
+        "zookeeper.connection_timeout_ms", int, 15000, "connection timeout in milliseconds, also of a Hive metastore", 1
+    ),
+    _lock("dynamodb.table", _text, None, "DynamoDB table of the locks; created if it is missing"),
+    _lock("dynamodb.partition_key", _text, None, "partition key of the lock; default: the table's name"),
+    _lock("dynamodb.region", _text, None, "region of DynamoDB; default: that of the environment, or us-east-1"),
+    _lock("dynamodb.endpoint_url", _text, None, "URL of a DynamoDB endpoint other than the region's"),
     _lock(
         "dynamodb.billing_mode",
         _text,
         "PAY_PER_REQUEST",
-        "of a table of locks that is made",
+        "billing mode of a lock table that lakefmt creates",
         choices=("PAY_PER_REQUEST", "PROVISIONED"),
     ),
-    _lock("dynamodb.read_capacity", int, 20, "of a table of locks that is made with PROVISIONED", 1),
-    _lock("dynamodb.write_capacity", int, 10, "of a table of locks that is made with PROVISIONED", 1),
-    _lock("dynamodb.table_creation_timeout", int, 600000, "milliseconds to wait for a table of locks that is made", 0),
-    _lock("hivemetastore.database", _text, None, "the database whose table is locked"),
-    _lock("hivemetastore.table", _text, None, "the table's name in the metastore"),
-    _lock("hivemetastore.uris", _text, None, "`thrift://host:port` of the metastore, or several with commas"),
+    _lock("dynamodb.read_capacity", int, 20, "read capacity of a lock table created with PROVISIONED", 1),
+    _lock("dynamodb.write_capacity", int, 10, "write capacity of a lock table created with PROVISIONED", 1),
+    _lock("dynamodb.table_creation_timeout", int, 600000, "timeout in milliseconds for creating the lock table", 0),
+    _lock("hivemetastore.database", _text, None, "Hive database of the table to lock"),
+    _lock("hivemetastore.table", _text, None, "name of the table to lock in the metastore"),
+    _lock("hivemetastore.uris", _text, None, "metastore address `thrift://host:port`, or several separated by commas"),
 )
 
 ALL_SETTINGS: Final[tuple[Setting, ...]] = (
@@ -139,42 +168,51 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.durability",
         _text,
         "fsync",
-        "`fsync`: data files and completed instants reach the disk before "
-        "a commit returns; `none`: they reach the page cache",
+        "`fsync`: data files and completed instants are on disk when a commit returns; `none`: they are in the page cache",
         choices=("fsync", "none"),
     ),
     _honoured(
         "lakefmt.merge.function",
         _text,
         None,
-        "the function by which the table merges records, as `module:function` or a registered name; it is imported because "
-        "the caller says so, never because the table does",
+        "function that merges records, as `module:function` or a registered name; only the caller can set it, never a "
+        "table property",
     ),
-    _honoured("lakefmt.write.threads", int, 0, "threads that write files; 0: as many as cores, at most 8", minimum=0),
+    _honoured(
+        "lakefmt.write.threads", int, 0, "number of threads that write files; 0: number of cores, at most 8", minimum=0
+    ),
     _honoured(
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,
-        "memory in bytes for the rows of a stream: so many are gathered (up to a quarter more rather than leave a small rest of "
-        "a table), then spread over partitions, an eighth of them "
-        'at a time; with `sort="global"` a load keeps about within 48 MiB or more of it, and runs and ranges are an eighth of it less 30 MiB',
+        "memory in bytes that a bulk insert uses for rows of a stream before it writes them. Up to a quarter more is used if "
+        'the stream ends soon. With `sort="global"`: from 48 MiB up, peak memory stays near this value; sort runs use '
+        "(value − 30 MiB) / 8",
         minimum=1024,
+    ),
+    _honoured(
+        "lakefmt.create.types",
+        _text,
+        "spark",
+        "column types of new tables. `spark`: `timestamp[ms]` is stored as `timestamp[us]` and `fixed_size_binary` as `binary`, "
+        "because Spark cannot upsert the former; no value changes. `exact`: both are stored as they are",
+        choices=("spark", "exact"),
     ),
     _honoured(
         "lakefmt.write.null_list_elements",
         _text,
         "allow",
-        "`allow`: null elements in lists are written, with a warning in the result: Spark rewrites such a file only with "
-        "`parquet.avro.write-old-list-structure=false` in its Hadoop configuration; `refuse`: they are refused",
+        "null elements in lists. `allow`: they are written, with a warning in the result: Spark rewrites such a file only with "
+        "`parquet.avro.write-old-list-structure=false` in its Hadoop configuration; `refuse`: the write fails",
         choices=("allow", "refuse"),
     ),
     _honoured(
         "lakefmt.write.colliding_keys",
         _text,
         "refuse",
-        "what becomes of rows of one batch that differ in their key columns and have one record key, because Hudi joins "
-        "several key columns without escaping (`x,b:y` in a column before `b`). `refuse`: the write is refused; `merge`: one "
-        "of them is left, as in Hudi",
+        "rows of one batch with different key columns and the same record key. They exist because Hudi joins several key "
+        "columns without escaping (`x,b:y` in a column before `b`). `refuse`: the write fails; `merge`: one row is written, "
+        "as in Hudi",
         choices=("refuse", "merge"),
     ),
     _honoured("hoodie.parquet.max.file.size", int, 120 * MIB, "target size of a base file in bytes", minimum=1024),
@@ -182,88 +220,192 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.parquet.small.file.limit",
         int,
         100 * MIB,
-        "base files below this many bytes take new rows before new files are made; 0 switches that off",
+        "base files smaller than this number of bytes receive new rows before new files are created; 0: off",
         minimum=0,
     ),
     _honoured(
         "hoodie.copyonwrite.record.size.estimate",
         int,
         0,
-        "bytes per stored row when no earlier commit tells; 0: guessed from the batch",
+        "bytes per stored row, used until a commit has written a file; 0: estimated from the batch",
         minimum=0,
     ),
     _honoured(
         "hoodie.parquet.compression.codec",
         lambda text: "none" if text == "uncompressed" else text,  # Arrow calls one otherwise than Parquet
         "zstd",
-        "codec of base files, in either case of letters; uncompressed is none",
+        "compression codec of base files; `uncompressed` means `none`",
         choices=("zstd", "snappy", "gzip", "none", "uncompressed"),
     ),
-    _honoured("lakefmt.parquet.compression.level", int, 1, "level of codecs that have one", minimum=1),
+    _honoured("lakefmt.parquet.compression.level", int, 1, "compression level, for codecs that have levels", minimum=1),
     _honoured(
         "hoodie.parquet.bloom.filter.enabled",
         _bool,
         True,
-        "write a key filter into every base file; without one a Spark writer with the bloom index fails",
+        "write a bloom filter into each base file; Spark writers with the bloom index need it",
     ),
     _honoured(
-        "hoodie.index.bloom.num_entries", int, 0, "planned keys per filter; 0: the file's and an eighth more", minimum=0
+        "hoodie.index.bloom.num_entries",
+        int,
+        0,
+        "number of keys that a bloom filter is sized for; 0: the keys of the file plus one eighth",
+        minimum=0,
     ),
-    _honoured("hoodie.index.bloom.fpp", float, 1e-9, "false positives per probe of a filter", minimum=0),
+    _honoured("hoodie.index.bloom.fpp", float, 1e-9, "false positive rate of bloom filters", minimum=0),
     _honoured(
         "hoodie.bloom.index.filter.dynamic.max.entries",
         int,
         100000,
-        "most keys before a filter stops growing",
+        "maximum number of keys of a dynamic bloom filter; it grows up to that",
         minimum=1,
     ),
-    _honoured("hoodie.bloom.index.prune.by.ranges", _bool, True, "use key ranges before filters"),
+    _honoured(
+        "hoodie.bloom.index.prune.by.ranges", _bool, True, "skip files by their key ranges before reading bloom filters"
+    ),
     _honoured(
         "hoodie.index.class",
         _text,
         None,
-        "`module:Class`, an index of one's own; from a call or a handle only, never from the table's properties",
+        "custom index as `module:Class`; only the caller can set it, never a table property",
     ),
     _honoured(
         "lakefmt.index.threads",
         int,
         0,
-        "files that a look-up reads at the same time; 0: as many as cores for local files, else 16",
+        "number of files that an index lookup reads in parallel; 0: number of cores for local files, else 16",
         minimum=0,
     ),
-    _honoured("hoodie.index.type", _text, None, "the index of this call instead of the table's"),
+    _honoured(
+        "hoodie.index.type",
+        _text,
+        None,
+        "index of this call; default: the table's. A call or a handle may also name an index of an installed package "
+        "([index.md](index.md))",
+    ),
+    _honoured("lakefmt.index.path", _text, None, "path of the data of an index of an installed package"),
+    _honoured(
+        "hoodie.bucket.index.num.buckets",
+        int,
+        None,
+        "bucket index: buckets of each partition, one file group each; kept in the table's properties when it is created "
+        "(256 unless named) and fixed from then on. Tables of other engines do not keep it: name it as it was written with",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.bucket.index.hash.field",
+        _text,
+        None,
+        "bucket index: the record key fields that are hashed; all of them unless named, kept in the table's properties",
+    ),
+    _honoured(
+        "hoodie.index.bucket.engine",
+        _text,
+        None,
+        "bucket index: `simple`, a fixed number of buckets ([index.md](index.md))",
+        choices=("simple", "consistent_hashing"),
+    ),
     _honoured(
         "hoodie.metadata.enable",
         _bool,
         None,
-        "`false` drops an existing metadata table before the write, as "
-        "Hudi does; `true` is refused, because lakefmt does not keep one yet",
+        "`true` makes a metadata table, or the missing partitions of one; `false` drops an existing one before the write, "
+        "as Hudi does; without it one that is there is kept right",
     ),
-    _honoured("hoodie.combine.before.upsert", _bool, True, "records of one batch with equal keys are combined first"),
-    _honoured("hoodie.combine.before.insert", _bool, False, "the same for inserts"),
-    _honoured("hoodie.combine.before.delete", _bool, True, "the same for deletes"),
+    _honoured(
+        "hoodie.metadata.index.column.stats.enable",
+        _bool,
+        True,
+        "a metadata table that is made has the statistics of columns, by file and by partition",
+    ),
+    _honoured(
+        "hoodie.metadata.index.column.stats.column.list",
+        _text,
+        None,
+        "the columns whose statistics are kept, with commas between them; by default the first ones",
+    ),
+    _honoured(
+        "hoodie.metadata.index.column.stats.max.columns.to.index",
+        int,
+        32,
+        "how many columns that is by default",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.metadata.index.bloom.filter.enable",
+        _bool,
+        False,
+        "a metadata table that is made has the bloom filters of base files",
+    ),
+    _honoured(
+        "hoodie.metadata.global.record.level.index.enable",
+        _bool,
+        False,
+        "a metadata table that is made has an index of all record keys, unique in the table",
+    ),
+    _alias("hoodie.metadata.record.index.enable", "hoodie.metadata.global.record.level.index.enable"),
+    _honoured(
+        "hoodie.metadata.record.level.index.enable",
+        _bool,
+        False,
+        "the same for record keys that are unique in their partition",
+    ),
+    _honoured(
+        "hoodie.metadata.global.record.level.index.min.filegroup.count",
+        int,
+        10,
+        "least file groups of a new index of record keys",
+        minimum=1,
+    ),
+    _alias(
+        "hoodie.metadata.record.index.min.filegroup.count",
+        "hoodie.metadata.global.record.level.index.min.filegroup.count",
+    ),
+    _honoured(
+        "hoodie.metadata.global.record.level.index.max.filegroup.count",
+        int,
+        10000,
+        "most file groups of a new index of record keys",
+        minimum=1,
+    ),
+    _alias(
+        "hoodie.metadata.record.index.max.filegroup.count",
+        "hoodie.metadata.global.record.level.index.max.filegroup.count",
+    ),
+    _honoured(
+        "hoodie.metadata.compact.max.delta.commits",
+        int,
+        10,
+        "the metadata table is compacted after this many of its deltacommits",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.combine.before.upsert", _bool, True, "combine records with the same key within a batch before an upsert"
+    ),
+    _honoured("hoodie.combine.before.insert", _bool, False, "the same before an insert"),
+    _honoured("hoodie.combine.before.delete", _bool, True, "the same before a delete"),
     _honoured(
         "hoodie.write.lock.provider",
         _text,
         None,
-        "Hudi's class name of the table lock, with or without its package ([locks.md](locks.md)); by default the best "
-        "that the store offers",
+        "lock provider: Hudi's class name, with or without its package ([locks.md](locks.md)); default: depends on the "
+        "store",
     ),
     _honoured(
         "hoodie.write.concurrency.mode",
         _text,
         "single_writer",
-        "`single_writer`: one writer at a time, a second one is refused while the first is alive; "
-        "`optimistic_concurrency_control`: writers work side by side, and what cannot stand beside a commit that was "
-        "faster is done again; `non_blocking_concurrency_control` is refused: it needs a bucket index",
+        "`single_writer`: a second writer is refused while the first is active; `optimistic_concurrency_control`: writers "
+        "run concurrently, and a write that conflicts with a completed commit is retried; "
+        "`non_blocking_concurrency_control`: writers append logs to the same file groups without conflict, in merge-on-read "
+        "tables of version 8 or 9 with a bucket index",
         choices=("single_writer", "optimistic_concurrency_control", "non_blocking_concurrency_control"),
     ),
     _honoured(
         "hoodie.clean.failed.writes.policy",
         _text,
         None,
-        "what a write does about those that died; `eager` and `lazy`: undoes them, `never`: leaves them to "
-        "`table.rollback`. Unset: `eager` with a single writer, else `lazy`; `eager` is refused beside other writers",
+        "failed writes of other writers: `eager` and `lazy` roll them back before a write, `never` leaves them to "
+        "`table.rollback`. Default: `eager` with a single writer, else `lazy`; `eager` is refused with several writers",
         choices=("eager", "lazy", "never"),
     ),
     _alias("hoodie.cleaner.policy.failed.writes", "hoodie.clean.failed.writes.policy"),
@@ -271,55 +413,70 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.write.num.retries.on.conflict.failures",
         int,
         None,
-        "how often a write that lost against another one is done again, from the look-up of its keys on, before "
-        "`CommitConflict` is raised; unset: 20 times beside other writers, never with a single one",
+        "number of retries of a write that conflicts with another one, before `CommitConflict` is raised; a retry starts "
+        "with the index lookup. Default: 20 with several writers, 0 with a single writer",
         minimum=0,
     ),
     _honoured(
         "hoodie.write.lock.conflict.resolution.strategy",
         _text,
         None,
-        "`SimpleConcurrentFileWritesConflictResolutionStrategy` or `PreferWriterConflictResolutionStrategy`, by Hudi's "
-        "class name: lakefmt's own rules keep what both promise; others are refused",
+        "`SimpleConcurrentFileWritesConflictResolutionStrategy`, `PreferWriterConflictResolutionStrategy` or "
+        "`BucketIndexConcurrentFileWritesConflictResolutionStrategy`, by Hudi's class name; lakefmt's conflict rules "
+        "satisfy all of them, other strategies are refused",
     ),
     _honoured(
         "hoodie.write.concurrency.early.conflict.detection.enable",
         _bool,
         False,
-        "look before the files are written whether another writer is at the same file groups, or was",
+        "check for conflicts with other writers before the files are written, too",
     ),
     _honoured(
         "lakefmt.write.turn.after.conflicts",
         int,
         2,
-        "after so many conflicts in a row a write holds the table lock from its begin to its commit, so that it cannot lose "
-        "again ([concurrency.md](concurrency.md)); 0: never",
+        "number of conflicts in a row after which a write holds the table lock from its start to its commit, so that it "
+        "cannot conflict again ([concurrency.md](concurrency.md)); 0: never",
         minimum=0,
     ),
-    _inert("hoodie.write.concurrency.early.conflict.check.commit.conflict", "early detection always asks the timeline"),
-    _inert("hoodie.write.concurrency.early.conflict.detection.strategy", "there is one way: by direct markers"),
+    _inert(
+        "hoodie.write.concurrency.early.conflict.check.commit.conflict",
+        "early conflict detection always checks the timeline",
+    ),
+    _inert(
+        "hoodie.write.concurrency.early.conflict.detection.strategy",
+        "early conflict detection always uses direct markers",
+    ),
     _honoured(
         "lakefmt.write.services.background",
         _bool,
         False,
-        "a thread of this process compacts, folds logs, cleans and archives beside the writer: the failed writes policy is "
-        "then `lazy`, and `eager` is refused",
+        "run compaction, log compaction, clean and archive in a thread of this process instead of in the write; the failed "
+        "writes policy is then `lazy`, and `eager` is refused",
     ),
-    _honoured("hoodie.write.lock.wait_time_ms", int, 60000, "longest wait for the table lock", minimum=0),
+    _honoured(
+        "hoodie.write.lock.wait_time_ms", int, 60000, "maximum wait for the table lock in milliseconds", minimum=0
+    ),
     *_LOCKS,
-    _honoured("hoodie.client.heartbeat.interval_in_ms", int, 60000, "time between two signs of life", minimum=10),
+    _honoured(
+        "hoodie.client.heartbeat.interval_in_ms",
+        int,
+        60000,
+        "interval of a writer's heartbeat in milliseconds",
+        minimum=10,
+    ),
     _honoured(
         "hoodie.client.heartbeat.tolerable.misses",
         int,
         10,
-        "missed signs of life before a writer counts as dead",
+        "number of missed heartbeats after which a writer counts as failed",
         minimum=0,
     ),
     _honoured(
         "hoodie.datasource.write.operation",
         _text,
         None,
-        "the verb, for callers that bring Spark's options",
+        "the operation, for callers that pass Spark's options; must agree with the method called",
         choices=(
             "upsert",
             "insert",
@@ -334,7 +491,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.datasource.write.insert.drop.duplicates",
         _bool,
         False,
-        "inserts leave out rows whose key is stored or comes twice",
+        "inserts skip rows whose key is stored already or appears twice",
     ),
     _honoured(
         "hoodie.datasource.write.payload.class",
@@ -347,17 +504,18 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.bloom.index.update.partition.path",
         _bool,
         True,
-        "with `global_bloom`: a row whose key is stored in another partition moves to its own; `false`: it is written "
-        "where its key is",
+        "with `global_bloom`: a row whose key is stored in another partition moves to its new partition; `false`: it is "
+        "written to the partition of the stored key",
     ),
     _honoured("hoodie.simple.index.update.partition.path", _bool, True, "the same for `global_simple`"),
-    _honoured("hoodie.write.commit.callback.on", _bool, False, "post every commit to an address"),
-    _honoured("hoodie.write.commit.callback.http.url", _text, None, "that address"),
+    _honoured("hoodie.write.commit.callback.on", _bool, False, "send an HTTP POST for each commit"),
+    _honoured("hoodie.write.commit.callback.http.url", _text, None, "URL of the POST"),
+    _honoured("hoodie.write.commit.callback.http.timeout.seconds", int, 5, "timeout of the POST in seconds", minimum=1),
     _honoured(
-        "hoodie.write.commit.callback.http.timeout.seconds", int, 5, "longest wait for it, in seconds", minimum=1
-    ),
-    _honoured(
-        "hoodie.write.commit.callback.http.api.key", _text, None, "sent as `HUDI-CALLBACK-KEY`; never kept anywhere"
+        "hoodie.write.commit.callback.http.api.key",
+        _text,
+        None,
+        "value of the header `HUDI-CALLBACK-KEY`; never stored",
     ),
     _restated("hoodie.table.name", "hoodie.table.name"),
     _restated("hoodie.datasource.write.table.name", "hoodie.table.name"),
@@ -368,7 +526,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _restated("hoodie.datasource.write.partitionpath.urlencode", "hoodie.datasource.write.partitionpath.urlencode"),
     _restated("hoodie.datasource.write.table.type", "hoodie.table.type"),
     _restated("hoodie.write.table.version", "hoodie.table.version"),
-    _inert("hoodie.write.auto.upgrade", "lakefmt never upgrades a table by itself"),
+    _inert("hoodie.write.auto.upgrade", "only `table.upgrade` upgrades a table"),
     _inert("hoodie.embed.timeline.server", "there is no timeline server"),
     _inert("hoodie.write.markers.type", "markers are always direct"),
     _inert("hoodie.upsert.shuffle.parallelism", "there is no shuffle"),
@@ -376,8 +534,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.bulkinsert.shuffle.parallelism", "there is no shuffle"),
     _inert("hoodie.delete.shuffle.parallelism", "there is no shuffle"),
     _inert("hoodie.bloom.index.parallelism", "there is no shuffle"),
-    _inert("hoodie.datasource.write.keygenerator.class", "keys are made as the table's properties say"),
-    _inert("hoodie.datasource.write.keygenerator.type", "keys are made as the table's properties say"),
+    _inert("hoodie.datasource.write.keygenerator.class", "the table's properties define the key generator"),
+    _inert("hoodie.datasource.write.keygenerator.type", "the table's properties define the key generator"),
     _inert("hoodie.bloom.index.use.treebased.filter", "ranges are pruned on sorted arrays"),
     _inert("hoodie.bloom.index.bucketized.checking", "there is no shuffle"),
     _inert("hoodie.bloom.index.keys.per.bucket", "there is no shuffle"),
@@ -387,124 +545,151 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.bloom.index.fileid.key.sorting.enable", "there is no shuffle"),
     _inert("hoodie.simple.index.parallelism", "there is no shuffle"),
     _inert("hoodie.global.simple.index.parallelism", "there is no shuffle"),
-    _honoured("hoodie.clean.automatic", _bool, False, "clean after every commit"),
+    _honoured("hoodie.clean.automatic", _bool, True, "clean after a commit if file slices have become unneeded"),
     _honoured(
         "hoodie.clean.policy",
         _text,
         None,
-        "what a clean keeps; default: by the count that is set, else by commits",
+        "cleaning policy; default: the one whose count is set, else `keep_latest_commits`",
         choices=("keep_latest_commits", "keep_latest_file_versions", "keep_latest_by_hours"),
     ),
-    _honoured("hoodie.clean.commits.retained", int, 10, "commits whose state a clean keeps readable", minimum=1),
-    _honoured("hoodie.clean.fileversions.retained", int, 3, "file slices that a clean keeps per group", minimum=1),
-    _honoured("hoodie.clean.hours.retained", int, 24, "hours whose states a clean keeps readable", minimum=1),
+    _honoured(
+        "hoodie.clean.commits.retained", int, 10, "number of latest commits whose states stay readable", minimum=1
+    ),
+    _honoured(
+        "hoodie.clean.fileversions.retained", int, 3, "number of file slices that stay in each file group", minimum=1
+    ),
+    _honoured("hoodie.clean.hours.retained", int, 24, "number of hours for which states stay readable", minimum=1),
     _honoured(
         "hoodie.clean.incremental.enabled",
         _bool,
         True,
-        "a clean looks only at partitions that changed since the last one",
+        "plan from the partitions that changed since the last clean only",
     ),
-    _honoured("hoodie.clean.trigger.max.commits", int, 1, "commits between two automatic cleans", minimum=1),
+    _honoured("hoodie.clean.trigger.max.commits", int, 1, "number of commits between two automatic cleans", minimum=1),
     _alias("hoodie.cleaner.policy", "hoodie.clean.policy"),
     _alias("hoodie.cleaner.commits.retained", "hoodie.clean.commits.retained"),
     _alias("hoodie.cleaner.fileversions.retained", "hoodie.clean.fileversions.retained"),
     _alias("hoodie.cleaner.hours.retained", "hoodie.clean.hours.retained"),
     _alias("hoodie.cleaner.incremental.mode", "hoodie.clean.incremental.enabled"),
     _alias("hoodie.clean.max.commits", "hoodie.clean.trigger.max.commits"),
-    _inert("hoodie.clean.async.enabled", "`lakefmt.write.services.background` says where automatic services run"),
+    _inert("hoodie.clean.async.enabled", "use `lakefmt.write.services.background`"),
     _honoured(
         "hoodie.logfile.data.block.format",
         _text,
         "avro",
-        "what the rows of log files are stored as",
+        "format of the data blocks in log files",
         choices=("avro", "parquet"),
     ),
     _honoured(
         "hoodie.write.record.positions",
         _bool,
         True,
-        "from version 8 on, rows in logs say which row of the base file they change, where that is known",
+        "from version 8 on, log blocks store the positions of the base file's rows that they change, where known",
     ),
     _honoured(
         "hoodie.logfile.data.block.max.size",
         int,
         256 << 20,
-        "bytes of rows, in memory, after which a log file gets another block",
+        "maximum size of a log block: bytes of its rows in memory",
         minimum=1,
     ),
-    _honoured("hoodie.logfile.max.size", int, 1 << 30, "bytes after which a log goes on in another file", minimum=1),
+    _honoured("hoodie.logfile.max.size", int, 1 << 30, "maximum size of a log file in bytes", minimum=1),
     _honoured(
         "hoodie.merge.small.file.group.candidates.limit",
         int,
         1,
-        "small base files per partition of a merge-on-read table that take new rows",
+        "number of small base files per partition of a merge-on-read table that receive new rows",
         minimum=0,
     ),
-    _honoured("hoodie.archive.automatic", _bool, True, "archive after a commit when the timeline is too long"),
-    _honoured("hoodie.keep.min.commits", int, 20, "completed commits that an archive step leaves active", minimum=1),
-    _honoured("hoodie.keep.max.commits", int, 30, "completed commits beyond which an archive step is due", minimum=2),
-    _refused("hoodie.archive.beyond.savepoint", "commits behind a savepoint stay active: a restore needs them"),
-    _refused("hoodie.datasource.hive_sync.enable", "no catalogue is kept in step"),
-    _refused("hoodie.datasource.meta.sync.enable", "no catalogue is kept in step"),
-    _refused("hoodie.meta.sync.client.tool.class", "no catalogue is kept in step"),
-    _refused("hoodie.clustering.inline", "clustering is not supported yet"),
-    _honoured("hoodie.compact.inline", _bool, False, "after a commit, compact when the trigger asks for it"),
     _honoured(
-        "hoodie.compact.schedule.inline", _bool, False, "after a commit, only schedule what the trigger asks for"
+        "hoodie.archive.automatic", _bool, True, "archive after a commit when `hoodie.keep.max.commits` is exceeded"
     ),
+    _honoured(
+        "hoodie.keep.min.commits",
+        int,
+        20,
+        "number of completed commits that archiving leaves on the active timeline",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.keep.max.commits", int, 30, "number of completed commits above which archiving starts", minimum=2
+    ),
+    _refused("hoodie.archive.beyond.savepoint", "commits after a savepoint stay active: a restore needs them"),
+    _refused("hoodie.datasource.hive_sync.enable", "lakefmt does not sync to a catalog"),
+    _refused("hoodie.datasource.meta.sync.enable", "lakefmt does not sync to a catalog"),
+    _refused("hoodie.meta.sync.client.tool.class", "lakefmt does not sync to a catalog"),
+    _refused("hoodie.clustering.inline", "clustering is not supported yet"),
+    _honoured("hoodie.compact.inline", _bool, False, "compact after a commit when the trigger strategy says so"),
+    _honoured("hoodie.compact.schedule.inline", _bool, False, "only schedule that compaction"),
     _honoured(
         "hoodie.compact.inline.trigger.strategy",
         _text,
         "NUM_COMMITS",
-        "what makes a compaction due: `NUM_COMMITS`, `NUM_COMMITS_AFTER_LAST_REQUEST`, `TIME_ELAPSED`, `NUM_AND_TIME` "
+        "when a compaction starts: `NUM_COMMITS`, `NUM_COMMITS_AFTER_LAST_REQUEST`, `TIME_ELAPSED`, `NUM_AND_TIME` "
         "or `NUM_OR_TIME`",
     ),
     _honoured(
-        "hoodie.compact.inline.max.delta.commits", int, 5, "deltacommits after which a compaction is due", minimum=1
+        "hoodie.compact.inline.max.delta.commits",
+        int,
+        5,
+        "number of deltacommits after which a compaction starts",
+        minimum=1,
     ),
-    _honoured("hoodie.compact.inline.max.delta.seconds", int, 3600, "seconds after which one is due", minimum=0),
+    _honoured(
+        "hoodie.compact.inline.max.delta.seconds", int, 3600, "seconds after which a compaction starts", minimum=0
+    ),
     _honoured(
         "hoodie.compaction.strategy",
         _text,
         "LogFileSizeBasedCompactionStrategy",
-        "which file slices are compacted first, by the name of Hudi's class",
+        "which file slices are compacted, and in which order: Hudi's class name",
     ),
     _honoured(
         "hoodie.compaction.target.io",
         int,
         512000,
-        "MiB to read and write after which bounded strategies stop",
+        "MiB that bounded strategies may read and write in one compaction",
         minimum=0,
     ),
     _honoured(
         "hoodie.compaction.logfile.size.threshold",
         int,
         0,
-        "log bytes below which LogFileSizeBasedCompactionStrategy leaves a slice alone",
+        "minimum bytes of log files of a file slice for LogFileSizeBasedCompactionStrategy",
         minimum=0,
     ),
     _honoured(
         "hoodie.compaction.logfile.num.threshold",
         int,
         0,
-        "log files below which LogFileNumBasedCompactionStrategy leaves a slice alone",
+        "minimum number of log files of a file slice for LogFileNumBasedCompactionStrategy",
         minimum=0,
     ),
     _honoured(
-        "hoodie.compaction.daybased.target.partitions", int, 10, "days that the strategies by day look at", minimum=1
+        "hoodie.compaction.daybased.target.partitions",
+        int,
+        10,
+        "number of days that day-based strategies compact",
+        minimum=1,
     ),
-    _honoured("hoodie.log.compaction.inline", _bool, False, "after a commit, fold logs when enough of them came"),
+    _honoured(
+        "hoodie.log.compaction.inline",
+        _bool,
+        False,
+        "run a log compaction after a commit when the threshold is reached",
+    ),
     _honoured(
         "hoodie.log.compaction.blocks.threshold",
         int,
         5,
-        "blocks in the logs of a file slice from which on a log compaction folds them",
+        "number of log blocks of a file slice from which a log compaction merges them",
         minimum=1,
     ),
     _inert(
-        "hoodie.log.compaction.enable", "in Hudi it is for the metadata table; `hoodie.log.compaction.inline` is asked"
+        "hoodie.log.compaction.enable", "in Hudi it applies to the metadata table; use `hoodie.log.compaction.inline`"
     ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),
-    _refused("hoodie.bloom.index.use.metadata", "lakefmt does not keep a metadata table yet"),
+    _refused("hoodie.bloom.index.use.metadata", "look-ups read the bloom filters of the files"),
 )

@@ -1,8 +1,8 @@
-"""The rule by which a table merges records that share a key, from its properties (spec 1.7, 7.10). Pure.
+"""The merge rule of a table, from its properties (docs/format.md, Merge modes; Partial updates). Pure.
 
-One value says everything, whoever merges: rows of one batch with each other, a batch with what is stored. Hudi says it
-in three ways: payload classes (versions 6 and 8), a merge mode (8 and 9), a merge mode with partial update mode and
-merge properties (9). The same class can mean slightly different things in the first and the last way, as noted here.
+One rule serves batches and stored rows. Hudi states it in three ways: payload classes (versions 6
+and 8), a merge mode (8 and 9), and a merge mode with partial update mode and merge properties (9).
+A payload class can differ slightly from its replacement in version 9, as noted below.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MERGE_PROPERTY: Final = "hoodie.record.merge.property."
 _UNAVAILABLE: Final = "hoodie.write.partial.update.unavailable.value"
 _DELETE_FIELD: Final = "hoodie.payload.delete.field"
 _DELETE_MARKER: Final = "hoodie.payload.delete.marker"
-#: The strategy id that leaves merging to a payload class.
+#: The strategy id of tables that merge by a payload class.
 PAYLOAD_STRATEGY: Final = "00000000-0000-0000-0000-000000000000"
 _DEBEZIUM_UNAVAILABLE: Final = "__debezium_unavailable_value"
 _MODEL: Final = "org.apache.hudi.common.model."
 
-#: The payload classes that say no more than a merge mode.
+#: The payload classes that equal a merge mode.
 PAYLOAD_MODES: Final[Mapping[str, MergeMode]] = {
     _MODEL + "OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME_ORDERING,
     _MODEL + "DefaultHoodieRecordPayload": MergeMode.EVENT_TIME_ORDERING,
@@ -45,10 +45,10 @@ PAYLOAD_MODES: Final[Mapping[str, MergeMode]] = {
 
 
 class PartialMode(enum.Enum):
-    """What makes a column of the winning record keep the other record's value.
+    """When a column of the winning record takes the other record's value.
 
-    The last two are Hudi's words for ``hoodie.table.partial.update.mode``; the first is what its older payload class
-    does, which looks at no default.
+    The last two are values of ``hoodie.table.partial.update.mode``; the first is that of an older
+    payload class, which ignores defaults.
     """
 
     IGNORE_NULLS = "IGNORE_NULLS"
@@ -58,13 +58,14 @@ class PartialMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How two records are compared: the larger wins, the later one on a tie; without fields always the later one.
+    """How two records compare: the larger wins, the later on a tie; without fields the later wins.
 
     Attributes:
-        fields: ordering columns, most significant first; a dot leads into a struct.
-        numbered: values are texts of two numbers, ``file.position`` (a binary log's place), compared as numbers.
-        required: a null is refused, not taken for the smallest value.
-        reverse: the smaller one wins instead.
+        fields: ordering columns, most significant first; dots for nested fields.
+        numbered: values are texts ``file.position`` (a binary log position) and compare as two
+            numbers.
+        required: a null is an error instead of the smallest value.
+        reverse: the smaller one wins.
     """
 
     fields: tuple[str, ...] = ()
@@ -75,13 +76,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """How records complete each other.
+    """The partial update of records.
 
     Attributes:
-        mode: which values of the winner give way.
-        text: the value that stands for an unavailable one; None: nothing does.
-        in_batch: rows of one batch complete each other; those of logs do so anyway.
-        from_late: a row that loses completes the winner, too.
+        mode: which values of the winner are replaced.
+        text: the placeholder of an unavailable value; None: no placeholder.
+        in_batch: also between rows of one batch; rows of logs always are.
+        from_late: a losing row fills the winner, too.
     """
 
     mode: PartialMode
@@ -92,7 +93,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class DeleteMark:
-    """A column whose value makes a row a delete, beside ``_hoodie_is_deleted``."""
+    """A column and the value that marks a delete, in addition to ``_hoodie_is_deleted``."""
 
     field: str
     value: str
@@ -104,13 +105,13 @@ class MergeRule:
     """How a table merges records.
 
     Attributes:
-        stored: who wins, a row of the batch or the stored one.
-        batch: who wins of two rows in one batch.
-        partial: how the winner is completed; None: it stays as it is.
-        delete: what marks a delete; None: only ``_hoodie_is_deleted`` does.
-        deletes_win: a row that marks itself deleted removes the stored one, whatever their order.
-        custom: a function makes one of two rows, in the order of arrival; the rest counts for nothing then.
-        blocks_win: so does what a log's delete block says; a payload class sees no ordering value of it.
+        stored: order of a row of the batch and the stored row.
+        batch: order of two rows of one batch.
+        partial: partial update of the winner; None: none.
+        delete: the delete marker; None: only ``_hoodie_is_deleted``.
+        deletes_win: a row that marks itself deleted deletes the stored one in any order.
+        custom: merge function for two rows in the order of arrival; replaces everything else.
+        blocks_win: the same for delete blocks; a payload class does not see their ordering values.
 
     Example:
         >>> MergeRule.plain(MergeMode.EVENT_TIME_ORDERING, ("ts",)).stored.fields
@@ -127,40 +128,40 @@ class MergeRule:
 
     @property
     def needs_stored(self) -> bool:
-        """Whether the result of a merge is made from both rows, not one of them."""
+        """Whether the result of a merge depends on both rows."""
         return self.partial is not None or self.custom is not None
 
     @property
     def is_own(self) -> bool:
-        """Whether it says more than a merge mode: rows on their way to logs are whole then."""
+        """Whether the rule is more than a merge mode: then rows in logs are complete."""
         return self.needs_stored or self.deletes_win or self.stored != self.batch or self.stored.reverse
 
     @classmethod
     def plain(cls, mode: MergeMode, ordering: tuple[str, ...]) -> MergeRule:
-        """Return the rule of a merge mode alone."""
+        """Return the rule of a merge mode."""
         order = Order(ordering if mode is MergeMode.EVENT_TIME_ORDERING else ())
         return cls(order, order)
 
     def for_logs(self) -> MergeRule:
-        """Return the rule by which rows of logs meet each other: as they meet a stored one."""
+        """Return the rule for merging rows of logs: that for stored rows."""
         partial = None if self.partial is None else replace(self.partial, in_batch=True)
         return replace(self, batch=self.stored, partial=partial)
 
     def without_order(self) -> MergeRule:
-        """Return the rule for rows that say no event time: the later one wins."""
+        """Return the rule for rows without event time: the later wins."""
         return replace(self, stored=Order(), batch=Order())
 
 
 def plan_merge_rule(properties: Mapping[str, str], mode: MergeMode, ordering: tuple[str, ...]) -> MergeRule:
-    """Return the rule that a table's properties state.
+    """Return the merge rule of table properties.
 
     Args:
-        properties: the table's.
-        mode: its merge mode, stated or derived.
-        ordering: its ordering fields.
+        properties: the table properties.
+        mode: the merge mode, stated or derived.
+        ordering: the ordering fields.
 
     Raises:
-        UnsupportedFeature: a merger or payload class that lakefmt does not know, or half of a setting.
+        UnsupportedFeature: an unknown merger or payload class, or an incomplete setting.
 
     Example:
         >>> plan_merge_rule({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"},
@@ -173,7 +174,7 @@ def plan_merge_rule(properties: Mapping[str, str], mode: MergeMode, ordering: tu
     rule = replace(MergeRule.plain(mode, ordering), delete=delete)
     stated = properties.get("hoodie.table.partial.update.mode", "").upper()
     if not stated or properties.get("hoodie.table.version") in ("6", "8"):
-        return rule  # Hudi looks at the property from version 9 on
+        return rule  # Hudi reads the property from version 9 on
     if stated not in (PartialMode.IGNORE_DEFAULTS.value, PartialMode.FILL_UNAVAILABLE.value):
         raise UnsupportedFeature(
             f"hoodie.table.partial.update.mode={stated} is not known: tables of that mode are read"
@@ -196,7 +197,7 @@ def _delete_mark(properties: Mapping[str, str]) -> DeleteMark | None:
 
 
 def _payload_rule(properties: Mapping[str, str], ordering: tuple[str, ...], delete: DeleteMark | None) -> MergeRule:
-    """Return the rule of a payload class, the way versions 6 and 8 know it."""
+    """Return the rule of a payload class in versions 6 and 8."""
     payload = properties.get("hoodie.compaction.payload.class", "")
     rules = _payload_rules(ordering, delete)
     if payload not in rules:
@@ -214,7 +215,7 @@ def _payload_rules(ordering: tuple[str, ...], delete: DeleteMark | None) -> dict
     plain = {name: replace(MergeRule.plain(mode, ordering), delete=delete) for name, mode in PAYLOAD_MODES.items()}
     return {
         **plain,
-        # A batch is combined by order, then written over what is stored, whatever its order.
+        # A batch is combined by order, then replaces stored rows in any order.
         _MODEL + "OverwriteNonDefaultsWithLatestAvroPayload": MergeRule(
             Order(), order, Partial(PartialMode.IGNORE_DEFAULTS, in_batch=False, from_late=False)
         ),

@@ -1,8 +1,9 @@
-"""Mergers of one's own: Python functions over Arrow tables, known by name (spec 1.7).
+"""Registered merge functions: Python functions over Arrow tables (docs/format.md, Merge modes).
 
-A table names its merger by an id, made from the function's name, that no other engine knows: those refuse the table, or
-take a merger that somebody has given the same id. Code is never stored. A process has the function because it registered
-it, or because a caller's options name it as ``module:function``; nothing that a table says is ever imported.
+A table names its merger by an id derived from the function's name. Other engines refuse the table,
+unless someone registered a merger with that id. Code is never stored. A process has a function
+because it registered it, or because the caller's options name it as ``module:function``; nothing in
+a table is ever imported.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ __all__ = [
     "with_merger",
 ]
 
-#: The option that names a function, and the note beside the table that remembers which.
+#: The option with the function's name, and its key in lakefmt's table file.
 FUNCTION: Final = "lakefmt.merge.function"
-#: Ids of mergers are made under it; it was drawn once and never changes.
+#: The UUID namespace of merger ids; it never changes.
 _NAMESPACE: Final = uuid.UUID("5b0b5a0e-7c5c-5d2e-9a4f-8e1f3d6c2a71")
 
-#: ``(older, newer) -> merged`` or ``-> (merged, deletes)``: tables of equal length and schema, aligned by key.
+#: ``(older, newer) -> merged`` or ``-> (merged, deletes)``: tables of equal length and schema,
+#: aligned by key.
 MergeFunction = Callable[[pa.Table, pa.Table], "pa.Table | tuple[pa.Table, object]"]
 
 _known: dict[str, CustomMerge] = {}
@@ -43,12 +45,12 @@ _known: dict[str, CustomMerge] = {}
 
 @dataclass(frozen=True, slots=True)
 class CustomMerge:
-    """A merger.
+    """A registered merge function.
 
     Attributes:
-        name: what it is registered under.
-        function: what it does; two of one name count as the same.
-        fixed: columns that it must leave as they are: those of key and partition.
+        name: its registered name.
+        function: the function; two with one name are equal.
+        fixed: the key and partition columns, which it must not change.
     """
 
     name: str
@@ -57,7 +59,7 @@ class CustomMerge:
 
 
 def strategy_id(name: str) -> str:
-    """Return the id by which tables name a merger: the same for the same name, everywhere.
+    """Return the strategy id of a merger's name, the same everywhere.
 
     Example:
         >>> strategy_id("shop:add") == strategy_id("shop:add") != strategy_id("shop:keep")
@@ -67,15 +69,16 @@ def strategy_id(name: str) -> str:
 
 
 def register_merger(name: str, function: MergeFunction) -> None:
-    """Make a merge function known to this process, under a name that tables remember.
+    """Register a merge function under a name that tables store.
 
     Args:
-        name: not empty; a new behaviour wants a new name, because tables written with the old one are merged by it.
-        function: called with two tables of equal length and schema, row by row of the same key, the older and the newer
-            ones; it returns the merged rows, or these and a mask of rows to delete.
+        name: not empty; a new behaviour needs a new name, because tables written with the old one
+            are merged by it.
+        function: called with two tables of equal length and schema, aligned by key, the older and
+            the newer rows; returns the merged rows, or these and a mask of rows to delete.
 
     Raises:
-        InvalidInputError: the name cannot be one, or `function` cannot be called.
+        InvalidInputError: the name is not valid, or `function` is not callable.
 
     Example:
         >>> register_merger("doc-keep-old", lambda older, newer: older)
@@ -88,14 +91,14 @@ def register_merger(name: str, function: MergeFunction) -> None:
 
 
 def merger_name(merge: str | MergeFunction) -> str:
-    """Return the name of a merger that a caller gives, and make it known.
+    """Return the name of the caller's merger, and register it.
 
     Args:
-        merge: a function of a module's top level, a registered name, or ``module:function``.
+        merge: a module level function, a registered name, or ``module:function``.
 
     Raises:
-        InvalidInputError: a function without a name of its own (a lambda, or one made inside another).
-        MergerMissing: nothing is registered under the name, and it names no function that can be imported.
+        InvalidInputError: a function without an importable name (a lambda, or a nested function).
+        MergerMissing: the name is neither registered nor importable.
 
     Example:
         >>> register_merger("doc-add", lambda older, newer: newer)
@@ -108,17 +111,17 @@ def merger_name(merge: str | MergeFunction) -> str:
             register_merger(merge, _imported(merge))
         return merge
     name = f"{getattr(merge, '__module__', '')}:{getattr(merge, '__qualname__', '')}"
-    known = next((found.name for found in _known.values() if found.function is merge), None)
-    if known is None and ("<" in name or name.startswith(":") or name.endswith(":")):
+    registered = next((merger.name for merger in _known.values() if merger.function is merge), None)
+    if registered is None and ("<" in name or name.startswith(":") or name.endswith(":")):
         raise InvalidInputError(
             "the merge function has no name of its own: register_merger(name, function) gives it one"
         )
-    register_merger(known or name, merge)
-    return known or name
+    register_merger(registered or name, merge)
+    return registered or name
 
 
 def with_merger(options: Mapping[str, object], merge: str | MergeFunction | None) -> dict[str, object]:
-    """Return a handle's options, in which a function is named, so that workers find it by its name.
+    """Return the options with the merger's name, by which worker processes find the function.
 
     Raises:
         InvalidInputError: `merge` is neither a mode nor a merger.
@@ -138,7 +141,7 @@ def with_merger(options: Mapping[str, object], merge: str | MergeFunction | None
 
 
 def adopt_merger(options: Mapping[str, object]) -> None:
-    """Make the function known that a caller's options name; without the option nothing happens.
+    """Register the function in the caller's options, if there is one.
 
     Raises:
         MergerMissing: it cannot be imported.
@@ -152,10 +155,10 @@ def adopt_merger(options: Mapping[str, object]) -> None:
 
 
 def find_merger(identifier: str) -> CustomMerge:
-    """Return the merger of an id.
+    """Return the merger of a strategy id.
 
     Raises:
-        MergerMissing: this process does not have it.
+        MergerMissing: it is not registered in this process.
     """
     if identifier not in _known:
         raise MergerMissing(
@@ -168,13 +171,13 @@ def find_merger(identifier: str) -> CustomMerge:
 
 
 def _imported(name: str) -> MergeFunction:
-    """Return the function that a caller names as ``module:function``."""
+    """Import the function ``module:function`` that the caller names."""
     try:
         if ":" not in name:
             raise ValueError("no registered name, and not module:function")
-        found: MergeFunction = pkgutil.resolve_name(name)
-        if not callable(found):
+        function: MergeFunction = pkgutil.resolve_name(name)
+        if not callable(function):
             raise TypeError("not a function")
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise MergerMissing(f"the merge function {name!r} is not there: {error}") from None
-    return found
+    return function

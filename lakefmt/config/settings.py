@@ -1,8 +1,8 @@
-"""Settings: one typed table that refuses what it does not know (pure).
+"""Resolve and validate the settings of a call (pure).
 
-Four classes: *honoured*; *inert* (accepted and noted once: they steer machinery that lakefmt does not have);
-*refused* (meaningful, but not supported: ignoring them would break a promise); and everything else is *unknown*.
-Precedence: call > handle > table > default. The documentation's table is generated from here.
+Classes of settings: *honoured*; *inert*: accepted with a note, because lakefmt does not have what they configure;
+*refused*: an error, because ignoring them would break a promise. All others are unknown, also an error.
+Precedence: call > handle > table > default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["SETTINGS", "Setting", "SettingClass", "SettingValue", "Settings", "r
 #: Every setting lakefmt knows, by key.
 SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in ALL_SETTINGS}
 
-#: The settings that have a value of their own, with the value they have when nobody says anything.
+#: The default of each honoured setting.
 _DEFAULTS: Final[dict[str, SettingValue]] = {
     setting.key: setting.default
     for setting in ALL_SETTINGS
@@ -30,7 +30,7 @@ _DEFAULTS: Final[dict[str, SettingValue]] = {
 
 _LARGEST_NUMBER: Final = 1 << 63
 
-#: What was said, with the type of each value.
+#: Key, type and value of each option given.
 _Given = tuple[tuple[str, type, object], ...]
 
 
@@ -63,7 +63,7 @@ class Settings:
         return None if value is None else str(value)
 
     def explain(self) -> str:
-        """Return one line per setting: its value and where that came from.
+        """Return one line per setting: its value and its origin (call, handle, table or default).
 
         Example:
             >>> "lakefmt.durability = fsync (default)" in resolve_settings({}).explain()
@@ -92,19 +92,19 @@ def resolve_settings(
         >>> resolve_settings({"lakefmt.durability": "none"}).text("lakefmt.durability")
         'none'
     """
-    said = (mapping_argument(call, "options"), mapping_argument(handle, "options"))
-    given = tuple(tuple((key, type(value), value) for key, value in one.items()) for one in said)
+    options = (mapping_argument(call, "options"), mapping_argument(handle, "options"))
+    given = tuple(tuple((key, type(value), value) for key, value in each.items()) for each in options)
     properties = tuple((table or {}).items())
     try:
         return _resolved(given[0], given[1], properties)
     except TypeError:
-        # A value that cannot be looked up, such as a list, is refused where it is understood.
+        # A value without a hash, such as a list, cannot be cached; _parse refuses it.
         return _resolved.__wrapped__(given[0], given[1], properties)
 
 
 @lru_cache(maxsize=64)
 def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) -> Settings:
-    # A commit asks six times. The types are part of what was given: True and 1 are equal, and not the same setting.
+    # Cached: a commit asks six times. Types are part of the key, because True equals 1 but is another value.
     values: dict[str, SettingValue] = dict(_DEFAULTS)
     origins = dict.fromkeys(values, "default")
     notes: list[str] = []
@@ -124,13 +124,15 @@ def _resolved(call: _Given, handle: _Given, table: tuple[tuple[str, str], ...]) 
 def _take(
     setting: Setting, value: object, origin: str, values: dict[str, SettingValue], origins: dict[str, str]
 ) -> None:
-    """Keep a value that was given, under the setting's present name."""
+    """Store a value under the setting's present name."""
     key = setting.alias_of or setting.key
     if key not in values:
         return
     parsed = _parse(SETTINGS[key], value)
     if origins[key] == origin and values[key] != parsed:
-        raise UnknownSetting(f"{setting.key}={value} contradicts {key}={values[key]}: they are one setting")
+        raise UnknownSetting(
+            f"{setting.key}={value} contradicts {key}={values[key]}: the first is an older name of the second"
+        )
     values[key], origins[key] = parsed, origin
 
 
@@ -155,12 +157,12 @@ def _check_class(setting: Setting, value: str, properties: Mapping[str, str]) ->
         if stored is None and setting.table_key == "hoodie.table.precombine.field":
             stored = properties.get("hoodie.table.ordering.fields")
         if stored is not None and value != stored:
-            raise UnknownSetting(f"{setting.key}={value} contradicts the table, where it is {stored}")
+            raise UnknownSetting(f"{setting.key}={value} contradicts the table property {setting.table_key}={stored}")
     return None
 
 
 def _text_of(setting: Setting, value: object) -> str:
-    """Return what was given for a setting as the text that its parser takes."""
+    """Return the text of a value."""
     text = foreign(lambda: str(value), f"{setting.key} does not take {shown(value)}", UnknownSetting)
     if not is_encodable(text):
         raise UnknownSetting(f"{setting.key} does not take {shown(value)}: it holds half a surrogate pair")
@@ -178,14 +180,14 @@ def _parse(setting: Setting, value: object) -> SettingValue:
     if setting.choices and text not in setting.choices:
         raise UnknownSetting(f"{setting.key} does not take {shown(value)}: expected {', '.join(setting.choices)}")
     if isinstance(parsed, int | float) and not abs(parsed) < _LARGEST_NUMBER:
-        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: it is no number of 64 bits")
+        raise UnknownSetting(f"{setting.key} does not take {shown(value)}: it does not fit into 64 bits")
     if setting.minimum is not None and isinstance(parsed, int | float) and parsed < setting.minimum:
         raise UnknownSetting(f"{setting.key} does not take {shown(value)}: at least {setting.minimum:g} is needed")
     return parsed
 
 
 def settings_markdown() -> str:
-    """Return the table of all settings as Markdown, the way the documentation shows it.
+    """Return the table of all settings in Markdown for docs/settings.md.
 
     Example:
         >>> settings_markdown().splitlines()[0]

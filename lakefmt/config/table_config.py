@@ -1,7 +1,8 @@
-"""What ``hoodie.properties`` says, as a checked value (spec 1.6, 10.0). Pure.
+"""Table properties, typed and checked (docs/format.md, Property keys; Before a write). Pure.
 
-Two gates: :func:`check_readable` and :func:`check_writable` refuse tables that lakefmt would read wrongly or whose
-promises it could not keep. They run on the properties as they are *now*: another engine may have changed them.
+:func:`check_readable` and :func:`check_writable` refuse tables that lakefmt would read wrongly or
+whose features it cannot maintain. They check the current properties: another engine may have
+changed them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 from lakefmt.config.merge_rule import PAYLOAD_MODES, PAYLOAD_STRATEGY, MergeRule, plan_merge_rule
@@ -53,12 +54,13 @@ _MODE_OF_PAYLOAD: Final = {name.rsplit(".", 1)[-1]: mode for name, mode in PAYLO
 
 @dataclass(frozen=True)
 class TableConfig:
-    """A table's properties, typed.
+    """Typed table properties.
 
     Attributes:
-        ordering_fields: the larger value wins; empty when the later write does.
-        metadata_partitions: partitions of the metadata table that other readers rely on (also those being built).
-        properties: everything in the file, as text.
+        ordering_fields: the larger value wins; empty: the later write wins.
+        metadata_partitions: partitions of the metadata table that readers use, also those under
+            construction.
+        properties: all properties as text.
     """
 
     name: str
@@ -76,19 +78,19 @@ class TableConfig:
     drop_partition_columns: bool
     properties: Mapping[str, str]
 
-    @property
+    @cached_property
     def timeline_directory(self) -> str:
-        """Where the active timeline lives, relative to the table."""
+        """The directory of the active timeline relative to the table."""
         if self.version.layout == 1:
             return ".hoodie"
         return f".hoodie/{self.properties.get('hoodie.timeline.path') or 'timeline'}"
 
     @property
     def history_directory(self) -> str:
-        """Where the archived timeline lives, relative to the table."""
+        """The directory of the archived timeline relative to the table."""
         if self.version.layout == 1:
             return f".hoodie/{self.properties.get('hoodie.archivelog.folder') or 'archived'}"
-        # Absent after an upgrade from version 6 (spec 1.10).
+        # Hudi's upgrade from version 6 does not write it (docs/format.md, Property keys).
         return f"{self.timeline_directory}/{self.properties.get('hoodie.timeline.history.path') or 'history'}"
 
     @property
@@ -98,17 +100,17 @@ class TableConfig:
 
     @property
     def is_partitioned(self) -> bool:
-        """True when rows are spread over partition paths."""
+        """Whether the table has partition columns."""
         return bool(self.partition_fields)
 
 
 def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
-    """Return the typed properties.
+    """Return typed table properties.
 
     Raises:
-        CorruptFile: the name or type is missing or wrong.
+        CorruptFile: name or type is missing or not valid.
         UnsupportedVersion: the version is not 6, 8 or 9, or the timeline layout does not match it.
-        UnsafePath: a directory of the timeline leaves the table.
+        UnsafePath: a timeline directory leaves the table.
 
     Example:
         >>> parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
@@ -120,7 +122,7 @@ def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
 
 @lru_cache(maxsize=16)
 def _parsed(items: tuple[tuple[str, str], ...]) -> TableConfig:
-    # What the same properties mean never changes, and a commit asks five times.
+    # Cached: a commit parses the same properties five times.
     properties = dict(items)
     name, kind = properties.get("hoodie.table.name"), properties.get("hoodie.table.type")
     if not name or kind not in TableType.__members__:
@@ -171,7 +173,8 @@ def _flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
 
 
 def _metadata_partitions(properties: Mapping[str, str]) -> tuple[str, ...]:
-    # An empty value means absent: a JVM write with the metadata table off leaves the key behind (spec A.9).
+    # An empty value means absent: a JVM write without metadata table leaves the key behind
+    # (docs/format.md, Metadata table).
     ready = _fields(properties, "hoodie.table.metadata.partitions")
     building = _fields(properties, "hoodie.table.metadata.partitions.inflight")
     return tuple(dict.fromkeys((*ready, *building)))
@@ -189,11 +192,11 @@ def _merge_mode(properties: Mapping[str, str], ordering: tuple[str, ...]) -> Mer
 
 
 def merge_rule(config: TableConfig) -> MergeRule:
-    """Return how the table merges records that share a key.
+    """Return the table's merge rule.
 
     Raises:
-        UnsupportedFeature: by a rule that lakefmt does not know.
-        MergerMissing: by a function that this process does not have.
+        UnsupportedFeature: lakefmt does not know the rule.
+        MergerMissing: the merge function is not registered in this process.
 
     Example:
         >>> config = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
@@ -211,10 +214,10 @@ def merge_rule(config: TableConfig) -> MergeRule:
 
 
 def check_merger(config: TableConfig, options: Mapping[str, object]) -> None:
-    """Raise when a caller's options name another function than the one by which the table merges.
+    """Raise if the options name another merge function than the table.
 
     Raises:
-        InvalidInputError: they do.
+        InvalidInputError: the names differ.
     """
     name = options.get(FUNCTION)
     stated = config.properties.get("hoodie.record.merge.strategy.id", "")
@@ -224,10 +227,10 @@ def check_merger(config: TableConfig, options: Mapping[str, object]) -> None:
 
 
 def check_readable(config: TableConfig) -> None:
-    """Raise when lakefmt would read this table wrongly.
+    """Raise if lakefmt would read this table wrongly.
 
     Raises:
-        UnsupportedFeature: base files of another format, native logs, or a bootstrap table.
+        UnsupportedFeature: another base file format, native logs, or a bootstrap table.
     """
     properties = config.properties
     base_format = properties.get("hoodie.table.base.file.format", "PARQUET").upper()
@@ -242,19 +245,20 @@ def check_readable(config: TableConfig) -> None:
 
 
 def check_writable(config: TableConfig) -> None:
-    """Raise when a write could break a promise that this table makes to other readers.
+    """Raise if lakefmt cannot maintain a feature that other readers rely on.
 
     Raises:
-        MetadataTablePresent: the table advertises a metadata table or index that lakefmt cannot keep.
-        UnsupportedFeature: another feature that lakefmt does not write yet.
+        MetadataTablePresent: the table has a metadata table or index.
+        UnsupportedFeature: another feature that lakefmt does not write.
     """
     check_readable(config)
     properties = config.properties
-    if config.metadata_partitions:
+    unkept = [name for name in config.metadata_partitions if not _is_kept(name)]
+    if unkept:
         raise MetadataTablePresent(
-            f"the table advertises a metadata table ({', '.join(config.metadata_partitions)}); rows written past it "
-            "would be invisible to Spark. Write with options={'hoodie.metadata.enable': 'false'} to drop it first, "
-            "as Hudi itself does; its next write with defaults rebuilds it"
+            f"the table's metadata table has {', '.join(unkept)}, which lakefmt does not keep; rows written past it would "
+            "be missed by readers that use it. Drop that index with the engine that made it, or write with "
+            "options={'hoodie.metadata.enable': 'false'} to drop the whole metadata table first, as Hudi itself does"
         )
     merge_rule(config)
     if config.table_type is TableType.MERGE_ON_READ:
@@ -266,8 +270,17 @@ def check_writable(config: TableConfig) -> None:
         )
 
 
+#: Partitions of the metadata table that lakefmt keeps, and how the names of further ones begin.
+_KEPT_PARTITIONS = frozenset({"files", "column_stats", "bloom_filters", "record_index", "partition_stats"})
+_KEPT_PREFIX = "secondary_index_"
+
+
+def _is_kept(partition: str) -> bool:
+    return partition in _KEPT_PARTITIONS or partition.startswith(_KEPT_PREFIX)
+
+
 class CdcMode(enum.Enum):
-    """What a table's change files hold of every change (spec 9), in Hudi's words."""
+    """The supplemental logging modes of change files (docs/format.md, Change files)."""
 
     OP_KEY_ONLY = "OP_KEY_ONLY"
     DATA_BEFORE = "DATA_BEFORE"
@@ -275,10 +288,10 @@ class CdcMode(enum.Enum):
 
 
 def cdc_mode(properties: Mapping[str, str]) -> CdcMode | None:
-    """Return what the table writes down of every change; None: it captures none (spec 9).
+    """Return the supplemental logging mode; None without change capture (docs/format.md, Change files).
 
     Raises:
-        UnsupportedFeature: the logging mode is none that Hudi knows.
+        UnsupportedFeature: an unknown logging mode.
 
     Example:
         >>> cdc_mode({"hoodie.table.cdc.enabled": "true"}).value, cdc_mode({})
@@ -288,11 +301,11 @@ def cdc_mode(properties: Mapping[str, str]) -> CdcMode | None:
         return None
     named = properties.get("hoodie.table.cdc.supplemental.logging.mode") or CdcMode.DATA_BEFORE_AFTER.value
     try:
-        return CdcMode(named.upper())  # tables of old releases have it in lower case
+        return CdcMode(named.upper())  # lower case in tables of old releases
     except ValueError:
-        known = ", ".join(mode.value for mode in CdcMode)
+        modes = ", ".join(mode.value for mode in CdcMode)
         raise UnsupportedFeature(
-            f"hoodie.table.cdc.supplemental.logging.mode={named!r} is not known: expected one of {known}"
+            f"hoodie.table.cdc.supplemental.logging.mode={named!r} is not known: expected one of {modes}"
         ) from None
 
 

@@ -1,1 +1,1 @@
-"""Which files make up a file slice, and reading, merging and writing one."""
+"""The file slices of a table: which files form one, and how it is read, merged and written."""

@@ -1,6 +1,6 @@
-"""One base file from rows that are whole already: its row groups, its key filter, its footers, its name (effects).
+"""Write one base file: row groups, bloom filter, footers, name (effects).
 
-What every road that writes base files has in common; which rows go into the file is decided elsewhere.
+The rows arrive complete, with their meta columns. Callers decide which rows go into the file.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from lakefmt.values import FILE_NAME, RECORD_KEY
 
 __all__ = ["grown_filter", "named_rows", "new_filter", "repeated", "rows_per_row_group", "write_base_file"]
 
-#: Bytes of rows that make up a row group, before it is encoded: who writes or reads one holds all of it.
+#: Arrow bytes per row group: a writer or reader holds one row group in memory.
 _ROW_GROUP_BYTES = 32 << 20
 
 _MIN_FILTER_KEYS = 1000
-#: A filter has room for one key in so many more.
+#: A new filter has room for 1/8 more keys than the file.
 _ROOM = 8
-#: A filter with more room than so many times that of a fresh one is not kept: every look-up would read its bits.
+#: A filter larger than this multiple of a new one is not reused: each look-up would read its bits.
 _MOST_ROOM = 2
 _CONSTANT_ROWS = 8192
 
@@ -41,20 +41,20 @@ def write_base_file(
     footers: Mapping[str, str] | None = None,
     keyed: bool = True,
 ) -> int:
-    """Write a base file; return its bytes. Nothing is visible before it is whole.
+    """Write a base file and return its size in bytes; the file appears when it is complete.
 
     Args:
         store: the table.
-        path: the file's name, relative to the table.
-        rows: its rows with their meta columns, in the columns of `avro_schema`.
-        avro_schema: the schema for the footer, meta columns included, as Avro JSON.
-        settings: codec, filter and durability.
-        bloom: a filter that has all the keys; None: one is made.
+        path: relative to the table.
+        rows: the rows with their meta columns; the columns are those of `avro_schema`.
+        avro_schema: Avro JSON for the footer, meta columns included.
+        settings: compression codec, bloom filter and durability.
+        bloom: a filter that contains all keys; None: make one.
         footers: further footer entries.
-        keyed: the rows hold their keys; False: the footers say nothing of them (spec 4.5).
+        keyed: the rows have record keys; False: write no key footers (docs/format.md, Meta columns).
 
     Raises:
-        StateError: another file has that name.
+        StateError: the file exists with another size.
         StorageError: the store failed, or does not say whether the file is there.
     """
     keys = rows.column(RECORD_KEY)
@@ -78,8 +78,8 @@ def write_base_file(
         size = sink.size
         outcome = sink.put_if_absent()
     if outcome is PutOutcome.UNKNOWN:
-        found = store.info(path)
-        if found is None or found.size != size:
+        existing = store.info(path)
+        if existing is None or existing.size != size:
             raise StorageError(f"the store does not say whether {path} was written", transient=True)
     elif outcome is PutOutcome.REFUSED:
         raise StateError(f"{path} exists already: somebody else is writing it; nothing was replaced")
@@ -87,31 +87,31 @@ def write_base_file(
 
 
 def rows_per_row_group(rows: pa.Table) -> int:
-    """Return how many of some rows make a row group.
+    """Return the number of rows per row group.
 
     Example:
         >>> rows_per_row_group(pa.table({"n": range(1000)}))
         1000
     """
-    # The bytes of whole buffers are known at once, those of the rows themselves are counted chunk by chunk.
+    # Whole buffers know their size; sliced rows are counted chunk by chunk.
     if rows.get_total_buffer_size() <= _ROW_GROUP_BYTES:
         return max(1, int(rows.num_rows))
     return max(1, int(rows.num_rows * _ROW_GROUP_BYTES / max(1, rows.nbytes)))
 
 
 def named_rows(rows: pa.Table, file_name: str) -> pa.Table:
-    """Return rows that say they are in the file `file_name`; every other column, meta columns too, stays.
+    """Return `rows` with `file_name` in ``_hoodie_file_name``; all other columns stay.
 
     Example:
         >>> named_rows(pa.table({FILE_NAME: ["old", None]}), "new").column(0).to_pylist()
         ['new', 'new']
     """
-    at = rows.schema.get_field_index(FILE_NAME)
-    return rows.set_column(at, rows.schema.field(at), repeated(file_name, rows.num_rows))
+    index = rows.schema.get_field_index(FILE_NAME)
+    return rows.set_column(index, rows.schema.field(index), repeated(file_name, rows.num_rows))
 
 
 def repeated(text: str, count: int) -> pa.ChunkedArray:
-    """Return a column of one text; its chunks share their bytes, a file name's column would outweigh the data's.
+    """Return a column that repeats one text; its chunks share one buffer.
 
     Example:
         >>> repeated("a", 3).to_pylist()
@@ -123,10 +123,10 @@ def repeated(text: str, count: int) -> pa.ChunkedArray:
 
 
 def new_filter(settings: Settings, num_keys: int) -> BloomFilter:
-    """Return an empty key filter for a file of `num_keys` keys.
+    """Return an empty bloom filter for a file of `num_keys` keys.
 
-    Unless its size is set it has room for an eighth more: the next upserts then add their few new keys to it, and do not
-    hash all the others again. That takes an eighth more bits, one byte per key, and as often fewer false answers.
+    Unless the settings fix the size, the filter has room for 1/8 more keys. So the next upserts can add a few
+    keys without hashing all stored ones again. The cost is 1/8 more bits, one byte per key.
     """
     planned = settings.integer("hoodie.index.bloom.num_entries") or _planned(num_keys)
     most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
@@ -140,17 +140,17 @@ def grown_filter(
     new_keys: pa.Array | pa.ChunkedArray,
     settings: Settings,
 ) -> BloomFilter | None:
-    """Return the filter that a file had with keys added, None when a fresh one is better.
+    """Return a file's filter with keys added; None if a new filter is better.
 
-    While no key goes, it is byte for byte what all keys would make in a filter of that size. Bits of keys that went stay
-    (a filter may only err towards "present") and count as keys, so that they do not fill it unseen.
+    Without deletes the result is byte for byte the filter of all keys at that size. Bits of deleted keys stay
+    (a filter may err towards "present") and count as keys, so that they do not fill the filter unnoticed.
 
     Args:
-        old: it is changed: do not hand in one that others hold.
-        old_rows: how many rows the old file has: a filter that counts fewer keys cannot be that file's.
-        num_keys: how many keys the new file has.
-        new_keys: those that the old file does not have.
-        settings: a filter of another size or strength than they ask for is not kept.
+        old: the filter to extend; it is modified, so pass no shared one.
+        old_rows: rows of the old file; a filter that counts fewer keys cannot belong to it.
+        num_keys: keys of the new file.
+        new_keys: the keys that the old file lacks.
+        settings: a filter of another size or false positive rate is not reused.
     """
     if old is None or old.type_code != DYNAMIC or old.num_keys is None or old.num_keys < old_rows:
         return None
@@ -162,7 +162,7 @@ def grown_filter(
 
 
 def _is_wanted_size(old: BloomFilter, num_keys: int, settings: Settings) -> bool:
-    """Tell whether a decoded filter is as large as the settings say, or, where they leave it open, not far larger."""
+    """Return whether a filter has the size that the settings ask for, or is not much larger than a new one."""
     planned, per_row = settings.integer("hoodie.index.bloom.num_entries"), old.capacity // old.rows
     if planned:
         if per_row != planned:
@@ -171,7 +171,7 @@ def _is_wanted_size(old: BloomFilter, num_keys: int, settings: Settings) -> bool
         return False
     try:
         fresh = BloomFilter.sized(per_row, settings.number("hoodie.index.bloom.fpp"))
-    except InvalidInputError:  # above 2^31 bits
+    except InvalidInputError:  # above 2**31 bits
         return False
     return (old.k, old.m) == (fresh.k, fresh.m)
 

@@ -1,4 +1,4 @@
-"""What was read of immutable files and is kept: by name and size, within bounds, as long as the files are there."""
+"""A bounded, thread-safe LRU cache of values read from immutable files, keyed by path and size."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _Name = tuple[str, int]
 
 
 class Kept(Generic[T]):
-    """What was read of files lately; what was not asked for longest goes first. Any number of threads may ask.
+    """A bounded LRU cache of values read from immutable files; thread-safe.
 
     Args:
-        most: the weight of all that is kept.
+        most: the maximum total weight.
 
     Example:
         >>> from lakefmt.filegroups.model import parse_files
@@ -39,55 +39,60 @@ class Kept(Generic[T]):
     def __init__(self, most: int) -> None:
         self.most = most
         self.weight = 0
-        self._found: OrderedDict[_Name, tuple[T, int, PartitionPath]] = OrderedDict()
-        self._inside: dict[PartitionPath, set[_Name]] = {}
+        self._values: OrderedDict[_Name, tuple[T, int, PartitionPath]] = OrderedDict()
+        self._names_by_partition: dict[PartitionPath, set[_Name]] = {}
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._values)
 
     def get(self, file: BaseFile) -> T | None:
-        """Return what is kept of a file."""
+        """Return the cached value of a file, or None."""
         name = (file.path, file.size)
         with self._lock:
-            if name not in self._found:
+            if name not in self._values:
                 return None
-            self._found.move_to_end(name)
-            return self._found[name][0]
+            self._values.move_to_end(name)
+            return self._values[name][0]
 
     def keep(self, file: BaseFile, value: T, weight: int) -> None:
-        """Keep what was read of a file, if it fits."""
+        """Cache the value of a file if it fits."""
         name = (file.path, file.size)
         with self._lock:
-            # Two threads may have read the same; one that takes all the room alone would only push the others out.
-            if name in self._found or weight > self.most:
+            # Another thread may have read the same file. A value larger than the cache would evict all
+            # others.
+            if name in self._values or weight > self.most:
                 return
-            self._found[name] = (value, weight, file.partition)
-            self._inside.setdefault(file.partition, set()).add(name)
+            self._values[name] = (value, weight, file.partition)
+            self._names_by_partition.setdefault(file.partition, set()).add(name)
             self.weight += weight
             while self.weight > self.most:
-                self._drop(next(iter(self._found)))
+                self._drop(next(iter(self._values)))
 
     def forget_absent(self, partitions: Collection[PartitionPath] | None, present: Iterable[BaseFile]) -> None:
-        """Drop what is kept of files that a listing did not show: a clean has removed them.
+        """Drop the values of files that a listing did not return: a clean removed them.
 
         Args:
-            partitions: what was listed; None: the whole table.
-            present: the files that are there.
+            partitions: the listed partitions; None: the whole table.
+            present: the files in the listing.
         """
         with self._lock:
-            listed = [p for p in (self._inside if partitions is None else partitions) if p in self._inside]
+            listed = [
+                p
+                for p in (self._names_by_partition if partitions is None else partitions)
+                if p in self._names_by_partition
+            ]
             if not listed:
                 return
             looked_into = set(listed)
             there = {(file.path, file.size) for file in present if file.partition in looked_into}
             for partition in listed:
-                for name in self._inside.get(partition, set()) - there:
+                for name in self._names_by_partition.get(partition, set()) - there:
                     self._drop(name)
 
     def _drop(self, name: _Name) -> None:
-        _, weight, partition = self._found.pop(name)
+        _, weight, partition = self._values.pop(name)
         self.weight -= weight
-        self._inside[partition].discard(name)
-        if not self._inside[partition]:
-            del self._inside[partition]
+        self._names_by_partition[partition].discard(name)
+        if not self._names_by_partition[partition]:
+            del self._names_by_partition[partition]

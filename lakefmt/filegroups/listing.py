@@ -1,6 +1,6 @@
-"""Where file names come from: the protocol, and the listing of storage (effects).
+"""List the partitions and data files of a table (effects).
 
-The metadata table, when it is kept, will be handed in as another :class:`FileListing`.
+:class:`FileListing` is the protocol; a listing by the metadata table would be another implementation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from lakefmt.values import PartitionPath
 
 __all__ = ["FileListing", "StorageListing", "partition_levels"]
 
-#: The file that makes a directory a partition, as text or in the format of the base files (spec 2.3).
+#: The partition metadata file as text and in the base file format (docs/format.md, Partition metadata file).
 _METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
 
 _TABLE_DIRECTORY = ".hoodie"
-#: An object store is listed directory by directory up to so many of them, otherwise as a whole.
+#: Up to this number of partitions an object store is listed directory by directory, above it as a whole.
 _FEW_DIRECTORIES = 8
 _THREADS = 8
 
@@ -31,23 +31,23 @@ Seen = Callable[[Collection[PartitionPath] | None, Sequence[BaseFile]], None]
 
 
 class FileListing(Protocol):
-    """Which partitions a table has, and which files are in them (committed or not)."""
+    """The partitions of a table and the files in them, committed or not."""
 
     def partitions(self) -> list[PartitionPath]:
         """Return the partition paths, sorted."""
         ...
 
     def candidates(self) -> list[PartitionPath]:
-        """Return paths, sorted, that hold every partition; :meth:`files` finds nothing in those that are none."""
+        """Return sorted paths that include every partition; :meth:`files` finds nothing in the others."""
         ...
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
-        """Return the files of the partitions named, or of all."""
+        """Return the files of the given partitions, or of all."""
         ...
 
 
 def partition_levels(spec: KeySpec) -> int | None:
-    """Return how many directory levels every partition path of `spec` has; None when that depends on the values.
+    """Return the number of directory levels of every partition path of `spec`; None if it depends on the values.
 
     Example:
         >>> from lakefmt.keys import plan_key_spec
@@ -61,20 +61,20 @@ def partition_levels(spec: KeySpec) -> int | None:
         if spec.url_encode:
             levels += 1
         elif each.timestamp is None:
-            return None  # a value may hold slashes
+            return None  # a value may contain slashes
         else:
             levels += 1 + compile_pattern(each.timestamp.output_format).slashes
     return levels
 
 
 class StorageListing:
-    """Lists the store itself, never from a cache.
+    """Lists the store, without a cache.
 
     Parameters:
         store: the table.
-        levels: directory levels of every partition path when the key generator fixes them: then no directory has to be
-            looked into to know whether it is a partition. None: they may differ.
-        seen: is told which partitions were listed (None: all) and which base files are there.
+        levels: number of directory levels of every partition path, if the key generator fixes it. Then a
+            directory is known to be a partition without a look at its metadata file. None: the levels differ.
+        seen: callback for the listed partitions (None: all) and their base files.
     """
 
     def __init__(self, store: ObjectStore, levels: int | None = None, seen: Seen | None = None) -> None:
@@ -83,11 +83,11 @@ class StorageListing:
         self._seen = seen
 
     def partitions(self) -> list[PartitionPath]:
-        """Return the directories that hold partition metadata (spec 2.3)."""
+        """Return the directories with a partition metadata file (docs/format.md, Partition metadata file)."""
         return [path for path in self.candidates() if self._levels is None or self._is_partition(path)]
 
     def candidates(self) -> list[PartitionPath]:
-        """Return the directories that are partitions, or at their depth."""
+        """Return the directories that are partitions, or have the depth of one."""
         if self._levels == 0 and self._is_partition(""):
             return [PartitionPath("")]
         if self._levels:
@@ -97,10 +97,10 @@ class StorageListing:
         return sorted(self._walk())
 
     def _directories_at(self, level: int) -> list[str]:
-        found = [""]
+        directories = [""]
         for _ in range(level):
-            found = [inside for path in found for inside in self._inside(path)]
-        return found
+            directories = [inside for path in directories for inside in self._inside(path)]
+        return directories
 
     def _inside(self, directory: str) -> list[str]:
         return [d for d in self._store.list_directories(directory) if not d.startswith(_TABLE_DIRECTORY)]
@@ -110,24 +110,24 @@ class StorageListing:
         return any(self._store.info(prefix + name) is not None for name in _METADATA_NAMES)
 
     def _walk(self) -> list[PartitionPath]:
-        """Walk the directories; below a partition there is no other one."""
-        found: list[PartitionPath] = []
+        """Walk the directories; a partition contains no other partition."""
+        partitions: list[PartitionPath] = []
         waiting = [""]
         while waiting:
             directory = waiting.pop()
             if self._is_partition(directory):
-                found.append(PartitionPath(directory))
+                partitions.append(PartitionPath(directory))
             else:
                 waiting.extend(self._inside(directory))
-        return found
+        return partitions
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
-        """List each partition's directory; an object store with many of them as a whole."""
+        """Return the files of partitions; an object store with many partitions is listed as a whole."""
         listed = None if partitions is None else list(partitions)
-        found = self._files(listed)
+        files = self._files(listed)
         if self._seen is not None:
-            self._seen(listed, found[0])
-        return found
+            self._seen(listed, files[0])
+        return files
 
     def _files(self, partitions: list[PartitionPath] | None) -> _Files:
         if partitions is None:
@@ -141,23 +141,23 @@ class StorageListing:
             return _parsed(zip(wanted, threads.map(self._inside_files, wanted), strict=True))
 
     def _at_depth(self, partitioned: dict[PartitionPath, list[ObjectInfo]]) -> dict[PartitionPath, list[ObjectInfo]]:
-        """Leave out what another listing would not find: directories that are too deep or not deep enough."""
+        """Drop directories with another depth than partitions, as the directory walk does."""
         if not self._levels:
             return partitioned
-        return {path: found for path, found in partitioned.items() if path.count("/") + 1 == self._levels}
+        return {path: objects for path, objects in partitioned.items() if path.count("/") + 1 == self._levels}
 
     def _inside_files(self, partition: PartitionPath) -> list[ObjectInfo]:
         return list(self._store.list(partition, recursive=False))
 
     def _objects(self) -> list[ObjectInfo]:
-        """Return every object of the partitions, and few others."""
+        """Return all objects of the partitions, and few others."""
         top = self._inside("")
         if len(top) > _FEW_DIRECTORIES:
             return [item for item in self._store.list() if not item.name.startswith(_TABLE_DIRECTORY + "/")]
-        found = list(self._store.list(recursive=False))
+        objects = list(self._store.list(recursive=False))
         for directory in top:
-            found += self._store.list(directory)
-        return found
+            objects += self._store.list(directory)
+        return objects
 
 
 def _has_metadata(objects: Sequence[ObjectInfo]) -> bool:
@@ -167,7 +167,7 @@ def _has_metadata(objects: Sequence[ObjectInfo]) -> bool:
 
 
 def _partitioned(objects: Iterable[ObjectInfo]) -> dict[PartitionPath, list[ObjectInfo]]:
-    """Return the objects directly inside each directory that is a partition and lies in no other one."""
+    """Return the objects directly inside each outermost directory that is a partition."""
     inside: dict[PartitionPath, list[ObjectInfo]] = {}
     for item in objects:
         inside.setdefault(PartitionPath(item.name.rpartition("/")[0]), []).append(item)
@@ -183,7 +183,7 @@ def _above(path: str) -> list[str]:
 
 
 def _parsed(listed: Iterable[tuple[PartitionPath, list[ObjectInfo]]]) -> _Files:
-    """Return the files of the directories that are partitions; each listing is let go of before the next is asked for."""
+    """Return the files of the directories that are partitions; one listing is held at a time."""
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
     for partition, objects in listed:

@@ -1,8 +1,8 @@
-"""Pending instants that were complete before: their completed file is gone (effects: reads only).
+"""Find instants whose completed file was removed (effects: reads only).
 
-A writer leaves a claim or markers until its instant is complete, and every engine writes a marker before the file that
-it announces. So an instant that has files and neither claim nor markers is not what a dead writer left. It was complete,
-and somebody removed its completed file. To undo it would lose rows that were acknowledged.
+A writer keeps a heartbeat or markers until its instant completes, and all engines write a marker before each
+file. An instant with files but without heartbeat and markers was therefore complete, and someone deleted its
+completed file. Rolling it back would lose committed rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakefmt.values import InstantTime, WriteOperation
 
 __all__ = ["missing_completion", "pending_rollback_targets", "was_complete"]
 
-#: What may hide file groups without writing one file; the requested file names it.
+#: Operations that may replace file groups without writing a file; the requested file names the operation.
 _HIDES_ONLY = frozenset(
     {
         WriteOperation.DELETE_PARTITION.name,
@@ -36,13 +36,13 @@ _HIDES_ONLY = frozenset(
 
 
 def was_complete(client: TableClient, state: TableState, pending: Instant, plan: RollbackPlan | None = None) -> bool:
-    """Return whether a pending instant was complete, and its completed file is gone.
+    """Return whether a pending instant was completed and has lost its completed file.
 
     Args:
         client: the table.
-        state: the table with the instant on its timeline.
+        state: its timeline contains the instant.
         pending: the instant.
-        plan: what undoes it; None: it is made here.
+        plan: the rollback plan; None: compute it.
     """
     if pending.action not in COMMIT_ACTIONS or _has_traces(client, pending):
         return False
@@ -53,7 +53,7 @@ def was_complete(client: TableClient, state: TableState, pending: Instant, plan:
     plan = plan or plan_rollback_of(client.store, pending, state.timeline.layout)
     if not (plan.num_files or plan.shared or _hides_only(client, state, pending)):
         return False
-    # Who completed it meanwhile removed the traces afterwards: so the traces are looked for first, then the timeline.
+    # A writer that completes meanwhile removes the traces last: so check the traces first, then the timeline.
     if _has_traces(client, pending):
         return False
     return any(other.time == pending.time for other in client.timeline_store(state.config).load().pending)
@@ -67,23 +67,23 @@ def _has_traces(client: TableClient, pending: Instant) -> bool:
 
 
 def _hides_only(client: TableClient, state: TableState, pending: Instant) -> bool:
-    """Return whether an instant that has begun hides file groups, and needs no file of its own for that."""
+    """Return whether an inflight instant replaces file groups and needs no files of its own."""
     files = state.timeline.files_of(pending)
     if pending.action is not Action.REPLACE_COMMIT or all(file.state is not State.INFLIGHT for file in files):
         return False
-    said = _requested_body(client, state, pending, BodyKind.REQUESTED_REPLACE)
-    return said.get("operationType") in _HIDES_ONLY
+    requested = _requested_body(client, state, pending, BodyKind.REQUESTED_REPLACE)
+    return requested.get("operationType") in _HIDES_ONLY
 
 
 def _rollback_targets(client: TableClient, state: TableState) -> set[InstantTime | None]:
-    """Return the targets of pending rollbacks; None among them: one does not say."""
+    """Return the targets of pending rollbacks; None stands for an unreadable target."""
     return {_rollback_target(client, state, i) for i in state.timeline.pending if i.action is Action.ROLLBACK}
 
 
 def _rollback_target(client: TableClient, state: TableState, rollback: Instant) -> InstantTime | None:
-    """Return the instant that a rollback undoes; None when its plan does not say."""
-    said = _requested_body(client, state, rollback, BodyKind.ROLLBACK_PLAN)
-    target = said.get("instantToRollback") or {}
+    """Return the instant that a rollback undoes; None if its plan does not name one."""
+    plan = _requested_body(client, state, rollback, BodyKind.ROLLBACK_PLAN)
+    target = plan.get("instantToRollback") or {}
     return InstantTime(str(target["commitTime"])) if target.get("commitTime") else None
 
 
@@ -97,7 +97,7 @@ def _requested_body(client: TableClient, state: TableState, pending: Instant, ki
 
 
 def missing_completion(state: TableState, pending: Instant) -> CompletedFileMissing:
-    """Return the error that tells what happened to an instant, and what to do."""
+    """Return the error for an instant without its completed file, with advice."""
     force = ", force=True" if pending.action is Action.COMPACTION else ""
     return CompletedFileMissing(
         f"{pending} was complete, and its completed file in {state.config.timeline_directory} is gone: its rows are not "
@@ -109,6 +109,6 @@ def missing_completion(state: TableState, pending: Instant) -> CompletedFileMiss
 def pending_rollback_targets(
     client: TableClient, state: TableState, time: InstantTime | None = None
 ) -> set[InstantTime | None]:
-    """Return the targets of pending rollbacks, of `time` alone when it is given; None among them: one does not say."""
+    """Return the targets of pending rollbacks, or of the one at `time`; None stands for an unreadable target."""
     targets = _rollback_targets(client, state)
     return targets if time is None else targets & {time}

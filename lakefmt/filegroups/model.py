@@ -1,8 +1,8 @@
-"""File groups and file slices as values (spec 4.3). Pure.
+"""File groups and file slices as values, built from file names and a timeline. Pure.
 
-Which files make up the table: names and a timeline in, file slices out (spec 3.9, 4.4, 4.10). Pure.
+The timeline decides which files are committed, so the same functions serve the present and any earlier time
+(docs/format.md, Committed files; File slices).
 
-The same function answers for now and for any moment in the past: the timeline that is handed in decides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def join_path(partition: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BaseFile:
-    """A base file: columns of one file group at one instant. ``size`` in bytes."""
+    """A base file: one file group at one instant; ``size`` in bytes."""
 
     partition: PartitionPath
     name: str
@@ -50,13 +50,13 @@ class BaseFile:
 
     @property
     def path(self) -> str:
-        """Relative to the table."""
+        """The path relative to the table."""
         return join_path(self.partition, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log file on top of a base file. ``size`` in bytes."""
+    """A log file; ``size`` in bytes."""
 
     partition: PartitionPath
     name: str
@@ -67,13 +67,13 @@ class LogFile:
 
     @property
     def path(self) -> str:
-        """Relative to the table."""
+        """The path relative to the table."""
         return join_path(self.partition, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """One state of a file group: a base file and the logs on top of it, oldest first."""
+    """A file slice: a base file, or none, and its logs, oldest first."""
 
     partition: PartitionPath
     file_id: FileId
@@ -83,13 +83,13 @@ class FileSlice:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Its files, relative to the table, the base file first."""
+        """The paths of its files relative to the table, the base file first."""
         logs = tuple(log.path for log in self.logs)
         return logs if self.base is None else (self.base.path, *logs)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all its files."""
+        """The size of all its files in bytes."""
         size = 0 if self.base is None else self.base.size
         return size + sum(log.size for log in self.logs) if self.logs else size
 
@@ -98,7 +98,7 @@ _Replaced = Mapping[tuple[str, str], InstantTime]
 
 
 def parse_files(partition: PartitionPath, objects: Iterable[ObjectInfo]) -> tuple[list[BaseFile], list[LogFile]]:
-    """Return the base and log files among a partition's objects; every other name is ignored.
+    """Return the base and log files among a partition's objects; ignore other names.
 
     Example:
         >>> parse_files("", [ObjectInfo("f-0_1-0-0_20260101000000000.parquet", 9)])[0][0].size
@@ -119,23 +119,23 @@ def parse_files(partition: PartitionPath, objects: Iterable[ObjectInfo]) -> tupl
 
 
 def all_slices(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Timeline) -> list[FileSlice]:
-    """Return every committed slice of every group, oldest first within a group."""
-    groups: dict[tuple[PartitionPath, FileId], dict[InstantTime, BaseFile]] = {}
+    """Return the committed slices of all file groups, oldest first within a group."""
+    slices_by_group: dict[tuple[PartitionPath, FileId], dict[InstantTime, BaseFile]] = {}
     for base in bases:
         if timeline.is_committed(base.instant):
-            known = groups.setdefault((base.partition, base.file_id), {})
-            previous = known.get(base.instant)
-            # Two attempts of one task would share group and instant; the larger token is the later attempt.
+            bases_by_instant = slices_by_group.setdefault((base.partition, base.file_id), {})
+            previous = bases_by_instant.get(base.instant)
+            # Two attempts of one task share group and instant; the larger token is the later attempt.
             if previous is None or base.write_token > previous.write_token:
-                known[base.instant] = base
-    hanging = _attach(groups, logs, timeline)
+                bases_by_instant[base.instant] = base
+    hanging = _attach(slices_by_group, logs, timeline)
     slices = []
-    for (partition, file_id), by_instant in groups.items():
-        for instant in sorted(by_instant):
+    for (partition, file_id), bases_by_instant in slices_by_group.items():
+        for instant in sorted(bases_by_instant):
             attached = tuple(hanging.pop((partition, file_id, instant), ())) if hanging else ()
-            slices.append(FileSlice(partition, file_id, instant, by_instant[instant], attached))
+            slices.append(FileSlice(partition, file_id, instant, bases_by_instant[instant], attached))
     if hanging:
-        # A group may have begun with logs alone, whose slice is older than that of its first base file.
+        # A group may begin with logs only; that slice is older than the first base file.
         slices += [FileSlice(*place, None, tuple(attached)) for place, attached in hanging.items()]
         slices.sort(key=lambda file_slice: file_slice.instant)
     return slices
@@ -160,10 +160,11 @@ def _attach(
 def _place_by_base_instant(
     log: LogFile, bases: Mapping[InstantTime, BaseFile], timeline: Timeline
 ) -> InstantTime | None:
-    """Return the slice of a log of layout 1, whose name has the base instant; None when it is not visible.
+    """Return the base instant of the slice of a layout 1 log; None if it is not visible.
 
-    Logs written while a compaction is pending carry its instant; until it completes they belong to the slice before
-    (spec 4.4). What a log holds is decided block by block, so pending instants do not hide it.
+    Logs written during a pending compaction name the compaction's instant and belong to the slice before it
+    until it completes (docs/format.md, File slices). Blocks of pending instants are filtered later, one by
+    one.
     """
     if log.instant in bases:
         return log.instant
@@ -173,9 +174,9 @@ def _place_by_base_instant(
 
 
 def _place_by_completion(log: LogFile, bases: Mapping[InstantTime, BaseFile], timeline: Timeline) -> InstantTime | None:
-    """Return the slice of a log of layout 2: the last one begun before its commit completed (spec 4.4).
+    """Return the base instant of the slice of a layout 2 log (docs/format.md, File slices).
 
-    None: not committed; ``""``: there is no base file, the first log begins the slice.
+    None: the log is not committed. ``""``: the group has no base file and this log starts a slice.
     """
     if not timeline.is_committed(log.instant):
         return None
@@ -184,15 +185,15 @@ def _place_by_completion(log: LogFile, bases: Mapping[InstantTime, BaseFile], ti
 
 
 def lacks_completions(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Timeline) -> bool:
-    """Return whether the archive has to tell where a log belongs.
+    """Return whether the archive is needed to assign logs to slices.
 
-    A write may complete after a compaction was requested that it began before: its log lies on top of that one's base file.
-    Once its commit is archived the active timeline does not tell (Hudi's readers look into the history then, too).
+    A write that began before a compaction was requested may complete after it; its log belongs to the new
+    slice. Once its commit is archived, only the archive has its completion time.
 
     Args:
-        bases: base files of whole file groups.
-        logs: logs of the same.
-        timeline: what is looked at.
+        bases: all base files of some file groups.
+        logs: all logs of the same file groups.
+        timeline: the active timeline.
     """
     doubtful = [log for log in logs if not timeline.tells_completion_of(log.instant)]
     if not doubtful:
@@ -207,7 +208,7 @@ def lacks_completions(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeli
 def build_slices(
     bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Timeline, replaced: _Replaced
 ) -> list[FileSlice]:
-    """Return the latest committed slice of every group that no replacecommit of `timeline` has replaced.
+    """Return the latest committed slice of every file group that is not replaced.
 
     Args:
         replaced: (partition, file id) → requested time of the replacecommit that hid the group.
@@ -215,8 +216,8 @@ def build_slices(
     latest: dict[tuple[PartitionPath, FileId], FileSlice] = {}
     for file_slice in all_slices(bases, logs, timeline):
         key = (file_slice.partition, file_slice.file_id)
-        known = latest.get(key)
-        if known is None or file_slice.instant > known.instant:
+        newest = latest.get(key)
+        if newest is None or file_slice.instant > newest.instant:
             latest[key] = file_slice
     kept = [file_slice for key, file_slice in latest.items() if key not in replaced]
     return sorted(kept, key=lambda s: (s.partition, s.file_id))

@@ -1,11 +1,10 @@
-"""What a merge looks at in the rows: ordering values, delete marks, values that give way (spec 1.7, 7.10). Pure.
+"""Ordering values, delete markers and replaceable values of rows, compared as Hudi does. Pure.
 
-The order of ordering values: one for batches, base files, logs and deletes (spec 7.9). Pure.
+One order serves batches, base files, logs and deletes (docs/format.md, Merge rules; Partial updates). It is
+Java's ``compareTo``: NaN is the largest number and equals any NaN, -0.0 is smaller than 0.0, texts compare by
+UTF-8 bytes, bytes compare signed (0x80 is the smallest), and null is smaller than every value. Arrow agrees
+only for texts, so every comparison of ordering values uses :func:`comparable`.
 
-It is Java's ``compareTo``, by which Hudi merges. NaN is the largest number and equals every other NaN, -0.0 is smaller than
-0.0. Texts compare by their UTF-8 bytes. Bytes compare as Java's signed ones, so that 0x80 is the smallest byte. Null is
-smaller than every value. Arrow's own comparisons differ in all of this but texts, so every comparison of ordering values
-goes through :func:`comparable`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ __all__ = [
 ]
 
 
-#: The bit that Java's signed bytes have and that unsigned ones lack.
+#: The sign bit of a byte.
 _SIGN: Final = np.uint8(0x80)
 _UNORDERED: Final = (pt.is_nested, pt.is_null)
 
@@ -49,7 +48,7 @@ def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return values that Arrow compares as Hudi compares `values`; nulls stay null.
 
     Args:
-        values: ordering values of any type.
+        values: ordering values.
 
     Raises:
         UnsupportedFeature: the type has no order, such as a list.
@@ -83,19 +82,19 @@ def _one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _ordered_bits(values: pa.Array, width: np.dtype[np.signedinteger]) -> pa.Array:
-    """Return floats as integers in the same order: the bits, those below the sign turned over in negative numbers."""
+    """Return floats as integers in the same order: in negative numbers all bits below the sign are flipped."""
     missing = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
     whole = values if missing is None else values.fill_null(0.0)
     numbers = whole.to_numpy(zero_copy_only=False)
     bits = numbers.view(width)
     largest = np.iinfo(width).max
     ordered = np.where(bits < 0, bits ^ largest, bits)
-    ordered[np.isnan(numbers)] = largest  # larger than infinity, whatever its bits are
+    ordered[np.isnan(numbers)] = largest  # NaN: larger than infinity, whatever its bits
     return pa.array(ordered, mask=missing)
 
 
 def _signed(values: pa.Array) -> pa.Array:
-    """Return bytes with the sign bit of each turned over: compared as unsigned ones they have the signed order."""
+    """Return bytes with their sign bits flipped: the unsigned order of the result is the signed order."""
     *before, data = values.buffers()
     if data is None:
         return values
@@ -117,40 +116,40 @@ def to_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def has_order(order: Order, names: Sequence[str]) -> bool:
-    """Return whether rows with columns `names` can be compared by `order`; False: the later one wins."""
+    """Return whether `order` can compare rows with columns `names`; False: the later row wins."""
     return bool(order.fields) and all(field.split(".", 1)[0] in names for field in order.fields)
 
 
 def ordering_columns(table: pa.Table, order: Order, rows: Rows | None = None) -> list[pa.Array]:
-    """Return the values that are compared, most significant first; nulls are the smallest.
+    """Return the columns to compare, most significant first; nulls are smallest.
 
     Args:
-        table: it has the columns of `order`.
+        table: has the columns of `order`.
         order: how records are compared.
-        rows: of these rows only; None: all.
+        rows: row numbers, int64; None: all rows.
 
     Raises:
-        InvalidInputError: a value is no place in a log, where the order is one of places.
+        InvalidInputError: a value is not a binlog position, where the order needs one.
     """
-    found = []
+    columns = []
     for field in order.fields:
         name, *inner = field.split(".")
         column = table.column(name)
         column = column if rows is None else column.take(pa.array(rows))
         values = pc.struct_field(column.combine_chunks(), inner) if inner else column.combine_chunks()
-        found += _places(values, field) if order.numbered else [values]
-    return [_mirrored(values, order) for values in found] if order.reverse else found
+        columns += _places(values, field) if order.numbered else [values]
+    return [_mirrored(values, order) for values in columns] if order.reverse else columns
 
 
 def _mirrored(values: pa.Array, order: Order) -> pa.Array:
-    """Return values of which the larger stand for the smaller; nulls stay the smallest."""
-    # As integers: a float is negated by its place in the order, so that NaN becomes the smallest and 0.0 precedes -0.0.
+    """Return values in reverse order; nulls stay smallest."""
+    # As integers: a float is negated by its rank, so that NaN becomes smallest and 0.0 precedes -0.0.
     values = comparable(values) if pt.is_floating(values.type) else values
     kind = values.type
     if pt.is_decimal(kind):
         return pc.negate(values)
     if pt.is_integer(kind) or pt.is_temporal(kind):
-        # Every bit turned over: nothing can overflow.
+        # Flipping every bit cannot overflow.
         wide = pa.int32() if kind.bit_width == 32 else pa.int64()
         return pc.bit_wise_not(values if pt.is_integer(kind) else values.cast(wide))
     raise UnsupportedFeature(
@@ -160,7 +159,7 @@ def _mirrored(values: pa.Array, order: Order) -> pa.Array:
 
 
 def refuse_nulls(columns: Sequence[pa.Array], order: Order) -> None:
-    """Raise when rows that come in lack an ordering value without which the table's rule cannot be followed.
+    """Raise when incoming rows lack a required ordering value.
 
     Raises:
         InvalidInputError: there is a null.
@@ -173,7 +172,7 @@ def refuse_nulls(columns: Sequence[pa.Array], order: Order) -> None:
 
 
 def _places(values: pa.Array, field: str) -> list[pa.Array]:
-    """Return the two numbers of texts such as ``000003.000000154``."""
+    """Return the two numbers of binlog positions such as ``000003.000000154``."""
     parts = pc.extract_regex(values.cast(pa.string()), _PLACE)
     if parts.null_count != values.null_count:
         first = int(np.flatnonzero(to_mask(pc.and_(pc.is_null(parts), pc.is_valid(values))))[0])
@@ -182,7 +181,7 @@ def _places(values: pa.Array, field: str) -> list[pa.Array]:
 
 
 def marked_deletes(table: pa.Table, rule: MergeRule) -> Mask:
-    """Return which rows mark themselves deleted, by ``_hoodie_is_deleted`` or by the table's own mark.
+    """Return which rows are deletes by ``_hoodie_is_deleted`` or by the table's delete marker.
 
     Example:
         >>> marked_deletes(pa.table({"Op": ["I", "d"]}), MergeRule(delete=DeleteMark("Op", "D", any_case=True)))
@@ -204,13 +203,13 @@ def _marked(column: pa.ChunkedArray, mark: DeleteMark) -> Mask:
 
 
 def unordered_deletes(table: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
-    """Return which deletes remove whatever is stored, and let any later row in again: they have no event time.
+    """Return which deletes have no event time: they delete any stored row, and any later row brings the key back.
 
-    Hudi takes a delete for one without an event time where that is null, or the 0 of a type of 32 bits that is no float.
+    In Hudi a delete has no event time if its ordering value is null, or 0 of a 32-bit integer type.
 
     Args:
         table: rows with their ordering column.
-        deletes: which of them are deletes.
+        deletes: ``(n_rows,)`` bool.
         rule: how the table merges.
 
     Example:
@@ -221,7 +220,7 @@ def unordered_deletes(table: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
     order = rule.stored
     if len(order.fields) != 1 or order.required or not deletes.any() or not has_order(order, table.column_names):
         return np.zeros(len(deletes), dtype=bool)
-    # Of the two numbers of a text both are null, or none is.
+    # The two numbers of one text are null together.
     values = ordering_columns(table, replace(order, reverse=False))[0]
     untimed = values.is_null()
     if (pt.is_integer(values.type) or pt.is_temporal(values.type)) and values.type.bit_width == 32:
@@ -230,12 +229,12 @@ def unordered_deletes(table: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
 
 
 def is_replaceable(values: pa.Array | pa.ChunkedArray, field: pa.Field, partial: Partial) -> Mask:
-    """Return which values of a winning record give way to the other record's.
+    """Return which values of a winning record are replaced by those of the other record.
 
     Args:
         values: the column's.
-        field: the column; its metadata holds the Avro default, if that is not null.
-        partial: how records complete each other.
+        field: its metadata has the Avro default, if that is not null.
+        partial: the partial update mode.
 
     Example:
         >>> is_replaceable(pa.array([None, 7]), pa.field("v", pa.int64()), Partial(PartialMode.IGNORE_NULLS))
@@ -249,13 +248,13 @@ def is_replaceable(values: pa.Array | pa.ChunkedArray, field: pa.Field, partial:
     default = _default(field) if partial.mode is PartialMode.IGNORE_DEFAULTS else None
     if default is None:
         return to_mask(pc.is_null(values))
-    if not default.is_valid:  # a default that nothing is compared with
+    if not default.is_valid:  # a default that Hudi does not compare
         return np.zeros(len(values), dtype=bool)
     return to_mask(pc.fill_null(pc.equal(values, default), False))
 
 
 def _default(field: pa.Field) -> pa.Scalar | None:
-    """Return a column's default: None for null, a null scalar for one that Hudi does not compare either."""
+    """Return a column's default: None for null, a null scalar for a default that Hudi does not compare."""
     text = (field.metadata or {}).get(AVRO_DEFAULT)
     if text is None:
         return None

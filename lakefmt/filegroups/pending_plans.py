@@ -1,4 +1,4 @@
-"""What pending services have planned: the file groups they will take in (spec 3.4; effects: reads plans)."""
+"""The file groups in pending compaction, log compaction and clustering plans (effects: reads plans)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lakefmt.values import FileId, PartitionPath
 
 __all__ = ["PLANNING", "groups_of_plan", "is_clustering"]
 
-#: Pending instants of these actions may have a plan. In version 6 a clustering is a replacecommit.
+#: Actions that may have a plan; in version 6 a clustering is a replacecommit.
 PLANNING = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.REPLACE_COMMIT})
 
 
 def groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> frozenset[tuple[PartitionPath, FileId]]:
-    """Return the file groups that a pending compaction, log compaction or clustering will read; none without a plan.
+    """Return the file groups that a pending service reads; none without a plan.
 
-    A plan that is gone by now was withdrawn.
+    A plan that no longer exists was withdrawn.
 
     Raises:
         CorruptFile: the plan is damaged.
@@ -43,7 +43,7 @@ def groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> 
 
 
 def is_clustering(client: TableClient, state: TableState, pending: Instant) -> bool:
-    """Return whether a pending instant is a clustering, under either of its names."""
+    """Return whether a pending instant is a clustering, under either action."""
     if pending.action is Action.REPLACE_COMMIT:
         return bool(groups_of_plan(client, state, pending))
     return pending.action is Action.CLUSTERING

@@ -1,4 +1,4 @@
-"""Reading base files: footers, keys, rows (effects). Footers are immutable bytes and are cached by name and size."""
+"""Read base files: footers, keys, rows (effects). Footers are cached by path and size."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _CACHED_FOOTERS = 2048
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn what Arrow raises while reading the file `path` into typed errors.
+    """Translate Arrow's errors while reading the file `path`.
 
     Raises:
-        SnapshotExpired: the file is gone.
-        CorruptFile: it is not what it should be.
+        SnapshotExpired: the file no longer exists.
+        CorruptFile: the file is damaged.
         StorageError: the store failed.
     """
     try:
@@ -48,23 +48,23 @@ def reading(path: str) -> Iterator[None]:
     except pa.ArrowException as error:
         raise CorruptFile(f"{path} cannot be read: {error}") from error
     except OSError as error:
-        # Arrow reports damaged pages and failed decompression as OSError without an error number.
+        # Arrow reports damaged pages and failed decompression as OSError without errno.
         if error.errno is None:
             raise CorruptFile(f"{path} cannot be read: {error}") from error
         raise StorageError(f"{path} cannot be read: {error}", transient=is_transient_code(error.errno)) from error
 
 
-#: Opens a base file that Arrow has open; takes its footer when that is known.
+#: Opens a Parquet file; takes its footer if known.
 parquet_file = partial(pq.ParquetFile, pre_buffer=False, page_checksum_verification=True)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFooter:
-    """A base file's footer that has been read.
+    """The footer of a base file.
 
     Attributes:
-        metadata: as Arrow has it, its numbers of rows checked.
-        footer: the same as Hudi has it.
+        metadata: Arrow's form; row counts are checked.
+        footer: Hudi's footer entries.
     """
 
     metadata: pq.FileMetaData
@@ -81,18 +81,18 @@ class BaseFileReader:
 
     Args:
         store: the table's store.
-        unstored: what rows have and files do not; rows and keys get it back.
+        unstored: columns that files lack; they are added to rows and keys.
     """
 
     def __init__(self, store: ObjectStore, unstored: VirtualColumns | None = None) -> None:
         self._virtual_columns = unstored
         self._filesystem, self._prefix = store.arrow_filesystem()
         self._footers: Kept[tuple[BaseFileFooter, BloomFilter | None]] = Kept(_CACHED_FOOTERS)
-        #: What this reader, and whoever reads the same files, keeps of them.
+        #: The caches of this reader and of readers derived from it.
         self.kept: list[Kept[Any]] = [self._footers]
 
     def completing(self, unstored: VirtualColumns | None) -> BaseFileReader:
-        """Return a reader that gives rows what files do not hold, and shares the footers that are known."""
+        """Return a reader that adds columns that files lack, with the same footer cache."""
         if unstored is None:
             return self
         reader = copy(self)
@@ -116,30 +116,30 @@ class BaseFileReader:
         return self._cached(file)[0]
 
     def bloom_filter(self, file: BaseFile) -> BloomFilter | None:
-        """Return a file's key filter; None when it has none. Do not change it: it is shared."""
+        """Return a file's bloom filter, or None; it is shared: do not modify it."""
         return self._cached(file)[1]
 
     def _cached(self, file: BaseFile) -> tuple[BaseFileFooter, BloomFilter | None]:
-        known = self._footers.get(file)
-        if known is None:
+        cached = self._footers.get(file)
+        if cached is None:
             with self._open(file) as parquet:
                 footer = decode_footer(parquet.metadata)
-            known = (footer, footer.bloom_filter())
-            self._footers.keep(file, known, 1)
-        return known
+            cached = (footer, footer.bloom_filter())
+            self._footers.keep(file, cached, 1)
+        return cached
 
     def forget_absent(self, partitions: Collection[PartitionPath] | None, present: Sequence[BaseFile]) -> None:
-        """Drop what is kept of files that a listing did not show: a handle would hold the footers of all that was cleaned.
+        """Drop the cached footers of files that a listing did not return.
 
         Args:
-            partitions: what was listed; None: the whole table.
-            present: the files that are there.
+            partitions: the listed partitions; None: the whole table.
+            present: the files in the listing.
         """
         for kept in self.kept:
             kept.forget_absent(partitions, present)
 
     def keys(self, file: BaseFile) -> pa.ChunkedArray:
-        """Return a file's record keys, in file order: one column is read.
+        """Return a file's record keys in file order; reads one column.
 
         Raises:
             CorruptFile: the file has no key column.
@@ -152,7 +152,7 @@ class BaseFileReader:
             return parquet.read(columns=[RECORD_KEY]).column(0)
 
     def rows(self, file: BaseFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a file's rows, all columns or those named that it has."""
+        """Return a file's rows: all columns, or those of the named ones that it has."""
         with self._open(file) as parquet:
             return self._read(parquet, file, columns, use_threads=True)
 
@@ -165,44 +165,46 @@ class BaseFileReader:
         coded: Collection[str] = (),
         known: KnownFooter | None = None,
     ) -> tuple[pa.Table, BaseFileFooter]:
-        """Return a file's rows, those of the named columns that it has, and its footer.
+        """Return a file's rows, with those of the named columns that it has, and its footer.
 
-        The file is opened once: to read a footer with a filter takes as long as to decode two of its columns.
+        Opens the file once: reading a footer with a filter costs as much as decoding two columns.
 
         Args:
             file: the file.
             columns: names.
-            use_threads: decode columns side by side.
-            coded: columns of text that may come as dictionaries, if that is how the file stores them.
-            known: its footer, where that has been read.
+            use_threads: decode columns in parallel.
+            coded: text columns to return as dictionaries if the file stores them so.
+            known: the footer, if already read.
 
         Raises:
             CorruptFile: it is damaged.
         """
         with self._open(file, coded, None if known is None else known.metadata) as parquet:
-            twin = self._twin(file, parquet.metadata) if RECORD_KEY in columns else None
-            found = self._read(parquet, file, [name for name in columns if name != twin], use_threads=use_threads)
-            if twin in columns:
-                field = parquet.schema_arrow.field(twin)
-                found = found.append_column(field, found.column(RECORD_KEY))
-            return found, decode_footer(parquet.metadata) if known is None else known.footer
+            duplicate = self._duplicate_of_keys(file, parquet.metadata) if RECORD_KEY in columns else None
+            rows = self._read(parquet, file, [name for name in columns if name != duplicate], use_threads=use_threads)
+            if duplicate in columns:
+                field = parquet.schema_arrow.field(duplicate)
+                rows = rows.append_column(field, rows.column(RECORD_KEY))
+            return rows, decode_footer(parquet.metadata) if known is None else known.footer
 
-    def _twin(self, file: BaseFile, metadata: pq.FileMetaData) -> str | None:
-        """Return the column whose bytes in the file are those of the record keys, None when there is none.
+    def _duplicate_of_keys(self, file: BaseFile, metadata: pq.FileMetaData) -> str | None:
+        """Return the column whose bytes in the file equal those of the record keys, or None.
 
-        Asked of local files only: elsewhere to read bytes twice takes longer than to decode them.
+        For local files only: elsewhere reading the bytes twice costs more than decoding them.
         """
         if self._virtual_columns is not None or not isinstance(self._filesystem, pafs.LocalFileSystem):
             return None
-        found = find_duplicate_column(metadata, RECORD_KEY)
-        if found is None:
+        match = find_duplicate_column(metadata, RECORD_KEY)
+        if match is None:
             return None
-        name, pairs = found
+        name, pairs = match
         with self._filesystem.open_input_file(self._prefix + file.path) as source:
             size = source.size()
             if not all(span.is_within(size) for pair in pairs for span in pair):
                 return None
-            same = all(_bytes_at(source, mine).equals(_bytes_at(source, theirs)) for mine, theirs in pairs)
+            same = all(
+                _bytes_at(source, column_span).equals(_bytes_at(source, key_span)) for column_span, key_span in pairs
+            )
         return name if same else None
 
     def _read(
@@ -211,7 +213,5 @@ class BaseFileReader:
         names = parquet.schema_arrow.names
         needed = columns if self._virtual_columns is None else self._virtual_columns.needed(columns)
         wanted = None if needed is None else [name for name in needed if name in names]
-        found = parquet.read(columns=wanted, use_threads=use_threads)
-        return (
-            found if self._virtual_columns is None else self._virtual_columns.complete(found, file.partition, columns)
-        )
+        rows = parquet.read(columns=wanted, use_threads=use_threads)
+        return rows if self._virtual_columns is None else self._virtual_columns.complete(rows, file.partition, columns)

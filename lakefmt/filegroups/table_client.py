@@ -1,15 +1,15 @@
-"""One table within reach: its store, clock and caches, and what is loaded from them (effects).
+"""The table client: a table's store, clock and caches, and what is loaded from them (effects).
 
-Both roads start here. Nothing is remembered between calls but immutable bytes: properties and the timeline are loaded
-again by every :meth:`TableClient.load`, because another engine may have written last.
+Reads and writes start here. Only immutable bytes are cached: every :meth:`TableClient.load` reads
+the properties and the timeline again, because another engine may have written since.
 
-What every group of verbs on a table shares: the way to the table, and the turn of its writes.
+:class:`TableVerbs` is the base class of the groups of methods on ``Table``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -32,6 +32,7 @@ from lakefmt.timeline.clock import InstantClock
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt.timeline.observer import CommitObserver
 from lakefmt.timeline.properties_store import load_properties
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.timeline import Timeline
@@ -49,14 +50,14 @@ from lakefmt.values import (
 __all__ = ["NOTES", "TableClient", "TableState", "TableVerbs"]
 
 
-#: What Hudi has no property for, kept where other engines do not look.
+#: Table properties that Hudi does not have (docs/format.md, lakefmt's own files).
 NOTES = ".hoodie/.lakefmt/table.json"
 _MAX_NOTES_BYTES = 1 << 20
-#: Where Spark keeps every internal schema that a table had.
+#: Directory and suffix of the schema history (docs/format.md, Schema history).
 _SCHEMAS, _SCHEMA_FILE = ".hoodie/.schema", ".schemacommit"
 _MAX_SCHEMAS_BYTES = 256 << 20
 
-#: Operations whose commits do not define the table's schema (spec 3.12).
+#: Operations whose commits do not define the table's schema (docs/format.md, Table schema).
 _SERVICES = frozenset(
     {WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.INDEX}
 )
@@ -64,10 +65,10 @@ _SERVICES = frozenset(
 
 @dataclass(frozen=True)
 class TableState:
-    """A table at one moment: what its properties and its timeline said.
+    """The properties and the timeline of a table at one moment.
 
     Attributes:
-        history: what has been archived, when somebody asked for it.
+        history: the archived timeline, if it was loaded.
     """
 
     config: TableConfig
@@ -75,19 +76,23 @@ class TableState:
     history: History | None = None
 
     def as_of(self, bound: str) -> TableState:
-        """Return the state whose commits were requested at or before `bound`."""
+        """Return the state with the instants requested at or before `bound`."""
         return replace(self, timeline=self.timeline.as_of(bound))
 
 
 @dataclass
 class TableClient:
-    """Everything a road needs to reach one table."""
+    """Store, clock, settings and caches of one table (Hudi: HoodieTableMetaClient)."""
 
     store: ObjectStore
     options: Mapping[str, object] = field(default_factory=dict)
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=RandomIds)
     time_source: TimeSource = field(default_factory=SystemTimeSource)
+    #: Take part in every completion of an instant, in this order.
+    observers: Sequence[CommitObserver] = ()
+    #: Chooses the listing of a table, given its properties and the listing of storage; None: storage is listed.
+    metadata_listing: Callable[[TableClient, TableConfig, FileListing], FileListing] | None = None
 
     def __post_init__(self) -> None:
         self.reader = BaseFileReader(self.store)
@@ -98,10 +103,12 @@ class TableClient:
         self._schemas: dict[str, pa.Schema] = {}
         self._followed: set[str] = set()
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
+        #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
+        self.cleaned_until: dict[object, str] = {}
         self._first_active: InstantTime | None = None
 
     def load_config(self) -> TableConfig:
-        """Read the properties as they are now."""
+        """Read the table properties."""
         adopt_merger(self.options)
         properties = load_properties(self.store)
         if self._config is None or self._config.properties != properties:
@@ -110,32 +117,33 @@ class TableClient:
 
     @property
     def known_config(self) -> TableConfig:
-        """The properties as this handle read them last; others may have changed them meanwhile."""
+        """The properties as last read by this client; they may be outdated."""
         return self._config or self.load_config()
 
     def seen(self) -> TableState:
-        """Return the table as this handle saw it last: its own last commit is in it, later ones of others are not.
+        """Return the last state that this client loaded, its own commits included; later commits of others are missing.
 
-        Nothing is read when there was a look before. It tells whether a closer look is worth it, and decides nothing.
+        Reads nothing if a state was loaded before. Use it to decide whether a load is worthwhile,
+        and for nothing else.
         """
         config = self.known_config
         views = [s.seen for (place, _), s in self._timeline_stores.items() if place == config.timeline_directory]
-        known = [view for view in views if view is not None]
-        return TableState(config, max(known, key=lambda view: view.highest_time or "")) if known else self.load()
+        states = [view for view in views if view is not None]
+        return TableState(config, max(states, key=lambda view: view.highest_time or "")) if states else self.load()
 
     def load(self) -> TableState:
-        """Read the properties and the timeline as they are now.
+        """Read the properties and the timeline.
 
         Raises:
-            TableNotFound: there is no table.
+            TableNotFound: the table does not exist.
             UnsupportedFeature: lakefmt would read it wrongly.
         """
         config = self.load_config()
         while True:
             check_readable(config)
             timeline = self.timeline_store(config).load()
-            # An upgrade moves the timeline of layout 1: what was listed counts only if the table is still of that
-            # version afterwards.
+            # An upgrade moves the timeline of layout 1: a listing counts only if the version is the
+            # same after it.
             now = config if config.version.layout > 1 else self.load_config()
             if now.version is config.version:
                 self._forget_archived(timeline)
@@ -143,14 +151,14 @@ class TableClient:
             config = now
 
     def _forget_archived(self, timeline: Timeline) -> None:
-        """Drop the contents of commits that have left the active timeline since the last look."""
+        """Drop the cached contents of commits that have left the active timeline."""
         first = timeline.first_active
         if first is not None and first != self._first_active:
             self._first_active = first
-            self._commits = {key: said for key, said in self._commits.items() if key[0][: len(first)] >= first}
+            self._commits = {key: metadata for key, metadata in self._commits.items() if key[0][: len(first)] >= first}
 
     def timeline_store(self, config: TableConfig, *, durable: bool = True) -> TimelineStore:
-        """Return the timeline directory of the table."""
+        """Return the store of the active timeline."""
         key = (config.timeline_directory, durable)
         if key not in self._timeline_stores:
             self._timeline_stores[key] = TimelineStore(
@@ -159,13 +167,13 @@ class TableClient:
         return self._timeline_stores[key]
 
     def instant_clock(self, config: TableConfig) -> InstantClock:
-        """Return the source of new instant times."""
+        """Return the generator of instant times."""
         if self._instant_clock is None:
             self._instant_clock = InstantClock(self.clock, config.zone)
         return self._instant_clock
 
     def with_history(self, state: TableState) -> TableState:
-        """Return the state that also knows the archived instants; loaded once per state.
+        """Return the state with its archived instants, which are loaded once per state.
 
         Raises:
             CorruptFile: the archive is damaged.
@@ -176,22 +184,29 @@ class TableClient:
         return replace(state, timeline=state.timeline.with_history(history.instants), history=history)
 
     def history_store(self, config: TableConfig) -> HistoryStore:
-        """Return the archive directory of the table."""
+        """Return the store of the archived timeline."""
         directory = config.history_directory
         if directory not in self._history_stores:
             self._history_stores[directory] = HistoryStore(self.store, directory, config.version.layout)
         return self._history_stores[directory]
 
     def listing(self, config: TableConfig | None = None) -> FileListing:
-        """Return where file names come from; quicker when the table's properties are at hand."""
+        """Return where the names of committed files come from: the metadata table where the properties advertise one."""
+        storage = self.storage_listing(config)
+        if config is None or self.metadata_listing is None:
+            return storage
+        return self.metadata_listing(self, config, storage)
+
+    def storage_listing(self, config: TableConfig | None = None) -> FileListing:
+        """Return the listing of storage, files that were never committed included."""
         levels = None if config is None else partition_levels(self.key_spec(config))
         return StorageListing(self.store, levels, self.reader.forget_absent)
 
     def read_body(self, state: TableState, instant: Instant) -> bytes:
-        """Return the content of an instant's file, wherever it is by now.
+        """Return the body of an instant from the active timeline or the archive.
 
         Raises:
-            SnapshotExpired: the instant was undone meanwhile.
+            SnapshotExpired: the instant was rolled back meanwhile.
         """
         if state.history is not None and state.history.holds(instant):
             return state.history.body(instant)
@@ -204,16 +219,16 @@ class TableClient:
             raise SnapshotExpired(f"instant {instant} is gone: it was undone meanwhile; read again") from None
 
     def retained_from(self, state: TableState) -> InstantTime | None:
-        """Return the oldest instant whose files the last clean has left alone; None when no clean says so."""
+        """Return the earliest instant that the last clean retained; None without such a clean."""
         cleans = state.timeline.completed_of(Action.CLEAN)
         if not cleans:
             return None
-        said = decode_body(BodyKind.CLEAN_METADATA, self.read_body(state, cleans[-1]), what=cleans[-1].file_name)
-        oldest = said.get("earliestCommitToRetain")
+        clean = decode_body(BodyKind.CLEAN_METADATA, self.read_body(state, cleans[-1]), what=cleans[-1].file_name)
+        oldest = clean.get("earliestCommitToRetain")
         return InstantTime(str(oldest)) if oldest else None
 
     def commit_metadata(self, state: TableState, instant: Instant) -> CommitMetadata:
-        """Return the content of a completed commit (decoded once per instant)."""
+        """Return the metadata of a completed commit; decoded once per instant."""
         key = (instant.file_name, instant.size)
         if key not in self._commits:
             body = self.read_body(state, instant)
@@ -221,9 +236,11 @@ class TableClient:
         return self._commits[key]
 
     def keep_commit(self, instant: Instant, metadata: CommitMetadata) -> None:
-        """Remember the content of a commit that was just completed: the next write asks it for the schema."""
-        if not metadata.replaced_file_ids and not any(stat.extra for stat in metadata.stats):  # else decoding tidies it
-            for size in (0, instant.size):  # a listing of names alone tells no sizes
+        """Cache the metadata of a commit that this client completed: the next write reads the schema from it."""
+        if not metadata.replaced_file_ids and not any(
+            stat.extra for stat in metadata.stats
+        ):  # others need the normalization of decoding
+            for size in (0, instant.size):  # a listing without sizes
                 self._keep((instant.file_name, size), metadata)
 
     def _keep(self, key: tuple[str, int], metadata: CommitMetadata) -> None:
@@ -232,27 +249,28 @@ class TableClient:
         self._commits[key] = metadata
 
     def schema(self, state: TableState) -> pa.Schema:
-        """Return the table's schema without meta columns (spec 3.12); partition columns that files lack are in it.
+        """Return the table schema without meta columns; it includes partition columns that files lack.
 
         Raises:
-            CorruptFile: nothing in the table tells its schema.
-            UnsupportedFeature: its columns were changed so that their names do not tell them in older files.
+            CorruptFile: the table has no schema (docs/format.md, Table schema).
+            UnsupportedFeature: after schema changes the names do not identify columns of older
+                files.
         """
         return with_partition_columns(state.config, self._cached_schema(state))
 
     def internal_schema(self, state: TableState) -> str | None:
-        """Return the schema with column ids that the table's commits name; None: they name none."""
+        """Return the latest internal schema in the table's commits; None if there is none."""
         commit = self._telling_commit(state)
         return None if commit is None else commit.extra_metadata.get(LATEST_SCHEMA) or None
 
     def schema_notes(self, state: TableState, schema: pa.Schema) -> dict[str, str]:
-        """Return what the commit of a service that changes no column says of the schema."""
+        """Return the schema entries for the commit of a table service that changes no column."""
         internal = self.internal_schema(state)
         notes = {SCHEMA_KEY: arrow_to_avro(schema, state.config.name)}
         return notes if internal is None else {**notes, LATEST_SCHEMA: internal}
 
     def _telling_commit(self, state: TableState) -> CommitMetadata | None:
-        """Return the newest commit that tells the table's schema."""
+        """Return the newest commit that defines the table schema."""
         for instant in reversed(state.timeline.commits):
             commit = self.commit_metadata(state, instant)
             if commit.operation not in _SERVICES and commit.schema_text:
@@ -260,7 +278,7 @@ class TableClient:
         return None
 
     def _check_names(self, internal: str) -> None:
-        """Raise when older files cannot be read by the names of an internal schema; known ones are not looked up again."""
+        """Raise if names do not identify the columns of older files; checked once per internal schema."""
         if internal in self._followed:
             return
         current = parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit")
@@ -299,30 +317,33 @@ class TableClient:
         return self._schemas[text]
 
     def row_reader(self, state: TableState) -> BaseFileReader:
-        """Return the reader of whole rows: what the table's files do not hold is given back."""
+        """Return the reader of complete rows: columns that files lack are added."""
         if state.config.populate_meta_fields and not state.config.drop_partition_columns:
             return self.reader
         return self.reader.completing(virtual_columns_of(state.config, self.schema(state)))
 
     def key_spec(self, config: TableConfig) -> KeySpec:
-        """Return how the table's keys and partition paths are made."""
+        """Return how record keys and partition paths are built."""
         return key_spec_from_properties(config.properties)
 
     def chosen_partitions(
         self, state: TableState, asked: Partitions, *, must_exist: bool = False
     ) -> list[PartitionPath]:
-        """Return the partitions that are meant by paths or values (:func:`lakefmt.keys.choose_partitions`).
+        """Return the partitions given by paths or values (:func:`lakefmt.keys.choose_partitions`).
 
         Raises:
-            InvalidInputError: they cannot be understood, or with `must_exist` the table has no such partition.
-            UnsafePath: a text that is no partition leads out of the table.
+            InvalidInputError: a partition is not valid, or `must_exist` is set and it does not
+                exist.
+            UnsafePath: a path leaves the table.
         """
-        known = self.listing(state.config).partitions()
-        found = choose_partitions(self.key_spec(state.config), self.schema(state), known, asked, must_exist=must_exist)
-        return [PartitionPath(path if path in known else check_name(path)) for path in found]
+        existing = self.listing(state.config).partitions()
+        paths = choose_partitions(
+            self.key_spec(state.config), self.schema(state), existing, asked, must_exist=must_exist
+        )
+        return [PartitionPath(path if path in existing else check_name(path)) for path in paths]
 
     def replaced(self, state: TableState) -> dict[tuple[str, str], InstantTime]:
-        """Return the file groups that completed replacecommits have hidden."""
+        """Return the replaced file groups with the requested time of the replacecommit."""
         hidden: dict[tuple[str, str], InstantTime] = {}
         for instant in state.timeline.commits:
             if instant.action is Action.REPLACE_COMMIT:
@@ -331,26 +352,26 @@ class TableClient:
         return hidden
 
     def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
-        """Return the latest committed file slices, of all partitions or of those named."""
+        """Return the latest committed file slices of all or of the given partitions."""
         bases, logs = self.listing(state.config).files(partitions)
         return build_slices(bases, logs, self.slicing(state, bases, logs), self.replaced(state))
 
     def slicing(self, state: TableState, bases: Iterable[BaseFile], logs: Iterable[LogFile]) -> Timeline:
-        """Return the timeline by which files make slices: with the history where only that tells a log's place.
+        """Return the timeline for building slices; it includes the archive if only that has a completion time.
 
         Args:
-            state: what is looked at.
-            bases: base files of whole file groups.
-            logs: logs of the same.
+            state: properties and timeline.
+            bases: all base files of some file groups.
+            logs: all logs of the same file groups.
 
         Raises:
-            CorruptFile: the history is asked, and is damaged.
+            CorruptFile: the archive is needed and damaged.
         """
         asked = lacks_completions(bases, logs, state.timeline)
         return self.with_history(state).timeline if asked else state.timeline
 
     def load_notes(self) -> dict[str, object]:
-        """Return what lakefmt keeps about the table beside Hudi's properties; empty when it never wrote any.
+        """Return the content of lakefmt's table file; empty if the file does not exist.
 
         Raises:
             CorruptFile: the file is not a JSON object.
@@ -367,8 +388,8 @@ class TableClient:
 
 
 class TableVerbs:
-    """The base of the groups of verbs that make up ``Table``."""
+    """The base class of the groups of methods that make up ``Table``."""
 
     client: TableClient
-    #: Held while a verb of this handle writes.
+    #: Held while a method of this object writes.
     _writing: AbstractContextManager[object]

@@ -1,8 +1,9 @@
-"""What rows have and base files do not: partition columns kept in paths, keys made from columns (spec 1.6, 4.5). Pure.
+"""Columns that rows have and base files lack: partition columns and meta columns. Pure.
 
-A table may drop its partition columns from its files (``hoodie.datasource.write.drop.partition.columns``), and it may
-leave the meta columns empty (``hoodie.populate.meta.fields=false``). Rows that are read get both back, so that nobody
-who merges, looks up or moves rows has to know; who writes rows takes both away again.
+A table may drop its partition columns from its files
+(``hoodie.datasource.write.drop.partition.columns``) or leave the meta columns empty
+(``hoodie.populate.meta.fields=false``; docs/format.md, Meta columns). Readers add both from the
+path and the key columns; writers remove them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["VirtualColumns", "dropped_values", "stored_schema", "virtual_columns
 
 
 def stored_schema(config: TableConfig, schema: pa.Schema) -> pa.Schema:
-    """Return the columns that base files have of the table's `schema`.
+    """Return the columns that base files have of the table `schema`.
 
     Example:
         >>> from lakefmt.config.table_config import parse_table_config
@@ -41,10 +42,10 @@ def stored_schema(config: TableConfig, schema: pa.Schema) -> pa.Schema:
 
 
 def with_partition_columns(config: TableConfig, schema: pa.Schema) -> pa.Schema:
-    """Return a commit's `schema` with the partition columns that files do not have.
+    """Return a commit's `schema` with the partition columns that files lack.
 
-    Commits of other engines leave them out. Their types are those that the table was made with; where nothing tells
-    them they are text, as they are for Hudi.
+    Commits of other engines omit them. The types come from the create schema; without one they are
+    text, as in Hudi.
     """
     if not config.drop_partition_columns:
         return schema
@@ -53,21 +54,21 @@ def with_partition_columns(config: TableConfig, schema: pa.Schema) -> pa.Schema:
     if not missing:
         return schema
     made = without_meta_columns(avro_to_arrow(config.create_schema)) if config.create_schema else pa.schema([])
-    # In the order of the table's making, as far as there is one.
+    # In the order of the create schema, as far as it has them.
     for name in sorted(missing, key=made.get_field_index):
-        at = made.get_field_index(name)
-        if at < 0:
+        index = made.get_field_index(name)
+        if index < 0:
             schema = schema.append(pa.field(name, pa.string()))
         else:
-            schema = schema.insert(min(at, len(schema)), made.field(at).with_nullable(True))
+            schema = schema.insert(min(index, len(schema)), made.field(index).with_nullable(True))
     return schema
 
 
 def dropped_values(spec: KeySpec, partition: str, schema: pa.Schema) -> dict[str, pa.Scalar]:
-    """Return the values of a partition's columns, read from its path (spec 4.8).
+    """Return the values of the partition columns, parsed from the partition path.
 
     Raises:
-        UnsupportedFeature: the path does not determine them.
+        UnsupportedFeature: the path does not determine the values.
     """
     values = parse_partition_values(spec, partition, schema) or {}
     names = [field.name for field in spec.partition_fields]
@@ -82,13 +83,13 @@ def dropped_values(spec: KeySpec, partition: str, schema: pa.Schema) -> dict[str
 
 @dataclass(frozen=True, slots=True)
 class VirtualColumns:
-    """How to give rows what their file does not hold, and how to take it away.
+    """How to add the columns that files lack, and how to remove them.
 
     Attributes:
-        spec: how keys and paths are made.
+        spec: how record keys and partition paths are built.
         schema: the table's columns, without meta columns.
-        drops_partitions: partition columns are in paths only.
-        makes_keys: meta columns are empty, record keys are made from columns.
+        drops_partitions: partition columns exist only in paths.
+        makes_keys: meta columns are empty; record keys are built from columns.
     """
 
     spec: KeySpec
@@ -97,30 +98,31 @@ class VirtualColumns:
     makes_keys: bool
 
     def needed(self, columns: Sequence[str] | None) -> Sequence[str] | None:
-        """Return the columns to read so that `columns` can be given; None stands for all."""
+        """Return the columns to read for `columns`; None means all."""
         if columns is None:
             return None
         keyed = self.makes_keys and RECORD_KEY in columns
-        # A column that every file has keeps the number of rows when all others are made.
+        # One column that every file has keeps the row count if all others are virtual.
         extra = [*(_tops(self.spec.record_key_fields) if keyed else ()), RECORD_KEY]
         return list(dict.fromkeys([*columns, *extra]))
 
     def complete(self, rows: pa.Table, partition: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return rows as they were read with what their file does not hold; `columns` None stands for all."""
+        """Return rows with the missing columns added; `columns` None means all."""
         if self.drops_partitions:
             for name, value in dropped_values(self.spec, partition, self.schema).items():
-                # Some files of Hudi's have the column, and nulls in rows that came from files without it: the path counts.
-                field, at = self.schema.field(name).with_nullable(True), rows.schema.get_field_index(name)
+                # Some Hudi files have the column with nulls for rows from files without it: the
+                # path decides.
+                field, index = self.schema.field(name).with_nullable(True), rows.schema.get_field_index(name)
                 made = pa.repeat(value, rows.num_rows)
-                rows = rows.append_column(field, made) if at < 0 else rows.set_column(at, field, made)
+                rows = rows.append_column(field, made) if index < 0 else rows.set_column(index, field, made)
         if self.makes_keys and (columns is None or RECORD_KEY in columns):
             keys = self.record_keys(rows)
-            at = rows.schema.get_field_index(RECORD_KEY)
-            rows = rows.append_column(RECORD_KEY, keys) if at < 0 else rows.set_column(at, RECORD_KEY, keys)
+            index = rows.schema.get_field_index(RECORD_KEY)
+            rows = rows.append_column(RECORD_KEY, keys) if index < 0 else rows.set_column(index, RECORD_KEY, keys)
         return rows if columns is None else rows.select([name for name in columns if name in rows.column_names])
 
     def record_keys(self, rows: pa.Table) -> pa.Array:
-        """Return the record keys of rows, made from their columns.
+        """Return the record keys of rows, built from their columns.
 
         Raises:
             InvalidKey: a column is missing, or a row has no key.
@@ -137,10 +139,10 @@ class VirtualColumns:
         return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
 
     def stored(self, rows: pa.Table, partition: str, schema: pa.Schema) -> pa.Table:
-        """Return whole rows as a file of `schema` holds them.
+        """Return complete rows in the columns of a file with `schema`.
 
         Raises:
-            InvalidKey: a partition column holds what its path would not give back.
+            InvalidKey: a partition value differs from the one that its path gives back.
         """
         if self.drops_partitions and rows.num_rows:
             self._check_paths(rows, partition)
@@ -169,10 +171,9 @@ def _tops(names: Iterable[str]) -> list[str]:
 
 
 def virtual_columns_of(config: TableConfig, schema: pa.Schema) -> VirtualColumns | None:
-    """Return what files of a table do not hold of its `schema`; None: they hold everything.
+    """Return the virtual columns of a table; None if files have all columns.
 
     Args:
-        config: the table's properties.
         schema: its columns, without meta columns.
     """
     if config.populate_meta_fields and not config.drop_partition_columns:

@@ -1,1 +1,1 @@
-"""Bytes and values: Parquet base files, Avro, properties, file names, bloom filters. No decisions about I/O."""
+"""File formats: Parquet base files, log files, Avro, properties, file names, bloom filters. No I/O."""

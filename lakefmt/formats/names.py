@@ -1,6 +1,6 @@
-"""The grammar of data file names: base files, log files, markers (spec 4.1, 4.2, 8.1). Pure.
+"""Names of base files, log files and markers (docs/format.md, File ids; File names; Markers). Pure.
 
-A file is data only when its name parses here; anything else in a partition is ignored, never touched.
+A file is data only if its name parses here; other files are ignored and never changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
     "split_base_file",
 ]
 
-#: The file that makes a directory a partition (spec 2.3).
+#: The partition metadata file (docs/format.md, Partition metadata file).
 PARTITION_METADATA = ".hoodie_partition_metadata"
 
 _BASE = re.compile(r"([A-Za-z0-9-]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.(parquet|orc|hfile|lance|vortex)", re.ASCII)
@@ -47,7 +47,7 @@ class BaseFileName:
 
 @dataclass(frozen=True, slots=True)
 class LogFileName:
-    """The parts of a log file's name. ``instant``: base instant in version 6, writing instant from version 8 on."""
+    """The parts of a log file's name; ``instant`` is the base instant in version 6, else the writing instant."""
 
     file_id: FileId
     instant: InstantTime
@@ -67,18 +67,18 @@ def base_file_name(file_id: FileId, write_token: str, instant: InstantTime, exte
 
 
 def parse_base_file(name: str) -> BaseFileName | None:
-    """Return the parts of a base file's name, or None when it is not one.
+    """Return the parts of a base file's name; None for other names.
 
     Example:
         >>> parse_base_file("f-0_1-0-0_20260101000000000.parquet").instant
         '20260101000000000'
     """
-    found = split_base_file(name)
-    return None if found is None else BaseFileName(*found)
+    parts = split_base_file(name)
+    return None if parts is None else BaseFileName(*parts)
 
 
 def has_bucket_number(file_id: str) -> bool:
-    """Return whether a file id begins as those of a bucket index do: with the bucket's number (spec 4.1).
+    """Return whether a file id begins with a bucket number (docs/format.md, File ids).
 
     Example:
         >>> has_bucket_number("00000012-1a2b-4c3d-8e9f-012345678901-0"), has_bucket_number("0a000012-1a2b-0")
@@ -88,30 +88,30 @@ def has_bucket_number(file_id: str) -> bool:
 
 
 def split_base_file(name: str) -> tuple[FileId, str, InstantTime, str] | None:
-    """Return what :func:`parse_base_file` does as a plain tuple: for listings of many thousand names.
+    """Return :func:`parse_base_file` as a plain tuple, for listings of many thousand names.
 
     Example:
         >>> split_base_file("f-0_1-0-0_20260101000000000.parquet")
         ('f-0', '1-0-0', '20260101000000000', 'parquet')
     """
-    found = _BASE.fullmatch(name)
-    if found is None:
+    match = _BASE.fullmatch(name)
+    if match is None:
         return None
-    file_id, token, instant, extension = found.groups()
+    file_id, token, instant, extension = match.groups()
     return FileId(file_id), token, InstantTime(instant), extension
 
 
 def parse_log_file(name: str) -> LogFileName | None:
-    """Return the parts of a log file's name, or None when it is not one.
+    """Return the parts of a log file's name; None for other names.
 
     Example:
         >>> parse_log_file(".f-0_20260101000000000.log.1_0-0-0").version
         1
     """
-    found = _LOG.fullmatch(name)
-    if found is None:
+    match = _LOG.fullmatch(name)
+    if match is None:
         return None
-    file_id, instant, version, token, cdc = found.groups()
+    file_id, instant, version, token, cdc = match.groups()
     return LogFileName(FileId(file_id), InstantTime(instant), int(version), token, cdc is not None)
 
 
@@ -126,11 +126,11 @@ def marker_name(path: str, marker: MarkerType) -> str:
 
 
 def parse_marker(path: str) -> tuple[str, MarkerType] | None:
-    """Return the data file and the kind that a marker's path names, or None.
+    """Return the data file and the type of a marker's path; None for other paths.
 
     Example:
         >>> parse_marker("a.parquet.marker.MERGE")
         ('a.parquet', 'MERGE')
     """
-    found = _MARKER.fullmatch(path)
-    return None if found is None else (found.group(1), found.group(2))
+    match = _MARKER.fullmatch(path)
+    return None if match is None else (match.group(1), match.group(2))

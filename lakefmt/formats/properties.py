@@ -1,8 +1,7 @@
-r"""Properties text: ``hoodie.properties`` and ``.hoodie_partition_metadata`` (spec 1.4, 1.5, 2.3).
+r"""Encode and decode properties files (docs/format.md, Properties files; Table checksum).
 
-Bytes in, values out: nothing here knows where a file lives. Reading accepts all that ``java.util.Properties``
-accepts, with two exceptions that mark a torn or foreign file: a raw NUL byte (Java writes ``\u0000``) and half a
-surrogate pair.
+The decoder accepts everything that ``java.util.Properties`` accepts, except two signs of a damaged
+file: a raw NUL byte (Java writes ``\u0000``) and an unpaired surrogate.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def decode_properties(data: bytes, what: str = "properties") -> dict[str, str]:
-    r"""Return the keys and values of properties text, in the order of the file; the last of equal keys wins.
+    r"""Return keys and values in the order of the file; the last of equal keys wins.
 
     Parameters:
         data: the whole file.
-        what: how the file is named in errors.
+        what: the file's name in errors.
 
     Raises:
-        CorruptFile: a malformed ``\u`` escape, half a surrogate pair or a raw NUL byte.
+        CorruptFile: a malformed ``\u`` escape, an unpaired surrogate or a raw NUL byte.
 
-    Spec 1.4.
+    Source: docs/format.md, Properties files.
 
     Example:
         >>> decode_properties(b"# note\nhoodie.table.name = trips\npath\\=x: a\\\n   b\n")
@@ -70,9 +69,9 @@ def encode_properties(values: Mapping[str, str], comments: Sequence[str] = ()) -
     r"""Return properties text: one comment line per line of `comments`, then one line per value, in order.
 
     Raises:
-        InvalidInputError: a text holds half a surrogate pair.
+        InvalidInputError: a text has an unpaired surrogate.
 
-    Spec 1.4, and 2.3 for the example.
+    Source: docs/format.md, Properties files.
 
     Example:
         >>> encode_properties({"commitTime": "20260101000000000", "partitionDepth": "1"}, ["partition metadata"])
@@ -84,22 +83,22 @@ def encode_properties(values: Mapping[str, str], comments: Sequence[str] = ()) -
 
 
 def table_checksum(database: str | None, name: str) -> str:
-    """Return the value of ``hoodie.table.checksum``: a CRC-32 of ``database.name`` as decimal text.
+    """Return the value of ``hoodie.table.checksum``: the CRC-32 of ``database.name`` as decimal text.
 
-    Spec 1.5.
+    Source: docs/format.md, Table checksum.
 
     Example:
         >>> table_checksum("default", "trips"), table_checksum(None, "t")
         ('2200697520', '498511606')
     """
-    # A name cannot hold half a surrogate pair once it has been through this module; anything else still gets a sum.
+    # Names from this module have no unpaired surrogates; other names still get a checksum.
     return str(zlib.crc32(f"{database or ''}.{name}".encode("utf-8", "replace")))
 
 
 def check_table_checksum(props: Mapping[str, str]) -> bool:
-    """Say whether the checksum of `props` is right or absent: False marks a damaged or half-written file.
+    """Return whether the checksum of `props` is right or absent; False means damaged or truncated.
 
-    Spec 1.5.
+    Source: docs/format.md, Table checksum.
 
     Example:
         >>> check_table_checksum({"hoodie.table.name": "t", "hoodie.table.checksum": "498511606"})
@@ -115,7 +114,7 @@ def properties_comment_date(moment: datetime) -> str:
     Raises:
         InvalidInputError: `moment` has no time zone.
 
-    Spec 1.4.
+    Source: docs/format.md, Properties files.
 
     Example:
         >>> properties_comment_date(datetime(2025, 10, 24, 20, 50, 36, tzinfo=UTC))
@@ -128,11 +127,11 @@ def properties_comment_date(moment: datetime) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield the lines that hold a key: continued lines joined, comments and blank lines left out."""
+    """Yield the logical lines: continuation lines joined, comments and blank lines dropped."""
     parts: list[str] = []
     for natural in _natural_lines(text):
         line = natural.lstrip(_BLANK)
-        # As long as nothing but continuation marks was seen, this is still a new line to Java, so it may be a comment.
+        # After only continuation marks this is still a new line for Java, so it may be a comment.
         if not parts and (not line or line[0] in "#!"):
             continue
         if not _continues(line):
@@ -165,12 +164,12 @@ def _split(line: str, what: str) -> tuple[str, str]:
 
 
 def _key_end(line: str) -> int:
-    """Return where the key stops: at the first separator that no backslash escapes."""
+    """Return the end of the key: the first unescaped separator."""
     position = 0
-    while found := _KEY_END.search(line, position):
-        if line[found.start()] != "\\":
-            return found.start()
-        position = found.end() + 1
+    while match := _KEY_END.search(line, position):
+        if line[match.start()] != "\\":
+            return match.start()
+        position = match.end() + 1
     return len(line)
 
 
@@ -179,7 +178,7 @@ def _unescape(text: str, what: str) -> str:
         return text
     try:
         plain = _ESCAPE.sub(_escaped_character, text)
-        # Characters beyond the basic plane come as two escapes, which become one character here.
+        # Characters beyond the basic plane are two escapes for one character.
         return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le") if _SURROGATE.search(plain) else plain
     except ValueError as error:
         raise CorruptFile(f"{what}: malformed escape in {text[:60]!r}: {error}") from None
@@ -202,7 +201,7 @@ def _escape_value(value: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Return `text` with everything outside printable ASCII as UTF-16 escapes."""
+    """Return `text` with UTF-16 escapes for everything outside of printable ASCII."""
     return text if text.isascii() and text.isprintable() else _NOT_PRINTABLE.sub(_utf16_escape, text)
 
 

@@ -1,23 +1,60 @@
 """Where a key lives: one protocol, several answers."""
 
-from lakefmt.index.api import Index, IndexKeys, KeyReader, Located, LookUpStep
+from lakefmt.index.api import (
+    Index,
+    IndexCapabilities,
+    IndexCommit,
+    IndexContext,
+    IndexFactory,
+    IndexKeys,
+    KeyFileGroups,
+    KeyPlacement,
+    KeyReader,
+    Located,
+    LookUpStep,
+    PlacingIndex,
+    announce_commit,
+    capabilities_of,
+    places_new_keys,
+)
+from lakefmt.index.bucket import check_no_buckets
+from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
 from lakefmt.index.lookup import locate_everywhere
-from lakefmt.index.registry import INDEX_NAMES, choose_index, moves_between_partitions, open_index
+from lakefmt.index.registry import (
+    INDEX_NAMES,
+    bucket_properties,
+    choose_index,
+    moves_between_partitions,
+    open_index,
+)
 
 __all__ = [
     "INDEX_NAMES",
     "Index",
+    "IndexCapabilities",
+    "IndexCommit",
+    "IndexContext",
+    "IndexFactory",
     "IndexKeys",
     "IndexView",
+    "KeyFileGroups",
+    "KeyPlacement",
     "KeyReader",
     "Located",
     "LookUpReport",
     "LookUpStep",
+    "PlacingIndex",
+    "announce_commit",
+    "bucket_properties",
+    "capabilities_of",
+    "check_no_buckets",
     "choose_index",
+    "index_commit",
     "key_files",
     "locate_everywhere",
     "moves_between_partitions",
     "open_index",
+    "places_new_keys",
 ]

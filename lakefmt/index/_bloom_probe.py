@@ -1,4 +1,4 @@
-"""Asking key filters in the text they are stored as (spec 6.3).
+"""Asking key filters in the text they are stored as (docs/format.md, Bloom filter bytes).
 
 A filter is Base64 text in a footer, some hundred kilobytes; a look-up wants some dozen of its bits. Each of these bits
 lies in exactly one character, so the text is asked as it stands and never decoded. Whatever is unusual about a text is
@@ -56,7 +56,7 @@ _VALUES[np.frombuffer(_ALPHABET, np.uint8)] = np.arange(64, dtype=np.uint8)
 
 
 class SharedHashes:
-    """The keys of one look-up and, of each, the first hashes of its chain (spec 6.1), made when first asked for.
+    """The keys of one look-up and, of each, the first hashes of its chain (docs/format.md, Bloom filter hash), made when first asked for.
 
     A few keys are hashed as often as any usual filter asks for. Of many keys only what the first round needs is kept;
     the few that are left after it are hashed anew.
@@ -188,7 +188,7 @@ class StoredFilter:
 
 
 def stored_filter(footer: BaseFileFooter) -> StoredFilter | None:
-    """Return the key filter of a file, ready to be asked; None when the file has none (legal, spec 5.1).
+    """Return the key filter of a file, ready to be asked; None when the file has none (docs/format.md, Parquet footer).
 
     Raises:
         CorruptFile: it is damaged.

@@ -1,15 +1,17 @@
-"""The protocol of every index: where does a key live? Pure declarations.
+"""The protocol of every index: where a key is stored, and where a new key goes. Pure declarations.
 
-An index is handed the keys, the latest file slices and a way to read footers and keys; it answers with pairs of
-row and slice. A key without a pair is new. A key may have several pairs: plain inserts allow duplicates, and an
-update must reach all of them.
+An index gets the keys, the latest file slices and a reader of footers and keys; it returns pairs of row and slice. A
+key without a pair is new. A key may have several pairs: plain inserts allow duplicates, and an update must reach all
+of them.
+
+What an index can do beyond that is said by its :class:`IndexCapabilities`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +20,30 @@ import pyarrow as pa
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BaseFileFooter
+from lakefmt.values import FileId, InstantTime, PartitionPath, WriteStat
 
 __all__ = [
     "FilterTally",
     "Index",
+    "IndexCapabilities",
+    "IndexCommit",
+    "IndexContext",
+    "IndexFactory",
     "IndexKeys",
+    "KeyFileGroups",
+    "KeyPlacement",
     "KeyReader",
     "Located",
     "LookUpStep",
+    "PlacingIndex",
     "PositionalKeyReader",
     "SelectiveKeyReader",
+    "SupportsCommit",
     "SupportsGlobalLookup",
+    "SupportsKeyLocations",
+    "announce_commit",
+    "capabilities_of",
+    "places_new_keys",
 ]
 
 
@@ -83,6 +98,16 @@ class IndexKeys:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def partition_names(self) -> list[str]:
+        """Return the partition paths, by their codes in `partitions`."""
+        names: list[str] = self.partitions.dictionary.to_pylist()  # partitions, not rows
+        return names
+
+    def partition_codes(self) -> npt.NDArray[np.int64]:
+        """Return the code of each row's partition, ``(n_rows,) int64``."""
+        codes: npt.NDArray[np.int64] = self.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        return codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +185,30 @@ class Located:
         return Located(self.rows[which], self.slices[which], self.steps, self.filters, positions)
 
 
+@dataclass(frozen=True, slots=True)
+class IndexCapabilities:
+    """What an index does beyond :meth:`Index.locate`.
+
+    Attributes:
+        places_new_keys: it decides the file group of every key, stored or new (:class:`PlacingIndex`). Small files are
+            not filled with new rows then, and an upsert reads no file to find its keys.
+        covers_logs: its answers include keys that only log files hold, and leave out keys that log files have deleted.
+            Otherwise the write reads the logs itself.
+        needs_file_reader: it reads base files. False: it answers by :class:`SupportsKeyLocations`, from the keys alone,
+            and only the partitions that it names are listed.
+        on_commit: it is called before a commit completes (:class:`SupportsCommit`).
+    """
+
+    places_new_keys: bool = False
+    covers_logs: bool = False
+    needs_file_reader: bool = True
+    on_commit: bool = False
+
+
 class Index(Protocol):
-    """Where a key lives.
+    """Finds where keys are stored.
+
+    An index may have an attribute ``capabilities``, an :class:`IndexCapabilities`; without it the index has none of them.
 
     Attributes:
         name: as in ``create_table(index=…)``.
@@ -180,10 +227,147 @@ class Index(Protocol):
         ...
 
 
+def capabilities_of(index: Index) -> IndexCapabilities:
+    """Return what an index can do; an index that does not say can do nothing beyond the protocol.
+
+    Example:
+        >>> from lakefmt.index import open_index
+        >>> capabilities_of(open_index("bloom")).places_new_keys
+        False
+    """
+    said = getattr(index, "capabilities", None)
+    return said if isinstance(said, IndexCapabilities) else IndexCapabilities()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlacement:
+    """The file group of each key.
+
+    Attributes:
+        groups: ``(n_keys,) int64``, numbers into `file_groups`.
+        file_groups: partition and file id of each file group, each once. An id that no file slice has opens a file group.
+    """
+
+    groups: npt.NDArray[np.int64]
+    file_groups: Sequence[tuple[PartitionPath, FileId]]
+
+
+class PlacingIndex(Index, Protocol):
+    """An index with ``places_new_keys``: the file group of a key follows from the key, not from what is stored."""
+
+    def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
+        """Return the file group of every key.
+
+        The same key always gets the same file group, as long as `slices` has it. Nothing is read.
+
+        Args:
+            wanted: the keys, and the partition that each is meant for.
+            slices: the latest file slices of these partitions; none when what is stored is replaced.
+            new_uuid: makes UUIDs for the ids of new file groups.
+        """
+        ...
+
+
+def places_new_keys(index: Index) -> TypeGuard[PlacingIndex]:
+    """Return whether an index decides the file group of every key."""
+    return capabilities_of(index).places_new_keys
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFileGroups:
+    """The file groups where keys are stored, as three columns of equal length.
+
+    Attributes:
+        rows: ``(n,) int64``, numbers of wanted keys.
+        partitions: the partition path of each, without nulls.
+        file_ids: the file id of each, without nulls.
+    """
+
+    rows: npt.NDArray[np.int64]
+    partitions: pa.StringArray
+    file_ids: pa.StringArray
+
+
+@runtime_checkable
+class SupportsKeyLocations(Protocol):
+    """An index that knows the locations of keys without reading the table's data files."""
+
+    def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:
+        """Return the file groups that hold the wanted keys.
+
+        An index that is not global answers with a row's own partition only. File groups that the table no longer has
+        may be named; they are left out.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCommit:
+    """A commit, as far as an index has to know it.
+
+    Attributes:
+        time: the requested time of its instant.
+        stats: its files.
+        new_keys: reads the record keys of one of these files by its number; None for files that bring no new keys, and for
+            log files, whose keys the write looks for itself.
+    """
+
+    time: InstantTime
+    stats: Sequence[WriteStat]
+    new_keys: Callable[[int], pa.ChunkedArray | None]
+
+
+@runtime_checkable
+class SupportsCommit(Protocol):
+    """An index with ``on_commit``: it keeps something of its own in step with the table."""
+
+    def on_commit(self, commit: IndexCommit) -> None:
+        """Keep what belongs to a commit whose files are written and that is not visible yet.
+
+        The instant may still fail to complete, and later commits of other engines are not announced: what is kept for an
+        instant counts only while the instant is committed, and the index has to look for commits that it does not know. An
+        error fails the write.
+        """
+        ...
+
+
+def announce_commit(index: object, commit: IndexCommit) -> None:
+    """Tell an index of a commit, if it can be told."""
+    if isinstance(index, SupportsCommit):
+        index.on_commit(commit)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexContext:
+    """What an index that keeps something of its own needs of the table, for one look at it.
+
+    Attributes:
+        url: where the table is, without secrets.
+        options: the settings of the call.
+        commits: requested times of the completed commits that are not archived, oldest first.
+        first_pending: requested time of the oldest pending instant; None: none is pending.
+        is_committed: tells whether the instant with a requested time is a completed commit, archived ones included.
+        commit: reads one of `commits`.
+        stored_keys: yields partition, file id, instant and record keys of every base file of the table.
+    """
+
+    url: str
+    options: Mapping[str, object]
+    commits: Sequence[InstantTime]
+    first_pending: InstantTime | None
+    is_committed: Callable[[InstantTime], bool]
+    commit: Callable[[InstantTime], IndexCommit]
+    stored_keys: Callable[[], Iterable[tuple[PartitionPath, FileId, InstantTime, pa.ChunkedArray]]]
+
+
+#: What an entry point of the group ``lakefmt.indexes`` names: it makes the index for one look at a table.
+IndexFactory = Callable[[IndexContext], Index]
+
+
 @runtime_checkable
 class SupportsGlobalLookup(Protocol):
-    """An index that has a twin for keys whose partition is not known."""
+    """An index that can also look up keys whose partition is not known."""
 
     def for_global_lookup(self) -> Index:
-        """Return the twin that looks in every partition, whatever partition a row is meant for."""
+        """Return an index that looks in every partition, whatever partition a row is meant for."""
         ...

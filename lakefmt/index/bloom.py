@@ -1,4 +1,4 @@
-"""The bloom index: key ranges, then filters, then keys (spec 5.1, 6).
+"""The bloom index: key ranges, then filters, then keys (docs/format.md, Parquet footer; Bloom filter bytes).
 
 A key's files are narrowed in three steps, cheapest first: the range in each footer, the filter in each footer, and at
 last the key column of the few files that remain, so that a false positive of a filter never becomes a wrong update.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.index.api import IndexKeys, KeyReader, Located
+from lakefmt.index.api import IndexCapabilities, IndexKeys, KeyReader, Located
 from lakefmt.index.lookup import LookUp, look_up_keys
 
 __all__ = ["BloomIndex"]
@@ -24,6 +24,9 @@ class BloomIndex:
         update_partition_path: with `is_global`, a row whose key is stored in another partition moves to its own.
         threads: how many files are looked at together; 0: as many as suits the store.
     """
+
+    #: It reads base files; where keys go that it does not find, and what logs say, is the write's matter.
+    capabilities = IndexCapabilities()
 
     def __init__(
         self,

@@ -127,7 +127,7 @@ class IndexView:
 
     def _index(self, state: TableState) -> Index:
         settings = resolve_settings({}, self._client.options, state.config.properties)
-        return choose_index(self._client, settings, state.config)
+        return choose_index(self._client, settings, state.config, state)
 
 
 def _report(index: Index, num_keys: int, located: Located) -> LookUpReport:

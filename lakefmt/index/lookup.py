@@ -3,7 +3,7 @@
 Each file goes all the way in one task, so that one file's keys are decoded while another file's footer is on its way,
 and no more footers are held than there are tasks at work.
 
-Which of many keys lie in a file's key range (spec 5.1). Pure.
+Which of many keys lie in a file's key range (docs/format.md, Parquet footer). Pure.
 
 All keys of a look-up are sorted once; a file is then two binary searches, whatever the number of keys.
 
@@ -35,6 +35,7 @@ from lakefmt.index.api import (
     FilterTally,
     Index,
     IndexKeys,
+    KeyFileGroups,
     KeyReader,
     Located,
     LookUpStep,
@@ -51,6 +52,8 @@ __all__ = [
     "LookUp",
     "Rows",
     "locate_everywhere",
+    "locations_in",
+    "look_up_candidates",
     "look_up_keys",
     "prefilter_rows",
 ]
@@ -252,7 +255,22 @@ def look_up_keys(how: LookUp, wanted: IndexKeys, slices: Sequence[FileSlice], re
         SnapshotExpired: a file is gone.
         CorruptFile: a footer, a filter or a key column is damaged.
     """
-    candidates = list(_partition_rows(wanted, slices, how.is_global))
+    return look_up_candidates(how, wanted, list(_partition_rows(wanted, slices, how.is_global)), reader)
+
+
+def look_up_candidates(how: LookUp, wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> Located:
+    """Return where the wanted keys are stored, looking for each key only in the files that may hold it.
+
+    Args:
+        how: the steps before keys are compared.
+        wanted: the keys.
+        candidates: files, and which of the keys may be in each.
+        reader: reads footers and keys.
+
+    Raises:
+        SnapshotExpired: a file is gone.
+        CorruptFile: a footer, a filter or a key column is damaged.
+    """
     task = _Task(how, wanted, candidates, reader)
     threads = how.threads or (reader.threads if isinstance(reader, SelectiveKeyReader) else _THREADS)
     seen = list(_each(task, candidates, threads))
@@ -280,7 +298,7 @@ def _each(work: Callable[[Candidate], _Seen], items: Sequence[Candidate], thread
 def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
     """Yield each base file with the rows that may be in it by their partition (all rows for a global index)."""
     everything = np.arange(len(wanted), dtype=np.int64)
-    by_partition = {} if is_global else dict(_rows_by_partition(wanted.partitions))
+    by_partition = {} if is_global else dict(_rows_by_partition(wanted))
     for number, file_slice in enumerate(slices):
         if file_slice.base is None:
             continue
@@ -289,12 +307,11 @@ def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: b
             yield Candidate(number, file_slice.base, rows)
 
 
-def _rows_by_partition(partitions: pa.DictionaryArray) -> Iterator[tuple[str, Rows]]:
-    codes = partitions.indices.to_numpy(zero_copy_only=False)
+def _rows_by_partition(wanted: IndexKeys) -> Iterator[tuple[str, Rows]]:
+    codes, names = wanted.partition_codes(), wanted.partition_names()
     order = np.argsort(codes, kind="stable").astype(np.int64)
-    starts = np.searchsorted(codes[order], np.arange(len(partitions.dictionary) + 1))
-    # Partitions, not rows.
-    for code, name in enumerate(partitions.dictionary.to_pylist()):
+    starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    for code, name in enumerate(names):
         yield name, order[starts[code] : starts[code + 1]]
 
 
@@ -428,6 +445,31 @@ def _ordered(
     told = [places for places in positions if places is not None]
     places = np.concatenate([empty, *told])[order] if len(told) == len(positions) else None
     return Located(all_rows[order], all_slices[order], steps, tally, places)
+
+
+# ------------------------------------------------------------------------------------------------- known locations
+
+
+def locations_in(locations: KeyFileGroups, slices: Sequence[FileSlice]) -> Located:
+    """Return the pairs of row and slice that locations mean; those of file groups without a slice are left out.
+
+    Example:
+        >>> from lakefmt.values import FileId, InstantTime, PartitionPath
+        >>> slices = [FileSlice(PartitionPath("p"), FileId(name), InstantTime("1"), None) for name in ("f-0", "g-0")]
+        >>> where = KeyFileGroups(np.array([0, 1, 2]), pa.array(["p", "p", "q"]), pa.array(["g-0", "gone-0", "f-0"]))
+        >>> pairs = locations_in(where, slices)
+        >>> pairs.rows.tolist(), pairs.slices.tolist()
+        ([0], [1])
+    """
+    stored = pc.binary_join_element_wise(
+        pa.array([file_slice.partition for file_slice in slices], pa.string()),
+        pa.array([file_slice.file_id for file_slice in slices], pa.string()),
+        "/",  # no file id has one
+    )
+    asked = pc.binary_join_element_wise(locations.partitions, locations.file_ids, "/")
+    numbers = pc.index_in(asked, value_set=stored)
+    known: npt.NDArray[np.bool_] = numbers.is_valid().to_numpy(zero_copy_only=False)
+    return _ordered([locations.rows[known]], [numbers.drop_null().to_numpy().astype(np.int64)], (), None, [None])
 
 
 # --------------------------------------------------------------------------------------------- partitions unknown

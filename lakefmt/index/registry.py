@@ -1,26 +1,47 @@
-"""From names and settings to an index. The four classic kinds; later kinds are added to the table here."""
+"""From names and settings to an index; further kinds are added to the table here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.api import Index
 from lakefmt.index.bloom import BloomIndex
-from lakefmt.index.custom import INDEX_CLASS, load_index
+from lakefmt.index.bucket import MAX_BUCKETS, BucketIndex
+from lakefmt.index.context import index_context
+from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
 from lakefmt.index.simple import SimpleIndex
 
-__all__ = ["INDEX_NAMES", "choose_index", "moves_between_partitions", "open_index"]
+__all__ = [
+    "BUCKET_ENGINE",
+    "DEFAULT_BUCKETS",
+    "HASH_FIELD",
+    "INDEX_NAMES",
+    "NUM_BUCKETS",
+    "bucket_properties",
+    "choose_index",
+    "moves_between_partitions",
+    "open_index",
+]
 
 Options = Mapping[str, object]
 
 _DEFAULT: Final = "bloom"
 _GLOBAL: Final = "global_"
 _THREADS: Final = "lakefmt.index.threads"
+_TYPE: Final = "hoodie.index.type"
+_TABLE_VERSION: Final = "hoodie.table.version"
+
+#: Settings of the bucket index. A table keeps them among its properties, where Spark finds them too.
+NUM_BUCKETS: Final = "hoodie.bucket.index.num.buckets"
+HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
+BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
+#: Buckets of a partition where nobody names a number, as in Hudi.
+DEFAULT_BUCKETS: Final = 256
 
 
 def _bloom(is_global: bool, options: Options) -> Index:
@@ -40,10 +61,24 @@ def _simple(is_global: bool, options: Options) -> Index:
     )
 
 
-_KINDS: Final[dict[str, Callable[[bool, Options], Index]]] = {"bloom": _bloom, "simple": _simple}
+def _bucket(is_global: bool, options: Options) -> Index:
+    if is_global:
+        raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
+    engine = str(options.get(BUCKET_ENGINE) or "SIMPLE").upper()
+    if engine != "SIMPLE":
+        raise UnsupportedFeature(f"{BUCKET_ENGINE}={engine} is not supported: lakefmt has the engine SIMPLE")
+    text = str(options.get(NUM_BUCKETS) or DEFAULT_BUCKETS)
+    if not text.isdecimal() or len(text) > len(str(MAX_BUCKETS)):
+        raise UnknownSetting(f"{NUM_BUCKETS} does not take {text!r}: expected a number from 1 to {MAX_BUCKETS}")
+    fields = [name.strip() for name in str(options.get(HASH_FIELD) or "").split(",") if name.strip()]
+    strict = str(options.get(_TABLE_VERSION) or "") == "6"
+    return BucketIndex(int(text), fields, strict=strict, threads=_number(options, _THREADS))
+
+
+_KINDS: Final[dict[str, Callable[[bool, Options], Index]]] = {"bloom": _bloom, "simple": _simple, "bucket": _bucket}
 
 #: Names that :func:`open_index` takes, in either case of letters.
-INDEX_NAMES: Final = (*_KINDS, *(_GLOBAL + name for name in _KINDS))
+INDEX_NAMES: Final = ("bloom", "simple", _GLOBAL + "bloom", _GLOBAL + "simple", "bucket")
 
 #: Those of them that ask ranges and filters in footers.
 _NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL + "bloom"})
@@ -51,7 +86,6 @@ _NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL + "bloom"})
 #: Names that Hudi knows and lakefmt does not follow.
 _OTHERS: Final = frozenset(
     {
-        "bucket",
         "record_index",
         "global_record_level_index",
         "record_level_index",
@@ -91,7 +125,9 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
     return _KINDS[lower.removeprefix(_GLOBAL)](is_global or lower.startswith(_GLOBAL), options)
 
 
-def choose_index(client: TableClient, settings: Settings, config: TableConfig | None = None) -> Index:
+def choose_index(
+    client: TableClient, settings: Settings, config: TableConfig | None = None, state: TableState | None = None
+) -> Index:
     """Return the index of a call: the caller's own class, else the call's name, else the table's, else bloom.
 
     Files without meta columns have neither ranges nor filters: keys are made from their columns and compared, by the
@@ -101,20 +137,105 @@ def choose_index(client: TableClient, settings: Settings, config: TableConfig | 
         client: the table.
         settings: the call's, the handle's and the table's.
         config: the table's properties; None: its files have meta columns.
+        state: the table as the call sees it, for an index of an installed package; None: as it is now.
 
     Raises:
         UnknownSetting: a setting, or what the table keeps, names no index.
         UnsupportedFeature: it names one that lakefmt does not have, or that the table's files cannot serve.
     """
     stored = config is None or config.populate_meta_fields
-    asked = settings.text("hoodie.index.type")
+    asked = settings.text(_TYPE)
+    if config is not None:
+        _check_buckets(config, settings)
     if not stored and asked is not None and asked.lower() in _NEED_FOOTERS:
         raise UnsupportedFeature(
             f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges and "
             "no filters; use SIMPLE or GLOBAL_SIMPLE"
         )
+    if str(asked).lower() == "bucket" and config is not None and _TYPE not in config.properties:
+        _check_no_other_index(client.load_notes())
     name = str(asked or client.load_notes().get("index") or (_DEFAULT if stored else "simple"))
-    return open_index(name if stored else _without_footers(name), options=_index_options(settings))
+    options = _index_options(settings)
+    if asked is not None and settings.origins.get(_TYPE) in ("call", "handle") and not _is_known(asked):
+        installed = load_installed_index(
+            asked.lower(), lambda: index_context(client, state or client.load(), settings.values)
+        )
+        if installed is not None:
+            return installed
+    if config is not None:
+        options.setdefault(HASH_FIELD, ",".join(config.record_key_fields))
+        options[_TABLE_VERSION] = config.version.value
+        _check_hash_field(name, str(options[HASH_FIELD]), config)
+    return open_index(name if stored else _without_footers(name), options=options)
+
+
+def _check_no_other_index(notes: Mapping[str, object]) -> None:
+    """Raise when lakefmt has created the table with another index: its file groups are no buckets, or will not be."""
+    if notes.get("index"):
+        raise UnsupportedFeature(
+            f"hoodie.index.type=BUCKET: the table was created with the index {notes['index']!r}; a bucket index is chosen "
+            "when a table is created, with create_table(index='bucket')"
+        )
+
+
+def _is_known(name: str) -> bool:
+    return name.lower() in INDEX_NAMES or name.lower() in _OTHERS
+
+
+def bucket_properties(properties: Mapping[str, str], key_fields: Sequence[str]) -> dict[str, str]:
+    """Return what a new table with a bucket index keeps among its properties.
+
+    Args:
+        properties: what the caller asks for.
+        key_fields: the table's record key fields.
+
+    Raises:
+        UnknownSetting: a value that the bucket index does not take.
+        UnsupportedFeature: the table has no record key, or the engine is not supported.
+
+    Example:
+        >>> bucket_properties({"hoodie.bucket.index.num.buckets": "8"}, ["id"])["hoodie.bucket.index.hash.field"]
+        'id'
+    """
+    if not key_fields:
+        raise UnsupportedFeature("a bucket index needs a record key: generated keys are never looked up")
+    index = open_index("bucket", options={HASH_FIELD: ",".join(key_fields), **properties})
+    if not isinstance(index, BucketIndex):
+        raise UnknownSetting(f"{INDEX_CLASS} and index='bucket' contradict each other")
+    _check_fields(index.hash_fields, key_fields)
+    return {
+        _TYPE: "BUCKET",
+        BUCKET_ENGINE: "SIMPLE",
+        NUM_BUCKETS: str(index.num_buckets),
+        HASH_FIELD: ",".join(index.hash_fields),
+    }
+
+
+def _check_buckets(config: TableConfig, settings: Settings) -> None:
+    """Raise when a call contradicts the bucket index that a table keeps: its rows would be in wrong file groups."""
+    if config.properties.get(_TYPE, "").upper() != "BUCKET":
+        return
+    for key in (_TYPE, NUM_BUCKETS, HASH_FIELD, BUCKET_ENGINE, INDEX_CLASS):
+        kept, asked = config.properties.get(key), settings.values.get(key)
+        is_asked = asked is not None and settings.origins.get(key) in ("call", "handle")
+        if is_asked and (kept is None or str(asked).replace(" ", "").lower() != kept.lower()):
+            raise UnknownSetting(
+                f"{key}={asked} contradicts the table, whose rows lie in the buckets of its own index "
+                f"({NUM_BUCKETS}={config.properties.get(NUM_BUCKETS)})"
+            )
+
+
+def _check_hash_field(name: str, fields: str, config: TableConfig) -> None:
+    if name.lower() == "bucket":
+        _check_fields([field.strip() for field in fields.split(",")], config.record_key_fields)
+
+
+def _check_fields(fields: Sequence[str], key_fields: Sequence[str]) -> None:
+    strangers = [field for field in fields if field not in key_fields]
+    if strangers or not fields:
+        raise UnknownSetting(
+            f"{HASH_FIELD}={','.join(fields)}: only fields of the record key ({','.join(key_fields)}) can be hashed"
+        )
 
 
 def _without_footers(name: str) -> str:

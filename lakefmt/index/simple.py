@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.index.api import IndexKeys, KeyReader, Located
+from lakefmt.index.api import IndexCapabilities, IndexKeys, KeyReader, Located
 from lakefmt.index.lookup import LookUp, look_up_keys
 
 __all__ = ["SimpleIndex"]
@@ -19,6 +19,9 @@ class SimpleIndex:
         update_partition_path: with `is_global`, a row whose key is stored in another partition moves to its own.
         threads: how many files are looked at together; 0: as many as suits the store.
     """
+
+    #: It reads base files; where keys go that it does not find, and what logs say, is the write's matter.
+    capabilities = IndexCapabilities()
 
     def __init__(self, *, is_global: bool = False, update_partition_path: bool = True, threads: int = 0) -> None:
         self.is_global = is_global

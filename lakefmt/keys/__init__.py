@@ -1,8 +1,8 @@
-"""Record keys and partition paths: which generator a table has, and what it makes of rows (spec 4.6–4.9). Pure.
+"""Record keys and partition paths: key generators and their results (docs/format.md, Key generators). Pure.
 
-The names of this part; the work is done in ``keys_spec`` (the value), ``keys_properties`` (a user's words and
-``hoodie.properties``), ``keys_build`` (columns to keys and paths), ``keys_paths`` (paths back to what they say),
-``keys_choice`` (which are meant), ``keys_text``, ``keys_time``, ``keys_zones`` and ``keys_timebased`` (values as Hudi's texts).
+``spec`` has the key generator as a value, ``properties`` reads and writes it as table properties,
+``generate`` builds keys and paths from columns, ``partition_path`` parses paths, ``joda`` and
+``timestamp`` format times as Hudi does.
 """
 
 from __future__ import annotations

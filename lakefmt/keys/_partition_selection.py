@@ -1,7 +1,8 @@
-"""Which partitions a caller means: by path, by value, or by the values of some partition columns. Pure.
+"""Resolve the partitions that a caller names: by path, by value, or by the values of some partition columns. Pure.
 
-Rules of residence: values become parts of a path as rows do (``keys_build``), and parts are compared with the paths that
-there are. Nothing is guessed: what is neither a path of the table nor a value of its partition columns is refused.
+Values become parts of a path as rows do (:mod:`lakefmt.keys.generate`) and are compared with the
+existing paths. A text that is neither a path of the table nor a value of its partition columns is
+an error.
 """
 
 from __future__ import annotations
@@ -25,28 +26,29 @@ from lakefmt.schema.types import field_at
 
 __all__ = ["choose_partitions", "partition_items"]
 
-#: What is raised for values that make no path.
+#: The errors of values that make no path.
 _FAILURES: Final = (LakefmtError, pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def choose_partitions(
-    spec: KeySpec, schema: pa.Schema, known: Sequence[str], asked: object, *, must_exist: bool = False
+    spec: KeySpec, schema: pa.Schema, existing: Sequence[str], asked: object, *, must_exist: bool = False
 ) -> list[str]:
-    """Return the paths of `known` that are meant; a text that means none of them stays as it is.
+    """Return the partition paths that `asked` names; a text that names none is returned unchanged.
 
     Args:
-        spec: how the table makes paths.
-        schema: its columns.
-        known: its partition paths.
-        asked: one item or several. A text is a path of the table if there is such a path; then ``column=value``, one or
-            more, joined by ``/``; then the value of the only partition column. A mapping has values of some partition
-            columns: every partition that has them is meant. A tuple has a value for each of them, in their order.
-            Everything else is the value of the only partition column. None stands for a missing value.
+        spec: the table's key spec.
+        schema: the table schema.
+        existing: the table's partition paths.
+        asked: one item or several. A text is an existing path; else one or more ``column=value``
+            joined by ``/``; else the value of the only partition column. A mapping has values of
+            some partition columns and names every partition with them. A tuple has one value per
+            partition column, in order. Anything else is the value of the only partition column;
+            None is a missing value.
 
-        must_exist: refuse what means no partition of the table.
+        must_exist: raise for an item without a partition.
 
     Raises:
-        InvalidInputError: a column or value is not one of a partition column, or there are none.
+        InvalidInputError: not a partition column or not a value of one, or no items.
 
     Example:
         >>> from lakefmt.keys import plan_key_spec
@@ -55,21 +57,21 @@ def choose_partitions(
         >>> choose_partitions(spec, schema, known, [{"city": "oslo"}, ("lima", 1)])
         ['city=oslo/n=1', 'city=oslo/n=2', 'city=lima/n=1']
     """
-    chooser = _Chooser(spec, schema, known)
-    found: dict[str, None] = {}
+    chooser = _Chooser(spec, schema, existing)
+    chosen: dict[str, None] = {}
     for item in partition_items(asked):
         paths = foreign(partial(chooser.paths_of, item), "a partition cannot be read")
-        if must_exist and (not paths or any(path not in known for path in paths)):
+        if must_exist and (not paths or any(path not in existing for path in paths)):
             raise InvalidInputError(f"no partition {shown(item)}; see table.partitions()")
-        found |= dict.fromkeys(paths)
-    return list(found)
+        chosen |= dict.fromkeys(paths)
+    return list(chosen)
 
 
 def partition_items(asked: object) -> list[object]:
-    """Return what a caller names as partitions, item by item: an iterator is read once, here.
+    """Return the named partitions item by item; reads an iterator once.
 
     Raises:
-        InvalidInputError: it cannot be read.
+        InvalidInputError: `asked` cannot be iterated.
     """
     if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
         return [asked]
@@ -78,24 +80,24 @@ def partition_items(asked: object) -> list[object]:
 
 @dataclass(frozen=True)
 class _Chooser:
-    """Finds partitions among those that a table has."""
+    """Finds partitions among the existing ones."""
 
     spec: KeySpec
     schema: pa.Schema
     known: Sequence[str]
 
     def paths_of(self, item: object) -> list[str]:
-        """Return the paths that one item means."""
+        """Return the paths that one item names."""
         fields = self.spec.partition_fields
         if isinstance(item, str):
             return self._of_text(item)
         self._check_fields(item)
         if isinstance(item, Mapping):
-            return self._having(item)
+            return self._with_values(item)
         if isinstance(item, tuple | list):
             if len(item) != len(fields):
                 raise InvalidInputError(f"{item!r:.200} has {len(item)} values for the partition columns {self._names}")
-            return self._having({field.name: value for field, value in zip(fields, item, strict=True)})
+            return self._with_values({field.name: value for field, value in zip(fields, item, strict=True)})
         return self._of_value(item)
 
     @property
@@ -114,28 +116,28 @@ class _Chooser:
         fields = self.spec.partition_fields
         if text in self.known or not fields or self.spec.unsupported:
             return [text]
-        values = self._named(text)
+        values = self._hive_values(text)
         if values is not None:
-            # A value may itself begin like a path; of no path that is not there more is said.
-            found = self._having(values)
-            return found or (self._of_value(text) if len(fields) == 1 and self._is_text(fields[0]) else []) or [text]
+            # A value may begin like a path; for paths that do not exist the error says no more.
+            matching = self._with_values(values)
+            return matching or (self._of_value(text) if len(fields) == 1 and self._is_text(fields[0]) else []) or [text]
         if len(fields) == 1:
             return self._of_value(text) or [text]
         if len(text.split("/")) >= len(fields):
-            return [text]  # as a path, only that there is none
+            return [text]  # as a path, only that none exists
         raise InvalidInputError(
             f"{text!r:.200} is not a partition path of the table, and it has the partition columns {self._names}: give a "
             "mapping, a tuple with a value for each, or name=value"
         )
 
-    def _named(self, text: str) -> dict[str, object] | None:
-        """Return the values of a text such as ``city=sf/day=2026-01-01``, which has the form of Hive's paths."""
+    def _hive_values(self, text: str) -> dict[str, object] | None:
+        """Return the values of a text such as ``city=sf/day=2026-01-01``, a Hive style path."""
         names = "|".join(re.escape(field.name) for field in self.spec.partition_fields)
         if not re.match(rf"(?:{names})=", text):
             return None
-        pairs = [piece.split("=", 1) for piece in re.split(rf"/(?=(?:{names})=)", text)]
-        found: dict[str, object] = {pair[0]: pair[1] for pair in pairs}
-        return found if len(found) == len(pairs) else None
+        pairs = [part.split("=", 1) for part in re.split(rf"/(?=(?:{names})=)", text)]
+        values: dict[str, object] = {pair[0]: pair[1] for pair in pairs}
+        return values if len(values) == len(pairs) else None
 
     def _is_text(self, field: PartitionField) -> bool:
         column = field_at(self.schema, field.name)
@@ -147,47 +149,47 @@ class _Chooser:
             raise InvalidInputError(
                 f"{value!r:.200} is one value, and the table has the partition columns {self._names}: give a mapping or a tuple"
             )
-        return self._having({fields[0].name: value})
+        return self._with_values({fields[0].name: value})
 
-    def _having(self, values: Mapping[str, object]) -> list[str]:
+    def _with_values(self, values: Mapping[str, object]) -> list[str]:
         """Return the partitions whose paths have these values."""
         fields = {field.name: field for field in self.spec.partition_fields}
         unknown = [name for name in values if name not in fields]
         if unknown or not values:
             raise InvalidInputError(f"{dict(values)!r:.200} names no partition columns; the table has {self._names}")
         wanted = {name: self._parts(fields[name], value) for name, value in values.items()}
-        # Of several readings of a text the first that a partition has counts.
-        found = []
+        # Of several readings of a text the first one that a partition has counts.
+        matching = []
         divided = [(path, divide_path(self.spec, path)) for path in self.known]
-        for choice in _first_present(wanted, [parts for _, parts in divided if parts is not None]):
-            found += [
+        for choice in _first_existing(wanted, [parts for _, parts in divided if parts is not None]):
+            matching += [
                 path
                 for path, parts in divided
                 if parts is not None and all(parts.get(name) == part for name, part in choice.items())
             ]
-        return found
+        return matching
 
     def _parts(self, field: PartitionField, value: object) -> list[str]:
-        """Return what the part of a path may be that a value makes, the likeliest first."""
+        """Return the possible path parts of a value, most likely first."""
         column = field_at(self.schema, field.name)
         kind = pa.string() if column is None else column.type
         try:
-            parts = [self._made(field, kind, value)]
+            parts = [self._path_part(field, kind, value)]
         except _FAILURES as error:
-            spelled = self._spelled(field, value)
-            if not spelled or not (field.timestamp or any(self._has(field, part) for part in spelled)):
+            texts = self._path_texts(field, value)
+            if not texts or not (field.timestamp or any(self._has(field, part) for part in texts)):
                 raise InvalidInputError(
                     f"{value!r:.200} is no value of partition column {field.name!r} of type {kind}: {error}"
                 ) from error
-            return spelled
-        return [*parts, *self._spelled(field, value)]
+            return texts
+        return [*parts, *self._path_texts(field, value)]
 
-    def _spelled(self, field: PartitionField, value: object) -> list[str]:
-        """Return a text as it may stand in paths: a time that is formatted, or text that is encoded already."""
+    def _path_texts(self, field: PartitionField, value: object) -> list[str]:
+        """Return the path parts that equal a text: a formatted time, or an encoded value."""
         if not isinstance(value, str) or not value:
             return []
         try:
-            formatted = self._made(PartitionField(field.name), pa.string(), value)
+            formatted = self._path_part(PartitionField(field.name), pa.string(), value)
         except _FAILURES:
             return []
         return [formatted, f"{field.name}={value}" if self.spec.hive_style else value]
@@ -196,23 +198,23 @@ class _Chooser:
         divided = (divide_path(self.spec, path) for path in self.known)
         return any(parts is not None and parts[field.name] == part for parts in divided)
 
-    def _made(self, field: PartitionField, kind: pa.DataType, value: object) -> str:
-        """Return the part of the path of a row that has the value."""
+    def _path_part(self, field: PartitionField, kind: pa.DataType, value: object) -> str:
+        """Return the path part of a row with the value."""
         alone = replace(self.spec, partition_fields=(field,))
         rows = pa.table({field.name: _typed(value, kind)})
         return str(build_partition_paths(alone, rows).dictionary[0])
 
 
 def _typed(value: object, kind: pa.DataType) -> pa.Array:
-    """Return one value as an array of a type; texts are read, everything else stays what it is."""
-    check_levels([value], "partition")  # Arrow ends the process over a list that holds itself
+    """Return one value as an array of a type; texts are parsed."""
+    check_levels([value], "partition")  # Arrow crashes on a list that contains itself
     if isinstance(value, pa.Scalar):
-        found = pa.repeat(value, 1)
+        array = pa.repeat(value, 1)
     else:
-        found = pa.array(np.array([value]) if isinstance(value, np.generic) else [value])
-    if not (found.null_count or pt.is_string(found.type)) and _family(found.type) != _family(kind):
-        raise InvalidInputError(f"a value of type {found.type}")
-    return found.cast(kind)
+        array = pa.array(np.array([value]) if isinstance(value, np.generic) else [value])
+    if not (array.null_count or pt.is_string(array.type)) and _family(array.type) != _family(kind):
+        raise InvalidInputError(f"a value of type {array.type}")
+    return array.cast(kind)
 
 
 def _family(kind: pa.DataType) -> str:
@@ -225,8 +227,8 @@ def _family(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _first_present(wanted: Mapping[str, list[str]], present: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return the first reading of values that some partition has, one column after the other."""
+def _first_existing(wanted: Mapping[str, list[str]], present: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return the first reading of each value that some partition has."""
     chosen: dict[str, str] = {}
     rows = list(present)
     for name, readings in wanted.items():

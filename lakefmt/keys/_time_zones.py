@@ -1,11 +1,12 @@
-"""Time zones of timestamp based partitions, as Hudi reads their names. Pure, but for the machine's zone database.
+"""Time zones of timestamp partitions, by the names that Hudi accepts. Pure, except for the zone database.
 
-Hudi hands the text of the setting to Java's ``TimeZone.getTimeZone`` and the result to Joda. Java knows the names of the
-zone database and offsets of the form ``GMT+8``. It takes every other text for GMT, ``UTC+8`` and ``+08:00`` among them.
-Joda gives the short names of old Java releases their modern zone: ``EST`` is ``America/New_York``.
+Hudi passes the setting to Java's ``TimeZone.getTimeZone`` and the result to Joda. Java knows the
+names of the zone database and offsets such as ``GMT+8``, and reads any other text as GMT, ``UTC+8``
+and ``+08:00`` included. Joda maps short names of old Java releases to modern zones: ``EST`` is
+``America/New_York``.
 
-A region's rules come from the zone database of this machine; Joda has its own. Arrow applies the rules up to 2037; the
-years after that are computed here.
+The rules of a region come from this machine's zone database; Joda has its own. Arrow applies rules
+up to 2037; later years are computed here.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ _SECOND: Final = 1000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
-#: Java's form of an offset. The hours may be missing before a colon; three and more digits end with the minutes.
+#: Java's form of an offset. Hours may be missing before a colon; three or more digits end with the
+#: minutes.
 _OFFSET: Final = re.compile(r"GMT([+-])(?:([0-9]{0,2}):([0-9]{2})|([0-9]+))", re.ASCII)
-#: What Java takes since release 23, and for GMT before that.
+#: Accepted by Java from release 23 on, GMT before.
 _OFFSET_WITH_SECONDS: Final = re.compile(r"GMT[+-][0-9]{1,2}:[0-9]{2}:[0-9]{2}", re.ASCII)
-#: The short names that Java keeps from its first releases, with the zones that Joda gives them.
+#: The short names of Java's first releases, with Joda's zones for them.
 _SHORT_NAMES: Final = {
     "ACT": "Australia/Darwin",
     "AET": "Australia/Sydney",
@@ -68,7 +70,7 @@ _SHORT_NAMES: Final = {
     "SST": "Pacific/Guadalcanal",
     "VST": "Asia/Ho_Chi_Minh",
 }
-#: Names that Joda reads as links to another zone, where some copies of the zone database keep a past of their own for them.
+#: Names that Joda links to another zone, but some zone databases define separately.
 _LINKS: Final = {
     "Africa/Asmera": "Africa/Asmara",
     "Africa/Timbuktu": "Africa/Bamako",
@@ -81,33 +83,33 @@ _LINKS: Final = {
     "Pacific/Truk": "Pacific/Chuuk",
     "Pacific/Yap": "Pacific/Chuuk",
 }
-#: Names of the zone database that Java does not have: it takes them for GMT.
+#: Names of the zone database that Java lacks: it reads them as GMT.
 _NOT_IN_JAVA: Final = frozenset({"Factory", "ROC", "localtime", "posixrules"})
-#: A name that begins so may be one that this machine or the Java of another engine does not know yet.
+#: A name with this beginning may be unknown to this machine or to another engine's Java.
 _REGIONS: Final = re.compile(
     r"(?:Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Brazil|Canada|Chile|Etc|Europe|Indian|Mexico|Pacific|US)/"
     r"[A-Za-z0-9_+/-]+",
     re.ASCII,
 )
-#: Java 17 takes these for GMT, and the Joda of Hudi's releases does not know them.
+#: Java 17 reads these as GMT, and the Joda of Hudi's releases does not know them.
 _TOO_NEW: Final = frozenset({"America/Coyhaique"})
 _GREENWICH: Final = frozenset({"GMT", "GMT0", "Greenwich", "UCT", "UTC", "Universal", "Zulu"})
-#: From here on Arrow knows no rules: it keeps the offset that was the last.
+#: From this year on Arrow has no rules and keeps the last offset.
 _RULES_END: Final = 2_114_380_800_000
-#: Four centuries have a whole number of weeks, so rules give the same days again.
+#: Four centuries are a whole number of weeks, so rules repeat on the same days.
 _CYCLE: Final = 146_097 * _DAY
 _FIRST_CYCLE: Final = 2400
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """What a zone's name means.
+    """The meaning of a zone name.
 
     Attributes:
-        name: the text of the setting.
+        name: the setting.
         region: a name of the zone database; empty for a fixed offset.
-        offset: milliseconds east of Greenwich where there is no region.
-        is_guess: whether Hudi takes the text for GMT because Java does not know it.
+        offset: of a fixed offset, milliseconds east of UTC.
+        is_guess: Java does not know the text, so Hudi reads it as GMT.
     """
 
     name: str
@@ -118,11 +120,11 @@ class Zone:
 
 @lru_cache(maxsize=256)
 def find_zone(name: str) -> Zone:
-    """Return what Hudi understands by the name of a zone.
+    """Return the zone that Hudi reads from a name.
 
     Raises:
-        UnsupportedFeature: Hudi fails on that name, its reading depends on the release of Java, or the zone database of
-            this machine does not have it.
+        UnsupportedFeature: Hudi fails on the name, the result depends on the Java release, or this
+            machine's zone database lacks it.
 
     Example:
         >>> find_zone("EST").region, find_zone("GMT+5:30").offset, find_zone("UTC+8").offset
@@ -149,7 +151,7 @@ def find_zone(name: str) -> Zone:
 
 
 def check_new_zone(name: str) -> None:
-    """Refuse a zone for a new table that Hudi would take for GMT silently.
+    """Raise for a zone of a new table that Hudi would silently read as GMT.
 
     Raises:
         UnknownSetting: Hudi does not know the zone.
@@ -166,17 +168,17 @@ def check_new_zone(name: str) -> None:
 
 
 def _custom_offset(name: str) -> int | None:
-    """Return the milliseconds of an offset in Java's form; None for any other text."""
-    found = _OFFSET.fullmatch(name)
-    if found is None:
+    """Return the milliseconds of an offset in Java's form; None for other texts."""
+    match = _OFFSET.fullmatch(name)
+    if match is None:
         return None
-    hours, minutes = found[2], found[3]
-    if found[4] is not None:
-        hours, minutes = (found[4], "0") if len(found[4]) <= 2 else (found[4][:-2], found[4][-2:])
+    hours, minutes = match[2], match[3]
+    if match[4] is not None:
+        hours, minutes = (match[4], "0") if len(match[4]) <= 2 else (match[4][:-2], match[4][-2:])
     if int(hours or 0) > 23 or int(minutes) > 59:
         return None
     size = int(hours or 0) * _HOUR + int(minutes) * _MINUTE
-    return -size if found[1] == "-" else size
+    return -size if match[1] == "-" else size
 
 
 @lru_cache(maxsize=1)
@@ -188,7 +190,7 @@ def _known_regions() -> frozenset[str]:
 
 
 def to_local(instants: Times, zone: str) -> Times:
-    """Return what the clocks of `zone` show at `instants`.
+    """Return the local time of each instant in `zone`, both int64 milliseconds.
 
     Raises:
         UnsupportedFeature: see :func:`find_zone`.
@@ -197,39 +199,42 @@ def to_local(instants: Times, zone: str) -> Times:
         >>> int(to_local(np.array([0]), "GMT+8")[0]) // 3_600_000
         8
     """
-    found = find_zone(zone)
-    return instants + (_offsets(instants, found) if found.region else found.offset)
+    resolved = find_zone(zone)
+    return instants + (_offsets(instants, resolved) if resolved.region else resolved.offset)
 
 
 def to_instants(local: Times, zone: str) -> Times:
-    """Return the instants at which the clocks of `zone` show `local`; the earlier one where there are two.
+    """Return the instant of each local time in `zone`, the earlier of two; both int64 milliseconds.
 
     Raises:
         UnsupportedFeature: see :func:`find_zone`.
-        InvalidKey: a time that the clocks of the zone leap over.
+        InvalidKey: a local time that does not exist in the zone.
     """
-    found = find_zone(zone)
-    if not found.region:
-        return local - found.offset
+    resolved = find_zone(zone)
+    if not resolved.region:
+        return local - resolved.offset
     is_far = local >= _RULES_END - _DAY
     near = pa.array(np.where(is_far, 0, local)).cast(pa.timestamp("ms"))
-    # At 1970-01-01 some clocks were put forward: what is far is computed below and must not fail here.
+    # Some zones skip 1970-01-01T00:00; late times are replaced by it only for Arrow and must not
+    # fail here.
     near = pc.if_else(pa.array(is_far), pa.scalar(None, near.type), near)
     try:
-        known = pc.assume_timezone(near, found.region, ambiguous="earliest", nonexistent="raise").cast(pa.int64())
+        near_instants = pc.assume_timezone(near, resolved.region, ambiguous="earliest", nonexistent="raise").cast(
+            pa.int64()
+        )
     except pa.ArrowInvalid as error:
         if "exist" in str(error):
             raise InvalidKey(f"a time that does not exist in the zone {zone}: {error}") from None
         raise UnsupportedFeature(f"the time zone {zone!r} cannot be used: {error}") from None
-    instants = _numbers(pc.fill_null(known, 0))
+    instants = _numbers(pc.fill_null(near_instants, 0))
     if is_far.any():
         instants = instants.copy()
-        instants[is_far] = _far_instants(local[is_far], found)
+        instants[is_far] = _far_instants(local[is_far], resolved)
     return instants
 
 
 def _offsets(instants: Times, zone: Zone) -> Times:
-    """Return the milliseconds between the clocks of a region and those of Greenwich."""
+    """Return the offsets of a region from UTC in milliseconds."""
     is_far = instants >= _RULES_END
     near = np.where(is_far, 0, instants)
     try:
@@ -243,10 +248,12 @@ def _offsets(instants: Times, zone: Zone) -> Times:
 
 
 def _far_instants(local: Times, zone: Zone) -> Times:
-    """Return the earliest instants that a region's clocks show as `local`, which is late."""
+    """Return the earliest instants of late local times in a region."""
     before, after = (_offsets(local + shift, zone) for shift in (-_DAY, _DAY))
     first, second = local - before, local - after
-    is_first, is_second = (_offsets(at, zone) == offset for at, offset in ((first, before), (second, after)))
+    is_first, is_second = (
+        _offsets(candidate, zone) == offset for candidate, offset in ((first, before), (second, after))
+    )
     if not (is_first | is_second).all():
         raise InvalidKey(f"a time that does not exist in the zone {zone.name}: its clocks leap over it")
     return np.asarray(np.where(is_first, first, second), np.int64)
@@ -263,29 +270,29 @@ def _far_offsets(instants: Times, region: str) -> Times:
 
 @lru_cache(maxsize=4096)
 def _year_of(region: str, year: int) -> tuple[Times, Times]:
-    """Return when the offset of a region changes in a year (of UTC), the year's start included, and the offsets."""
+    """Return the moments of a UTC year at which a region's offset changes, its start included, and the offsets."""
     zone = zoneinfo.ZoneInfo(region)
 
     def offset(moment: datetime) -> timedelta:
         return moment.astimezone(zone).utcoffset() or timedelta(0)
 
     first, last = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
-    found = [(first, offset(first))]
-    while (day := found[-1][0]) < last:
-        at = day
-        while at < last and offset(at) == found[-1][1]:
-            at = min(at + timedelta(days=1), last)
-        if at >= last and offset(last) == found[-1][1]:
+    changes = [(first, offset(first))]
+    while (day := changes[-1][0]) < last:
+        day_start = day
+        while day_start < last and offset(day_start) == changes[-1][1]:
+            day_start = min(day_start + timedelta(days=1), last)
+        if day_start >= last and offset(last) == changes[-1][1]:
             break
-        low, high = at - timedelta(days=1), at
+        low, high = day_start - timedelta(days=1), day_start
         while high - low > timedelta(seconds=1):
             middle = low + (high - low) // 2
-            low, high = (low, middle) if offset(middle) != found[-1][1] else (middle, high)
+            low, high = (low, middle) if offset(middle) != changes[-1][1] else (middle, high)
         high = high.replace(microsecond=0)
-        found.append((high, offset(high)))
+        changes.append((high, offset(high)))
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    starts = [(moment - epoch) // timedelta(milliseconds=1) for moment, _ in found]
-    return np.array(starts, np.int64), np.array([size // timedelta(milliseconds=1) for _, size in found], np.int64)
+    starts = [(moment - epoch) // timedelta(milliseconds=1) for moment, _ in changes]
+    return np.array(starts, np.int64), np.array([size // timedelta(milliseconds=1) for _, size in changes], np.int64)
 
 
 def _numbers(array: pa.Array) -> Times:

@@ -1,4 +1,4 @@
-"""Record keys and partition paths of Arrow tables (spec 4.6–4.9). Pure; whole arrays, no loop over rows."""
+"""Build record keys and partition paths of Arrow tables (docs/format.md, Record keys; Partition paths). Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["build_auto_keys", "build_partition_paths", "build_record_keys", "che
 
 _NULL_PART: Final = "__null__"
 _EMPTY_PART: Final = "__empty__"
-#: Of fewer numbers the calls cost more than the digits.
+#: Below this count the calls cost more than the digits.
 _MANY_NUMBERS: Final = 1000
 
 
@@ -29,13 +29,14 @@ _MANY_NUMBERS: Final = 1000
 
 
 def build_record_keys(spec: KeySpec, table: pa.Table) -> pa.Array:
-    """Return the record key of every row of `table` (spec 4.6).
+    """Return the record key of every row (docs/format.md, Record keys).
 
-    One bare value, or ``f1:v1,f2:v2`` where a null reads ``__null__`` and an empty text ``__empty__``.
+    A bare value, or ``f1:v1,f2:v2`` with ``__null__`` for null and ``__empty__`` for an empty text.
 
     Raises:
-        InvalidKey: rows without a key (the message says how many), a missing column, or a type that cannot be a key.
-        UnsupportedFeature: the table's generator cannot be reproduced, or its form of keys is not known yet.
+        InvalidKey: rows without a key (the message counts them), a missing column, or a type that
+            cannot be a key.
+        UnsupportedFeature: the key generator is not supported, or the form of its keys is unknown.
 
     Example:
         >>> from lakefmt.keys import plan_key_spec
@@ -76,7 +77,7 @@ def _key_text(table: pa.Table, name: str, spec: KeySpec) -> pa.Array:
 
 
 def _leaf(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return the column that `name` means; a missing struct above it makes the value missing."""
+    """Return the column or nested field `name`; null where a struct above it is null."""
     if field_at(table.schema, name) is None:
         raise InvalidKey(
             f"key or partition field {name!r} is not a column: there are {', '.join(table.column_names[:20])}"
@@ -84,10 +85,10 @@ def _leaf(table: pa.Table, name: str) -> pa.ChunkedArray:
     if table.column_names.count(name) == 1:
         return table.column(name)
     first, *rest = name.split(".")
-    found = table.column(first)
+    column = table.column(first)
     for part in rest:
-        found = pc.struct_field(found, part)
-    return found
+        column = pc.struct_field(column, part)
+    return column
 
 
 def _refuse_missing(nothing: pa.Array, names: tuple[str, ...]) -> None:
@@ -109,17 +110,17 @@ def _joined(names: tuple[str, ...], texts: list[pa.Array]) -> pa.Array:
 def check_colliding_keys(
     spec: KeySpec, table: pa.Table, keys: pa.Array, within: pa.DictionaryArray | None = None
 ) -> None:
-    """Refuse rows that differ in their key columns and have one record key all the same.
+    """Raise if rows with different key columns have the same record key.
 
-    Hudi joins several key columns as ``a:x,b:y`` and escapes nothing, so a text with ``,b:`` in it, or one that reads
-    like the sign for a null or an empty text, may give the key of another row. Rows are compared only where there is such
-    a text; a key of one column never collides.
+    Hudi joins key columns as ``a:x,b:y`` without escaping, so a text with ``,b:`` in it, or one
+    that equals the placeholder of null or of an empty text, may give another row's key. Only rows
+    with such texts are compared; a key of one column cannot collide.
 
     Args:
-        spec: the table's.
+        spec: the table's key spec.
         table: the rows.
-        keys: what :func:`build_record_keys` makes of them.
-        within: the partition of each row, where one key may stand in several partitions.
+        keys: the result of :func:`build_record_keys`.
+        within: the partition of each row, if keys are unique per partition.
 
     Raises:
         InvalidKey: two rows collide; the message names both.
@@ -143,13 +144,15 @@ def check_colliding_keys(
     numbers = pa.array(np.flatnonzero(chosen.to_numpy(zero_copy_only=False)))
     places = pa.nulls(len(keys), pa.int8()) if within is None else within.indices
     given = [keys, places, *columns]
-    rows = pa.table({f"{at}": column.filter(chosen) for at, column in enumerate(given)}).append_column("row", numbers)
-    different = rows.group_by([f"{at}" for at in range(len(given))]).aggregate([("row", "min")])
-    found = different.group_by(["0", "1"]).aggregate([("row_min", how) for how in ("min", "max", "count")])
-    found = found.filter(pc.greater(found.column("row_min_count"), 1)).sort_by("row_min_min")
-    if not found.num_rows:
+    rows = pa.table({f"{index}": column.filter(chosen) for index, column in enumerate(given)}).append_column(
+        "row", numbers
+    )
+    different = rows.group_by([f"{index}" for index in range(len(given))]).aggregate([("row", "min")])
+    collisions = different.group_by(["0", "1"]).aggregate([("row_min", how) for how in ("min", "max", "count")])
+    collisions = collisions.filter(pc.greater(collisions.column("row_min_count"), 1)).sort_by("row_min_min")
+    if not collisions.num_rows:
         return
-    key, first, other = (found.column(name)[0].as_py() for name in ("0", "row_min_min", "row_min_max"))
+    key, first, other = (collisions.column(name)[0].as_py() for name in ("0", "row_min_min", "row_min_max"))
     raise InvalidKey(
         f"rows {first} and {other} differ in their key columns ({', '.join(names)}) and have one record key, {key!r:.200}, "
         "because Hudi joins the columns without escaping: change the values, or take one key column; "
@@ -158,16 +161,16 @@ def check_colliding_keys(
 
 
 def _may_collide(names: tuple[str, ...], columns: list[pa.ChunkedArray]) -> pa.ChunkedArray | None:
-    """Return which rows have a key text that could be read in two ways; None: no column holds texts."""
-    found = None
+    """Return which rows have an ambiguous key text; None if no column has texts."""
+    ambiguous = None
     for number, text in enumerate(columns):
         if not pt.is_string(text.type):
             continue
         odd = pc.is_in(text, pa.array([_NULL_PART, _EMPTY_PART]))
         for after in names[number + 1 : number + 2]:
             odd = pc.or_(odd, pc.fill_null(pc.match_substring(text, f",{after}:"), False))
-        found = odd if found is None else pc.or_(found, odd)
-    return found
+        ambiguous = odd if ambiguous is None else pc.or_(ambiguous, odd)
+    return ambiguous
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -175,7 +178,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.Array:
-    """Return `n` generated keys ``<instant>_<partition_id>_<row>``, rows counted from `start` (spec 4.6).
+    """Return `n` generated keys ``<instant>_<partition_id>_<row>`` from row `start` on (docs/format.md, Record keys).
 
     Example:
         >>> build_auto_keys("20260101000000000", 3, 7, 1)[0]
@@ -193,9 +196,9 @@ def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.A
 
 
 def _numbered(prefix: bytes, low: int, high: int, width: int) -> pa.Array:
-    """Return a text, the prefix and `width` digits, for each number from `low` to below `high`.
+    """Return prefix and `width` digits for each number in ``[low, high)``.
 
-    Texts of one length are a table of bytes: a quarter of the time of joining text with text.
+    Texts of one length form a byte matrix: four times faster than joining texts.
     """
     row = len(prefix) + width
     made = np.frombuffer(bytearray(prefix + bytes(width)) * (high - low), np.uint8).reshape(high - low, row)
@@ -214,13 +217,14 @@ def _numbered(prefix: bytes, low: int, high: int, width: int) -> pa.Array:
 
 
 def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
-    """Return the partition path of every row of `table`, dictionary encoded; the dictionary holds no path without rows.
+    """Return the partition path of every row, dictionary encoded; the dictionary has only paths with rows.
 
-    Rows whose value is null or empty go to ``__HIVE_DEFAULT_PARTITION__`` (spec 4.8).
+    Rows with a null or empty value get ``__HIVE_DEFAULT_PARTITION__`` (docs/format.md, Partition
+    paths).
 
     Raises:
-        InvalidKey: a missing column, a type or time that cannot be a path, or a path that is not safe.
-        UnsupportedFeature: the table's generator cannot be reproduced.
+        InvalidKey: a missing column, a type or time that cannot be a path, or an unsafe path.
+        UnsupportedFeature: the key generator is not supported.
 
     Example:
         >>> from lakefmt.keys import plan_key_spec
@@ -234,7 +238,7 @@ def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
         more, parts = _encoded_parts(field, _leaf(table, field.name), spec)
         codes, paths = _combined(codes, paths, more, parts) if number else (more, parts)
     used = pa.array(codes).dictionary_encode()
-    # Different values may share a path: null and empty text, or two times of one day.
+    # Different values may have one path: null and empty text, or two times of one day.
     unique = paths.take(used.dictionary).dictionary_encode()
     if spec.partition_fields:
         check_paths(unique.dictionary)
@@ -243,7 +247,7 @@ def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
 
 
 def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec) -> tuple[Times, pa.Array]:
-    """Return a code per row and the path part per code: texts are made per distinct value, and partitions are few."""
+    """Return a code per row and a path part per code: texts are built per distinct value."""
     if pt.is_nested(storage_type(column.type)):
         raise InvalidKey(f"partition column {field.name!r} of type {column.type} cannot be part of a path")
     if field.timestamp is not None:
@@ -258,8 +262,8 @@ def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec
 
 
 def _combined(codes: Times, paths: pa.Array, more: Times, parts: pa.Array) -> tuple[Times, pa.Array]:
-    """Return codes and paths of the pairs that occur; there are never more of them than rows."""
+    """Return codes and paths of the pairs that occur, at most one per row."""
     pairs = pa.array(codes * len(parts) + more).dictionary_encode()
-    found = pairs.dictionary.to_numpy(zero_copy_only=False)
-    left, right = paths.take(pa.array(found // len(parts))), parts.take(pa.array(found % len(parts)))
+    pairs_present = pairs.dictionary.to_numpy(zero_copy_only=False)
+    left, right = paths.take(pa.array(pairs_present // len(parts))), parts.take(pa.array(pairs_present % len(parts)))
     return pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64), pc.binary_join_element_wise(left, right, "/")

@@ -1,7 +1,7 @@
-"""Times as partition texts: Joda patterns of the timestamp based generator (spec 4.9). Pure.
+"""Format and parse times by Joda patterns (docs/format.md, Timestamp key generator). Pure.
 
-Times are int64 milliseconds in NumPy arrays: *instants* count from the epoch in UTC, *local* times from the epoch as
-the clock of some zone shows them. Patterns are compiled once; every step works on whole arrays.
+Times are NumPy arrays of int64 milliseconds since the epoch: *instants* in UTC, *local* times as
+the clock of a zone shows them. Patterns are compiled once; every step works on whole arrays.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ __all__ = [
 Times = npt.NDArray[np.int64]
 
 _MAX_PATTERN: Final = 200
-#: Two quotes are one wherever they stand, one opens or closes a quotation, an open one ends with the pattern.
+#: Two quotes are a literal quote, one starts or ends a quotation, an open quotation ends with the
+#: pattern.
 _PIECE: Final = re.compile(r"''|'|" + "|".join(f"{letter}+" for letter in string.ascii_letters) + r"|[^A-Za-z']+")
 _SECOND: Final = 1000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
-#: Years 1 to 9999: what lies outside is nearly always a number in the wrong unit.
+#: Years 1 to 9999: a time outside is nearly always a number in the wrong unit.
 _FIRST: Final = -62_135_596_800_000
 _LAST: Final = 253_402_300_799_999
 
-#: Letter → most digits it takes when read, and the finest step it shows, in milliseconds.
+#: Letter → the maximum digits when parsed, and its resolution in milliseconds.
 _LETTERS: Final[dict[str, tuple[int, int]]] = {
     "y": (9, _DAY),
     "Y": (9, _DAY),
@@ -60,32 +61,32 @@ _LIMITS_OF_DAY: Final = {"H": (0, 23), "m": (0, 59), "s": (0, 59)}
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A compiled Joda pattern: pieces ``(letter, count)``, or ``("", text)`` for literal text."""
+    """A compiled Joda pattern: segments ``(letter, count)``, or ``("", text)`` for literal text."""
 
     text: str
     pieces: tuple[tuple[str, int | str], ...]
 
     @property
     def has_zone(self) -> bool:
-        """True when texts of this pattern tell their offset."""
+        """Whether texts of this pattern contain their offset."""
         return any(letter == "Z" for letter, _ in self.pieces)
 
     @property
     def step(self) -> int:
-        """The finest difference in milliseconds that the pattern shows."""
+        """The resolution of the pattern in milliseconds."""
         return min((_LETTERS[letter][1] for letter, _ in self.pieces if letter), default=_DAY)
 
     @property
     def slashes(self) -> int:
-        """How many ``/`` every text of this pattern holds."""
+        """The number of ``/`` in every text of this pattern."""
         return sum(str(text).count("/") for letter, text in self.pieces if not letter)
 
 
 def compile_pattern(text: str) -> Pattern:
-    """Return the pattern that `text` spells: ``yyyy MM dd HH mm ss SSS DDD Z``, quoted and plain literals.
+    """Compile a pattern of ``yyyy MM dd HH mm ss SSS DDD Z`` with quoted and plain literals.
 
     Raises:
-        UnsupportedFeature: the pattern uses another letter or a form that prints words.
+        UnsupportedFeature: the pattern has another letter, or a form that prints words.
 
     Example:
         >>> compile_pattern("yyyy/MM/dd'T'HH").pieces[-2:]
@@ -93,22 +94,22 @@ def compile_pattern(text: str) -> Pattern:
     """
     if len(text) > _MAX_PATTERN:
         raise UnsupportedFeature(f"the date pattern {text[:40]!r}… is too long")
-    pieces: list[tuple[str, int | str]] = []
+    segments: list[tuple[str, int | str]] = []
     quoted = False
-    for piece in _PIECE.findall(text):
-        if piece == "'":
+    for part in _PIECE.findall(text):
+        if part == "'":
             quoted = not quoted
-        elif quoted or piece[0] not in string.ascii_letters:
-            pieces.append(("", "'" if piece == "''" else piece))
+        elif quoted or part[0] not in string.ascii_letters:
+            segments.append(("", "'" if part == "''" else part))
         else:
-            pieces.append(_field(piece, text))
-    return Pattern(text, tuple(pieces))
+            segments.append(_field(part, text))
+    return Pattern(text, tuple(segments))
 
 
-def _field(piece: str, text: str) -> tuple[str, int]:
-    letter, count = piece[0], len(piece)
+def _field(part: str, text: str) -> tuple[str, int]:
+    letter, count = part[0], len(part)
     if letter not in _LETTERS or (letter in "MZ" and count > 2) or count > 9:
-        raise UnsupportedFeature(f"the date pattern {text!r} uses {piece!r}, which is not supported")
+        raise UnsupportedFeature(f"the date pattern {text!r} uses {part!r}, which is not supported")
     if letter in "yY" and count == 2:
         raise UnsupportedFeature(f"the date pattern {text!r} uses years of two digits, which is not supported")
     return letter, count
@@ -122,7 +123,7 @@ def _numbers(array: pa.Array) -> Times:
 
 
 def format_times(instants: Times, local: Times, pattern: Pattern) -> pa.Array:
-    """Return `local` as text; `instants` matter only where the pattern prints the offset between the two.
+    """Format `local`; `instants` are used only if the pattern prints the offset.
 
     Raises:
         InvalidKey: a time outside the years 1 to 9999.
@@ -143,10 +144,10 @@ def format_times(instants: Times, local: Times, pattern: Pattern) -> pa.Array:
 
 
 def check_range(local: Times) -> None:
-    """Refuse times outside the years 1 to 9999.
+    """Raise for times outside the years 1 to 9999.
 
     Raises:
-        InvalidKey: saying how many there are.
+        InvalidKey: with their number.
     """
     outside = int(np.count_nonzero((local < _FIRST) | (local > _LAST)))
     if outside:
@@ -192,7 +193,7 @@ def _padded(numbers: Times, width: int) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What texts say: local times, their offsets (None without a zone in the pattern), and which texts fit at all."""
+    """Parsed texts: local times, offsets (None without a zone in the pattern), and which texts match."""
 
     local: Times
     offset: Times | None
@@ -200,23 +201,23 @@ class Parsed:
 
 
 def parse_times(texts: pa.Array, pattern: Pattern) -> Parsed:
-    """Return the times that `texts` (no nulls) spell in `pattern`; what it leaves out is Joda's: a year 2000, or 1970.
+    """Parse `texts` (no nulls) by `pattern`; missing parts have Joda's defaults: year 2000, or 1970.
 
     Raises:
-        InvalidKey: a text has the form of the pattern and is no time, such as February 30.
+        InvalidKey: a text matches the pattern but is not a time, such as February 30.
     """
     parts = pc.extract_regex(texts, _regex(pattern))
     fits = np.asarray(parts.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-    found: dict[str, pa.Array] = {
+    fields: dict[str, pa.Array] = {
         letter: pc.fill_null(pc.struct_field(parts, letter), "") for letter in _letters(pattern) if letter != "Z"
     }
-    numbers = {letter: _whole(text) for letter, text in found.items() if letter != "S"}
+    numbers = {letter: _whole(text) for letter, text in fields.items() if letter != "S"}
     for letter, (low, high) in {**_LIMITS, **_LIMITS_OF_DAY}.items():
         if letter in numbers:
             _check_numbers(numbers[letter][fits], low, high, letter)
     local = _assemble(numbers, len(texts), fits)
-    if "S" in found:
-        local = local + _whole(pc.utf8_slice_codeunits(pc.utf8_rpad(found["S"], 3, "0"), 0, 3))
+    if "S" in fields:
+        local = local + _whole(pc.utf8_slice_codeunits(pc.utf8_rpad(fields["S"], 3, "0"), 0, 3))
     return Parsed(local, _offsets(parts) if pattern.has_zone else None, fits)
 
 
@@ -225,17 +226,17 @@ def _letters(pattern: Pattern) -> list[str]:
 
 
 def _regex(pattern: Pattern) -> str:
-    pieces, seen = [], set[str]()
+    groups, seen = [], set[str]()
     for number, (letter, count) in enumerate(pattern.pieces):
         if not letter:
-            pieces.append(f"(?i:{_literal(str(count))})")
+            groups.append(f"(?i:{_literal(str(count))})")
             continue
         if letter in seen:
             raise UnsupportedFeature(f"the date pattern {pattern.text!r} has {letter!r} twice, which cannot be read")
         seen.add(letter)
         following = pattern.pieces[number + 1][0] if number + 1 < len(pattern.pieces) else ""
-        pieces.append(_digits(letter, int(count), adjacent=bool(following) and following != "Z"))
-    return f"^{''.join(pieces)}$"
+        groups.append(_digits(letter, int(count), adjacent=bool(following) and following != "Z"))
+    return f"^{''.join(groups)}$"
 
 
 def _literal(text: str) -> str:
@@ -246,7 +247,7 @@ def _digits(letter: str, count: int, *, adjacent: bool) -> str:
     if letter == "Z":
         return r"(?P<Z>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)"
     most = count if letter == "S" or (adjacent and letter in "yY") else max(count, _LETTERS[letter][0])
-    # A number right before another one takes all its digits: there is no other way to tell where it ends.
+    # A number directly before another has all its digits: otherwise its end would be ambiguous.
     quantity = f"{{{most}}}" if adjacent else f"{{1,{most}}}"
     sign = "[+-]?" if letter == "y" and not adjacent else ""
     return f"(?P<{letter}>{sign}[0-9]{quantity})"
@@ -267,7 +268,7 @@ def _assemble(numbers: dict[str, Times], length: int, fits: npt.NDArray[np.bool_
     def number(letter: str, default: int) -> Times:
         return np.where(fits, numbers[letter], default) if letter in numbers else np.full(length, default)
 
-    # A day without a year is one of 2000; without both it is the first of all.
+    # A day without a year is one of 2000; without day and year it is 1970-01-01.
     year = 2000 if {"M", "d", "D"} & numbers.keys() else 1970
     years = (number("y" if "y" in numbers else "Y", year) - 1970).astype("datetime64[Y]")
     months = years.astype("datetime64[M]") + (number("M", 1) - 1)

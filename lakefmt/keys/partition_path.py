@@ -1,7 +1,7 @@
-"""Partition paths as texts: encoding, safety, and what a path says about its rows (spec 4.8, 4.9). Pure.
+"""Partition paths: encoding, checks, and values parsed from them (docs/format.md, Partition paths). Pure.
 
-Rules of residence: what is known from the path alone. A path may have been written by any engine, so everything read
-from it is either certain or not said: pruning by a wrong guarantee would hide rows.
+Any engine may have written a path, so only certain values are returned: pruning by a wrong
+guarantee would hide rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
     "path_tells",
 ]
 
-#: The directory of rows whose partition value is null or empty.
+#: The partition of null and empty values.
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-#: Its name in tables that older releases made (spec 4.8).
+#: Its name in tables of older releases.
 _OLD_DEFAULT: Final = "default"
 
 _ENCODED: Final = [chr(code) for code in (*range(0x20), 0x7F)] + list("\"#'*/:=?\\{[]^")
@@ -45,13 +45,13 @@ _FEW_PATHS: Final = 256
 _UNSAFE: Final = (
     (r"(?:^|/)\.{0,2}(?:/|$)", "an empty part, '.' or '..'"),
     (r"[\x00-\x1f\x7f\\]", "a control character or a backslash"),
-    # Listings leave out what begins with it: rows there would be written and never seen.
+    # Listings skip names with this beginning: rows there would never be read.
     (r"(?-i:^\.hoodie)|(?:^|/)\.hoodie(?:/|$)", "the table's own directory or a name that begins like it"),
 )
 
 
 def encode_path_values(values: pa.Array) -> pa.Array:
-    """Return string `values` with the characters percent-encoded that Hudi encodes in a partition value (spec 4.8).
+    """Percent-encode the characters that Hudi encodes in partition values (docs/format.md, Partition paths).
 
     Example:
         >>> encode_path_values(pa.array(["a/b c:d"]))[0]
@@ -67,25 +67,25 @@ def encode_path_values(values: pa.Array) -> pa.Array:
 
 
 def decode_path_value(text: str) -> str | None:
-    """Return the value that :func:`encode_path_values` encodes as `text`; None when there is none.
+    """Return the value that :func:`encode_path_values` encodes as `text`, or None.
 
     Example:
         >>> decode_path_value("a%2Fb"), decode_path_value("a/b"), decode_path_value("100%")
         ('a/b', None, None)
     """
-    value = _CODE.sub(lambda found: chr(int(found[1], 16)), text)
+    value = _CODE.sub(lambda match: chr(int(match[1], 16)), text)
     return value if _encode(value) == text else None
 
 
 def _encode(value: str) -> str:
-    return re.sub(_NEEDS_CODE, lambda found: f"%{ord(found[0]):02X}", value)
+    return re.sub(_NEEDS_CODE, lambda match: f"%{ord(match[0]):02X}", value)
 
 
 def check_paths(paths: pa.Array) -> None:
-    """Refuse partition paths that would leave the table or that a file system cannot hold.
+    """Raise for partition paths that leave the table or that a file system cannot store.
 
     Raises:
-        InvalidKey: naming the first such path and what is wrong with it.
+        InvalidKey: names the first such path and the reason.
     """
     if len(paths) <= _FEW_PATHS:
         _check_few(tuple(paths.to_pylist()))  # partitions, not rows
@@ -95,7 +95,7 @@ def check_paths(paths: pa.Array) -> None:
 
 @lru_cache(maxsize=64)
 def _check_few(paths: tuple[str, ...]) -> None:
-    # Every small commit to the same partitions would ask ten expressions again; what is refused is not remembered.
+    # Cached for small commits to the same partitions; errors are not cached.
     _check_all(pa.array(paths, pa.string()))
 
 
@@ -117,10 +117,10 @@ def _refuse(paths: pa.Array, wrong: pa.Array, what: str) -> None:
 
 
 def partition_guarantee(spec: KeySpec, path: str, schema: pa.Schema) -> pc.Expression | None:
-    """Return what is certainly true of every row in the partition `path`; None when nothing is.
+    """Return a condition that is true for every row in the partition `path`; None without one.
 
-    `schema` is the table's, without meta columns. Said are only equalities, and for the default partition that the
-    value is missing; fields whose text does not determine their value (times, floats, bytes) say nothing.
+    `schema` has no meta columns. The condition consists of equalities, and of null for the default
+    partition; fields whose text does not determine their value (times, floats, bytes) are left out.
 
     Example:
         >>> from lakefmt.keys import plan_key_spec
@@ -128,14 +128,16 @@ def partition_guarantee(spec: KeySpec, path: str, schema: pa.Schema) -> pc.Expre
         >>> partition_guarantee(plan_key_spec("id", "year"), "year=2024", schema)
         <pyarrow.compute.Expression (year == 2024)>
     """
-    known = [
-        said for field, text in _texts(spec, path) or [] if (said := _guarantee(field.name, text, schema)) is not None
+    guarantees = [
+        guarantee
+        for field, text in _texts(spec, path) or []
+        if (guarantee := _guarantee(field.name, text, schema)) is not None
     ]
-    if not known:
+    if not guarantees:
         return None
-    whole = known[0]
-    for said in known[1:]:
-        whole = whole & said
+    whole = guarantees[0]
+    for guarantee in guarantees[1:]:
+        whole = whole & guarantee
     return whole
 
 
@@ -147,18 +149,19 @@ def _guarantee(name: str, text: str, schema: pa.Schema) -> pc.Expression | None:
     is_text = pt.is_string(field.type) or pt.is_large_string(field.type)
     if text in (DEFAULT_PARTITION, _OLD_DEFAULT):
         if is_text:
-            # A row may really hold that word: it lands in the same directory.
+            # A row may have this text as its value: it is in the same directory.
             return column.is_null() | (column == _scalar("", field.type)) | (column == _scalar(text, field.type))
-        # Empty bytes land here as well.
+        # Rows with empty bytes are here, too.
         return column.is_null() if pt.is_primitive(field.type) or pt.is_decimal(field.type) else None
     value = _value(text, field.type)
     return None if value is None else column == value
 
 
 def parse_partition_values(spec: KeySpec, path: str, schema: pa.Schema) -> dict[str, object] | None:
-    """Return the partition values that `path` spells, by field name; None when it has not the form of `spec`.
+    """Return the partition values in `path` by field name; None if it does not have the form of `spec`.
 
-    A missing value (the default partition) is None; fields whose text does not determine their value are left out.
+    The value of the default partition is None; fields whose text does not determine their value are
+    left out.
 
     Example:
         >>> from lakefmt.keys import plan_key_spec
@@ -168,18 +171,18 @@ def parse_partition_values(spec: KeySpec, path: str, schema: pa.Schema) -> dict[
     texts = _texts(spec, path)
     if texts is None:
         return None
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for field, text in texts:
         column = field_at(schema, field.name)
         if text == DEFAULT_PARTITION:
-            found[field.name] = None
+            values[field.name] = None
         elif column is not None and (value := _python_value(text, column.type)) is not None:
-            found[field.name] = value
-    return found
+            values[field.name] = value
+    return values
 
 
 def _texts(spec: KeySpec, path: str) -> list[tuple[PartitionField, str]] | None:
-    """Return the simple fields with their decoded texts; None when the path does not divide among the fields."""
+    """Return the simple fields with their decoded texts; None if the path cannot be divided among the fields."""
     fields, parts = spec.partition_fields, divide_path(spec, path)
     if spec.unsupported or parts is None:
         return None
@@ -191,7 +194,7 @@ def _texts(spec: KeySpec, path: str) -> list[tuple[PartitionField, str]] | None:
 
 
 def divide_path(spec: KeySpec, path: str) -> dict[str, str] | None:
-    """Return the part of a path that each partition column has, as it stands there; None when it cannot be divided.
+    """Return each partition column's part of a path, undecoded; None if it cannot be divided.
 
     Example:
         >>> from lakefmt.keys import plan_key_spec
@@ -202,7 +205,7 @@ def divide_path(spec: KeySpec, path: str) -> dict[str, str] | None:
     if not fields or not path:
         return None
     if len(fields) == 1 and fields[0].timestamp is None:
-        # One field owns the whole path: unencoded values may hold slashes.
+        # A single field owns the whole path: unencoded values may contain slashes.
         parts = [path]
     else:
         parts = _divide(path.split("/"), [_levels(field, spec) for field in fields])
@@ -218,7 +221,7 @@ def _levels(field: PartitionField, spec: KeySpec) -> int:
 
 
 def _divide(parts: list[str], levels: list[int]) -> list[str]:
-    """Join the path's parts per field; nothing when an unencoded slash makes the division ambiguous."""
+    """Join the path's parts per field; None if unencoded slashes make it ambiguous."""
     if len(parts) != sum(levels):
         return []
     starts = [sum(levels[:number]) for number in range(len(levels))]
@@ -244,7 +247,7 @@ def _scalar(value: object, kind: pa.DataType) -> pa.Scalar:
 
 
 def _python_value(text: str, kind: pa.DataType) -> object:
-    """Return the one value of type `kind` whose key text is `text`; None when there is none or more than one."""
+    """Return the only value of type `kind` with the key text `text`; None if there is none or several."""
     if pt.is_string(kind) or pt.is_large_string(kind):
         return text
     if pt.is_boolean(kind):
@@ -283,16 +286,16 @@ def _date(text: str) -> datetime.date | None:
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text, re.ASCII):
         return None
     try:
-        found = datetime.date.fromisoformat(text)
+        date = datetime.date.fromisoformat(text)
     except ValueError:
         return None
-    # Before the Gregorian calendar Java's two kinds of date print one day differently.
-    return found if found.year > 1582 else None
+    # Java's two date classes differ before the Gregorian calendar.
+    return date if date.year > 1582 else None
 
 
 def _decimal(text: str, kind: pa.DataType) -> decimal.Decimal | None:
     if len(text) > 50 or not re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:E-?[0-9]{1,2})?", text):
         return None
-    found = decimal.Decimal(text)
-    _, digits, exponent = found.as_tuple()
-    return found if exponent == -kind.scale and len(digits) <= kind.precision and str(found) == text else None
+    number = decimal.Decimal(text)
+    _, digits, exponent = number.as_tuple()
+    return number if exponent == -kind.scale and len(digits) <= kind.precision and str(number) == text else None

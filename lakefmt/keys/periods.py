@@ -1,4 +1,4 @@
-"""Partitions by time in four words: ``partition_by=lakefmt.day("ts")``. Pure."""
+"""Partition fields by time: ``partition_by=lakefmt.day("ts")``. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key specs from a user's words and from ``hoodie.properties``, and back (spec 1.6, 4.6–4.9). Pure."""
+"""Key specs from arguments and table properties, and back (docs/format.md, Property keys; Key generators). Pure."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def plan_key_spec(
     properties: Mapping[str, str] | None = None,
     schema: pa.Schema | None = None,
 ) -> KeySpec:
-    """Return the key spec of a new table (spec 4.6, 4.7).
+    """Return the key spec of a new table (docs/format.md, Key generators; Complex keys of one field).
 
     `record_key` and `partition_by` name columns; a partition is ``"city"``, ``"city:SIMPLE"``,
-    ``"ts:timestamp(yyyy/MM/dd)"`` or ``"ts:timestamp(yyyy/MM/dd, EPOCHMILLISECONDS)"``. `properties` may name a
-    generator and hold ``hoodie.keygen.timebased.*``. With `schema` the columns are checked, and the kind of a timestamp
-    column need not be said. One key field with several partitions gets CUSTOM, because the COMPLEX generator writes two
-    forms of such keys.
+    ``"ts:timestamp(yyyy/MM/dd)"`` or ``"ts:timestamp(yyyy/MM/dd, EPOCHMILLISECONDS)"``.
+    `properties` may name a generator and contain ``hoodie.keygen.timebased.*``. With `schema` the
+    columns are checked, and the type of a timestamp column is derived. One key field with several
+    partition fields gets CUSTOM, because COMPLEX has two forms of such keys.
 
     Raises:
-        InvalidKey: no such column, one named twice, or a generator that does not go with the fields.
-        UnknownSetting: a generator, time unit, time kind or zone that Hudi does not have, or one that is missing.
-        UnsupportedFeature: a date pattern, zone or generator that lakefmt cannot reproduce.
+        InvalidKey: a missing or repeated column, or a generator that does not match the fields.
+        UnknownSetting: an unknown or missing generator, time unit, timestamp type or zone.
+        UnsupportedFeature: an unsupported date pattern, zone or generator.
 
     Example:
         >>> plan_key_spec("uuid", ["country", "city"]).generator.name
@@ -91,7 +91,7 @@ def _split(fields: str | Sequence[str] | None) -> list[str]:
 
 
 def _at_commas(text: str) -> Iterable[str]:
-    """Split at commas, but not inside parentheses: those belong to a pattern."""
+    """Split at commas outside of parentheses."""
     waiting = ""
     for part in text.split(","):
         waiting = f"{waiting},{part}" if waiting else part
@@ -102,13 +102,13 @@ def _at_commas(text: str) -> Iterable[str]:
 
 
 def _parse_item(item: str) -> tuple[str, str, str]:
-    found = _ITEM.fullmatch(item) if len(item) <= _MAX_ITEM else None
-    kind = (found[2] or "").upper() if found else "?"
-    if found is None or kind not in ("", "SIMPLE", "TIMESTAMP") or (found[3] is not None and kind != "TIMESTAMP"):
+    match = _ITEM.fullmatch(item) if len(item) <= _MAX_ITEM else None
+    kind = (match[2] or "").upper() if match else "?"
+    if match is None or kind not in ("", "SIMPLE", "TIMESTAMP") or (match[3] is not None and kind != "TIMESTAMP"):
         raise InvalidKey(
             f"{item[:_MAX_ITEM]!r} is no partition: 'field', 'field:SIMPLE' or 'field:timestamp(yyyy/MM/dd)' is expected"
         )
-    return found[1].strip(), kind, (found[3] or "").strip()
+    return match[1].strip(), kind, (match[3] or "").strip()
 
 
 def _check_fields(names: Sequence[str], schema: pa.Schema | None, what: str) -> None:
@@ -187,7 +187,7 @@ def _timestamp_spec(props: Mapping[str, str], pattern: str = "", field: pa.Field
 
 
 def _zone(props: Mapping[str, str], key: str) -> str | None:
-    """Return a zone's name as it stands there, blanks included: to Java they are part of it."""
+    """Return a zone name unchanged, blanks included: Java does not strip it."""
     for name in ("timezone", key):
         stated = [props[prefix + name] for prefix in (_TIMEBASED, _TIMEBASED_OLD) if prefix + name in props]
         if stated:
@@ -201,7 +201,7 @@ def _timebased(props: Mapping[str, str], key: str) -> str:
 
 def _input_formats(props: Mapping[str, str]) -> tuple[str, ...]:
     text, between = _timebased(props, "input.dateformat"), _timebased(props, "input.dateformat.list.delimiter.regex")
-    # A regular expression from a stored file is not run: only one that spells a plain text is understood.
+    # A stored regular expression is not executed: only one that is a plain text is accepted.
     if between and not _PLAIN_DELIMITER.fullmatch(between):
         raise UnsupportedFeature(f"the delimiter {between!r} of several date formats is not supported: use a comma")
     parts = text.split(re.sub(r"\\(.)", r"\1", between) or ",")
@@ -231,10 +231,10 @@ def _time_kind(props: Mapping[str, str], has_formats: bool, field: pa.Field | No
 
 
 def key_spec_from_properties(props: Mapping[str, str]) -> KeySpec:
-    """Return the key spec that a table's properties describe; never fails on what it cannot reproduce.
+    """Return the key spec of a table; never raises for a spec that lakefmt does not support.
 
-    Reads class names (version 6, upgraded tables) and types (from version 8 on), and the old prefix of
-    ``hoodie.keygen.timebased.*``. See :attr:`KeySpec.unsupported`.
+    Reads generator classes (version 6, upgraded tables), generator types (from version 8 on) and
+    the old prefix of ``hoodie.keygen.timebased.*``. See :attr:`KeySpec.unsupported`.
 
     Example:
         >>> key_spec_from_properties({"hoodie.table.recordkey.fields": "id", "hoodie.table.partition.fields": "city",
@@ -269,7 +269,7 @@ def _flag(props: Mapping[str, str], key: str) -> bool:
 
 
 def _stated_generator(props: Mapping[str, str], keys: int, items: Sequence[str]) -> tuple[KeyGeneratorType, str]:
-    # Where both are there (an upgraded table) the class counts, as it does for Hudi.
+    # With both (an upgraded table) the class counts, as in Hudi.
     stated = props.get(_CLASS) or props.get(_TYPE)
     if not stated:
         fields = [PartitionField(item) for item in items]
@@ -305,10 +305,10 @@ def _single_prefixed(props: Mapping[str, str], generator: KeyGeneratorType, keys
 
 
 def key_properties(spec: KeySpec, table_version: int) -> dict[str, str]:
-    """Return the properties that describe `spec` in a table of version 6, 8 or 9 (spec 1.6).
+    """Return the table properties of `spec` for version 6, 8 or 9 (docs/format.md, Property keys).
 
     Raises:
-        UnsupportedFeature: lakefmt cannot reproduce the spec, or version 6 has no place for it.
+        UnsupportedFeature: lakefmt does not support the spec, or version 6 cannot store it.
 
     Example:
         >>> key_properties(plan_key_spec("id", "city"), 8)["hoodie.table.keygenerator.type"]
@@ -316,19 +316,19 @@ def key_properties(spec: KeySpec, table_version: int) -> dict[str, str]:
     """
     if spec.unsupported:
         raise UnsupportedFeature(spec.unsupported)
-    found = {_HIVE_STYLE: _word(spec.hive_style), _URL_ENCODE: _word(spec.url_encode)}
+    properties = {_HIVE_STYLE: _word(spec.hive_style), _URL_ENCODE: _word(spec.url_encode)}
     if spec.record_key_fields:
-        found[_KEYS] = ",".join(spec.record_key_fields)
+        properties[_KEYS] = ",".join(spec.record_key_fields)
     if spec.partition_fields:
-        found[_PARTITIONS] = ",".join(_stored_items(spec, table_version))
+        properties[_PARTITIONS] = ",".join(_stored_items(spec, table_version))
     if table_version == 6:
-        found[_CLASS] = spec.generator.class_name
+        properties[_CLASS] = spec.generator.class_name
     else:
-        found[_TYPE] = spec.generator.name
+        properties[_TYPE] = spec.generator.name
     if spec.consistent_logical_timestamps:
-        found[_CONSISTENT] = "true"
+        properties[_CONSISTENT] = "true"
     timed = next((each.timestamp for each in spec.partition_fields if each.timestamp is not None), None)
-    return found | (_timestamp_properties(timed, table_version) if timed is not None else {})
+    return properties | (_timestamp_properties(timed, table_version) if timed is not None else {})
 
 
 def _word(flag: bool) -> str:
@@ -351,21 +351,21 @@ def _stored_items(spec: KeySpec, table_version: int) -> Iterable[str]:
 def _timestamp_properties(spec: TimestampSpec, table_version: int) -> dict[str, str]:
     kind, unit = spec.type.name, spec.scalar_unit
     if spec.type is TimestampType.EPOCHMICROSECONDS and table_version == 6:
-        # The releases that write version 6 do not know the word; a scalar in microseconds says the same.
+        # Releases that write version 6 lack this type; a scalar in microseconds is the same.
         kind, unit = TimestampType.SCALAR.name, _MICROS
-    found = {"timestamp.type": kind, "output.dateformat": spec.output_format}
+    properties = {"timestamp.type": kind, "output.dateformat": spec.output_format}
     if kind == TimestampType.SCALAR.name:
-        found["timestamp.scalar.time.unit"] = unit
+        properties["timestamp.scalar.time.unit"] = unit
     if spec.input_formats:
         between = next((mark for mark in ",;#" if not any(mark in each for each in spec.input_formats)), None)
         if between is None:
             raise UnsupportedFeature("the input formats use every character that could stand between them: , ; and #")
-        found["input.dateformat"] = between.join(spec.input_formats)
+        properties["input.dateformat"] = between.join(spec.input_formats)
         if between != ",":
-            found["input.dateformat.list.delimiter.regex"] = between
+            properties["input.dateformat.list.delimiter.regex"] = between
     if spec.input_timezone and spec.input_timezone == spec.output_timezone:
-        found["timezone"] = spec.input_timezone
+        properties["timezone"] = spec.input_timezone
     else:
         zones = {"input.timezone": spec.input_timezone, "output.timezone": spec.output_timezone}
-        found |= {key: zone for key, zone in zones.items() if zone}
-    return {_TIMEBASED + key: text for key, text in found.items()}
+        properties |= {key: zone for key, zone in zones.items() if zone}
+    return {_TIMEBASED + key: text for key, text in properties.items()}

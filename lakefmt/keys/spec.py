@@ -1,8 +1,8 @@
-"""How a table makes record keys and partition paths, as a value (spec 4.6–4.9). Pure.
+"""Key generators as values (docs/format.md, Key generators; Record keys). Pure.
 
-Rules of residence: names and types; neither properties (``keys_properties``) nor columns (``keys_build``) are looked
-at here. Whatever a table says that cannot be reproduced is kept as :attr:`KeySpec.unsupported`: such a table can still
-be read.
+Names and types only: ``properties`` parses table properties, ``generate`` reads columns. A property
+that lakefmt does not support is kept as :attr:`KeySpec.unsupported`, so that the table can still be
+read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNITS: Final = frozenset({"NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECON
 
 
 class KeyGeneratorType(enum.Enum):
-    """Which of Hudi's generators makes the keys; ``.value`` is the class without its package."""
+    """Hudi's key generators; ``.value`` is the class without its package."""
 
     SIMPLE = "SimpleKeyGenerator"
     COMPLEX = "ComplexKeyGenerator"
@@ -35,32 +35,32 @@ class KeyGeneratorType(enum.Enum):
 
     @property
     def class_name(self) -> str:
-        """The Java class that version 6 tables name."""
+        """The Java class in version 6 tables."""
         return str(self.value) if self is KeyGeneratorType.USER_PROVIDED else f"{_PACKAGE}{self.value}"
 
     @classmethod
     def parse(cls, text: str) -> KeyGeneratorType:
-        """Return the generator named `text`: a type (``SIMPLE``, ``SIMPLE_AVRO``) or a Java class, Avro twins too.
+        """Return the generator of a type (``SIMPLE``, ``SIMPLE_AVRO``) or a Java class, Avro forms included.
 
         Raises:
-            UnknownSetting: it is none of Hudi's.
+            UnknownSetting: not a generator of Hudi.
 
         Example:
             >>> KeyGeneratorType.parse("org.apache.hudi.keygen.ComplexAvroKeyGenerator").name
             'COMPLEX'
         """
-        found = cls.__members__.get(text.strip().upper().removesuffix("_AVRO"))
-        if found is None:
-            # The Avro twins have the word somewhere inside: GlobalAvroDeleteKeyGenerator.
+        generator = cls.__members__.get(text.strip().upper().removesuffix("_AVRO"))
+        if generator is None:
+            # Avro classes have the word inside their name: GlobalAvroDeleteKeyGenerator.
             name = text.strip().removeprefix(_PACKAGE).replace("Avro", "", 1)
-            found = next((each for each in cls if each.value == name), None)
-        if found is None:
+            generator = next((each for each in cls if each.value == name), None)
+        if generator is None:
             raise UnknownSetting(f"{text!r} is not a key generator of Hudi")
-        return found
+        return generator
 
 
 class TimestampType(enum.Enum):
-    """What the column of a timestamp based partition holds (spec 4.9)."""
+    """The content of a timestamp partition column (docs/format.md, Timestamp key generator)."""
 
     UNIX_TIMESTAMP = "SECONDS"
     EPOCHMILLISECONDS = "MILLISECONDS"
@@ -72,15 +72,15 @@ class TimestampType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TimestampSpec:
-    """How a timestamp based partition turns values into text (spec 4.9).
+    """How a timestamp partition formats values (docs/format.md, Timestamp key generator).
 
     Attributes:
         output_format: a Joda pattern.
-        type: what the column holds.
-        scalar_unit: Java's time unit of a ``SCALAR`` column.
-        input_formats: Joda patterns of a ``DATE_STRING`` column; the first that fits counts.
-        input_timezone: the zone of texts without an offset; None: UTC.
-        output_timezone: the zone of the partitions; None: the input's own, or UTC.
+        type: the content of the column.
+        scalar_unit: Java ``TimeUnit`` of a ``SCALAR`` column.
+        input_formats: Joda patterns of a ``DATE_STRING`` column; the first that matches is used.
+        input_timezone: zone of texts without an offset; None: UTC.
+        output_timezone: zone of the partitions; None: that of the input, or UTC.
     """
 
     output_format: str
@@ -106,12 +106,12 @@ class TimestampSpec:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """The names of the zones, as the settings have them."""
+        """The zone names of the settings."""
         return tuple(zone for zone in (self.input_timezone, self.output_timezone) if zone is not None)
 
     @property
     def unit(self) -> str | None:
-        """Java's time unit of a column of numbers; None for one of texts."""
+        """Java ``TimeUnit`` of a numeric column; None for texts."""
         if self.type in (TimestampType.DATE_STRING, TimestampType.MIXED):
             return None
         return self.type.value or self.scalar_unit
@@ -119,7 +119,7 @@ class TimestampSpec:
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One level of the partition path: a column's own value, or the time it stands for."""
+    """One level of the partition path: a column's value, or a formatted time."""
 
     name: str
     kind: Literal["simple", "timestamp"] = "simple"
@@ -128,14 +128,15 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """How a table makes record keys and partition paths.
+    """How a table builds record keys and partition paths.
 
     Attributes:
-        record_key_fields: empty when keys are generated.
-        complex_single_prefixed: for a complex generator with one key field: keys are ``field:value``; None: not known,
-            a stored key has to be looked at (:func:`with_sampled_key`; spec 4.7).
-        consistent_logical_timestamps: times in keys are formatted, not numbers.
-        unsupported: why keys and paths cannot be made here; empty when they can.
+        record_key_fields: empty if keys are generated.
+        complex_single_prefixed: for a complex generator with one key field, whether keys are
+            ``field:value``; None: unknown until a stored key is read (:func:`with_sampled_key`;
+            docs/format.md, Complex keys of one field).
+        consistent_logical_timestamps: timestamps in keys are formatted instead of numbers.
+        unsupported: why lakefmt cannot build keys and paths; empty if it can.
     """
 
     record_key_fields: tuple[str, ...]
@@ -149,12 +150,12 @@ class KeySpec:
 
     @property
     def auto_keys(self) -> bool:
-        """True when rows have no key of their own and one is generated."""
+        """Whether rows have no key columns and keys are generated."""
         return not self.record_key_fields
 
     @property
     def prefixed(self) -> bool | None:
-        """Whether keys read ``field:value``; None when only a stored key can tell."""
+        """Whether keys are ``field:value``; None if only a stored key shows it."""
         if len(self.record_key_fields) > 1:
             return True
         is_complex = self.generator in (KeyGeneratorType.COMPLEX, KeyGeneratorType.GLOBAL_DELETE)
@@ -162,7 +163,7 @@ class KeySpec:
 
 
 def with_sampled_key(spec: KeySpec, stored_key: str) -> KeySpec:
-    """Return `spec` with the form of single-field complex keys as `stored_key` shows it (spec 4.7).
+    """Return `spec` with the form of single-field complex keys taken from a stored key.
 
     Example:
         >>> spec = KeySpec(("id",), (), KeyGeneratorType.COMPLEX)

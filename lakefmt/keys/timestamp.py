@@ -1,4 +1,4 @@
-"""The partition texts of timestamp based columns: numbers, dates or texts in, formatted times out (spec 4.9). Pure."""
+"""Format timestamp columns as partition texts (docs/format.md, Timestamp key generator). Pure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from lakefmt.schema.types import storage_type
 
 __all__ = ["time_parts"]
 
-#: Hudi reads a missing number as 1, and a missing text as the first millisecond after the epoch (spec 4.9).
+#: Hudi reads a null number as 1 and a null text as the first millisecond after the epoch.
 _MISSING: Final = 1
 _PER_MILLI: Final = {"NANOSECONDS": 1_000_000, "MICROSECONDS": 1_000}
 _MILLIS: Final = {"MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}
-#: Beyond every time that can be printed, and far from where 64 bits end.
+#: Beyond every printable time, and far from the limits of int64.
 _FAR: Final = 1 << 50
 
 
@@ -36,8 +36,8 @@ def time_parts(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consiste
     """Return a code for every row of the column `name` and the formatted time of every code.
 
     Raises:
-        InvalidKey: a type, text or number that is no time.
-        UnsupportedFeature: a time zone that nothing here knows.
+        InvalidKey: a type, text or number that is not a time.
+        UnsupportedFeature: an unknown time zone.
     """
     kind = storage_type(column.type)
     if not (pt.is_string(kind) or pt.is_large_string(kind)):
@@ -47,7 +47,7 @@ def time_parts(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consiste
     if spec.unit is None:
         inner, times = _formatted(*_read_texts(name, texts, spec), spec)
     else:
-        # Another engine rewrote the numbers as their digits (a Spark UPDATE does).
+        # Another engine rewrote the numbers as decimal texts (Spark UPDATE does).
         numbers = pa.chunked_array([_digits(name, texts)])
         inner, times = time_parts(name, numbers, spec, consistent)
     return inner[codes], times
@@ -61,7 +61,7 @@ def _digits(name: str, texts: pa.Array) -> pa.Array:
 
 
 def _formatted(instants: Times, local: Times, spec: TimestampSpec) -> tuple[Times, pa.Array]:
-    """Format per distinct step of the pattern: a day of a million different milliseconds is one text."""
+    """Format each distinct step of the pattern: a million times of one day have one text."""
     pattern = compile_pattern(spec.output_format)
     check_range(local)
     if pattern.has_zone:
@@ -76,17 +76,17 @@ def _formatted(instants: Times, local: Times, spec: TimestampSpec) -> tuple[Time
 
 
 def _numbers(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> Times:
-    """Return the instant of every row in milliseconds."""
+    """Return the instant of every row in milliseconds, int64."""
     unit = spec.unit
     if unit is None:
         raise InvalidKey(
             f"partition column {name!r} of type {column.type} holds numbers, but {spec.type.name} reads texts"
         )
     chunks = [_raw(name, plain_array(chunk)) for chunk in column.chunks]
-    found = np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+    instants = np.concatenate(chunks) if chunks else np.empty(0, np.int64)
     if consistent and pt.is_timestamp(column.type):
         unit = "MILLISECONDS" if column.type.unit == "ms" else "MICROSECONDS"
-    return _millis(found, unit)
+    return _millis(instants, unit)
 
 
 def _raw(name: str, chunk: pa.Array) -> Times:
@@ -123,7 +123,7 @@ def _millis(numbers: Times, unit: str) -> Times:
 
 
 def _read_texts(name: str, texts: pa.Array, spec: TimestampSpec) -> tuple[Times, Times]:
-    """Return the instants that `texts` name, and what the clocks of the output's zone show then."""
+    """Return the instants of `texts` and their local times in the output zone."""
     texts = pc.fill_null(texts.cast(pa.string()), _missing_text(spec))
     instants, own = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
     waiting = np.ones(len(texts), np.bool_)
@@ -143,7 +143,7 @@ def _read_texts(name: str, texts: pa.Array, spec: TimestampSpec) -> tuple[Times,
             f"{' or '.join(spec.input_formats)}, the first is {first[:100]!r}"
         )
     zone = spec.output_timezone or spec.input_timezone
-    # Without any zone in the settings a text keeps the one it came with.
+    # Without zones in the settings a text keeps its own offset.
     return instants, own if zone is None else to_local(instants, zone)
 
 

@@ -1,1 +1,1 @@
-"""The reading road: snapshot, time travel, increments."""
+"""Read tables: snapshots, time travel, increments, changes."""

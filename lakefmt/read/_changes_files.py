@@ -1,7 +1,7 @@
-"""The states of file groups around a commit: which files they consisted of, and whether those are still there.
+"""File groups before and after a commit: their files, and whether those still exist.
 
-Pure but for :meth:`FileHistory.load`. A file that a clean has removed stays known by name, so that a state that needs it is
-an error and never a smaller state.
+Pure except :meth:`FileHistory.load`. Files that a clean removed are known by name, so that a state
+that needs one is an error instead of a smaller state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Key = tuple[str, str]
 
 @dataclass(slots=True)
 class GroupFiles:
-    """Every file that a file group has or had: ``gone`` are paths of those that were removed."""
+    """All files that a file group has or had; ``gone`` has the paths of removed ones."""
 
     bases: list[BaseFile] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
@@ -34,10 +34,10 @@ class GroupFiles:
 
 @dataclass(frozen=True)
 class FileHistory:
-    """File groups at any commit.
+    """The file groups of a table at any commit.
 
     Attributes:
-        timeline: every commit, with the archived ones that matter.
+        timeline: all commits, with the relevant archived ones.
         groups: (partition, file id) → its files.
     """
 
@@ -48,7 +48,7 @@ class FileHistory:
     def load(
         cls, client: TableClient, state: TableState, first: InstantTime, partitions: Sequence[PartitionPath]
     ) -> FileHistory:
-        """List the partitions, and look up what cleans since the commit `first` have removed from them."""
+        """List the partitions, and the files that cleans removed from them since the commit `first`."""
         bases, logs = client.listing(state.config).files(partitions)
         groups: dict[_Key, GroupFiles] = {}
         for base in bases:
@@ -58,59 +58,59 @@ class FileHistory:
         present, wanted = {base.path for base in bases} | {log.path for log in logs}, set(partitions)
         for removed in _removed(client, state, first):
             if removed.partition in wanted and removed.path not in present:
-                known = groups.setdefault((removed.partition, removed.file_id), GroupFiles())
-                if removed.path not in known.gone:
-                    known.gone.add(removed.path)
+                group = groups.setdefault((removed.partition, removed.file_id), GroupFiles())
+                if removed.path not in group.gone:
+                    group.gone.add(removed.path)
                     if isinstance(removed, BaseFile):
-                        known.bases.append(removed)
+                        group.bases.append(removed)
                     else:
-                        known.logs.append(removed)
+                        group.logs.append(removed)
         timeline = state.timeline
-        if not all(timeline.tells_completion_of(log.instant) for known in groups.values() for log in known.logs):
-            timeline = client.with_history(state).timeline  # what a commit saw depends on it
+        if not all(timeline.tells_completion_of(log.instant) for group in groups.values() for log in group.logs):
+            timeline = client.with_history(state).timeline  # it decides what a commit saw
         return cls(timeline, groups)
 
     def base(self, source: ChangeSource, instant: str) -> FileSlice:
-        """Return the slice that is the base file of a group at an instant.
+        """Return a group's base file at an instant, as a slice.
 
         Raises:
-            SnapshotExpired: it is gone.
+            SnapshotExpired: the file was cleaned.
         """
-        known = self.groups.get((source.partition, source.file_id), GroupFiles())
-        found = max((b for b in known.bases if b.instant == instant), key=lambda b: b.write_token, default=None)
-        if found is None or found.path in known.gone:
+        group = self.groups.get((source.partition, source.file_id), GroupFiles())
+        base = max((b for b in group.bases if b.instant == instant), key=lambda b: b.write_token, default=None)
+        if base is None or base.path in group.gone:
             where = f"{source.partition}/{source.file_id}".lstrip("/")
             raise SnapshotExpired(f"the base file of {where} at {instant} is gone: a clean removed it")
-        return FileSlice(source.partition, source.file_id, InstantTime(instant), found)
+        return FileSlice(source.partition, source.file_id, InstantTime(instant), base)
 
     def slice_at(self, source: ChangeSource, commit: Instant, *, after: bool) -> tuple[FileSlice | None, Timeline]:
-        """Return a group's slice just before a commit, or just after it, and the timeline it is to be read with.
+        """Return a group's slice just before or just after a commit, and the timeline to read it with.
 
         Raises:
-            SnapshotExpired: a file of it is gone.
+            SnapshotExpired: a file of the slice was cleaned.
         """
-        known = self.groups.get((source.partition, source.file_id), GroupFiles())
+        group = self.groups.get((source.partition, source.file_id), GroupFiles())
         timeline = self._timeline_at(commit, after=after)
-        bases, logs = known.bases, known.logs
+        bases, logs = group.bases, group.logs
         if timeline.layout > 1:
             bases = [b for b in bases if self._is_seen(b.instant, commit, after=after)]
             logs = [log for log in logs if self._is_seen(log.instant, commit, after=after)]
         slices = all_slices(bases, logs, timeline)
-        found = max(slices, key=lambda file_slice: file_slice.instant, default=None)
-        lost = [] if found is None else [path for path in found.paths if path in known.gone]
+        latest = max(slices, key=lambda file_slice: file_slice.instant, default=None)
+        lost = [] if latest is None else [path for path in latest.paths if path in group.gone]
         if lost:
             raise SnapshotExpired(f"{lost[0]} is gone: a clean removed it")
-        return found, timeline
+        return latest, timeline
 
     def _is_seen(self, time: InstantTime, commit: Instant, *, after: bool) -> bool:
-        """Return whether what an instant wrote was visible around a commit, by order of completion."""
+        """Return whether an instant's files were visible around a commit, by completion order."""
         if time == commit.time:
             return after
         done = self.timeline.completion_of(time)
         return (done, time) < (commit.order_time, commit.time)
 
     def _timeline_at(self, commit: Instant, *, after: bool) -> Timeline:
-        """Return the timeline that ends with a commit or just before it; in layout 2 files are chosen one by one."""
+        """Return the timeline up to a commit or just before it; in layout 2 files are selected one by one."""
         if self.timeline.layout > 1:
             return self.timeline
         if after:
@@ -129,16 +129,16 @@ def _before(time: str) -> str:
 
 
 def _removed(client: TableClient, state: TableState, first: InstantTime) -> Iterable[BaseFile | LogFile]:
-    """Yield the base files and logs that cleans have removed since a commit; none when the last one left everything since."""
+    """Yield the base files and logs that cleans removed since a commit; none if the last clean retained them all."""
     now = TableState(state.config, client.timeline_store(state.config).load())
     cleans = [i for i in now.timeline if i.action is Action.CLEAN]
     oldest = client.retained_from(now)
     if not cleans or (oldest is not None and oldest <= first and all(i in now.timeline.completed for i in cleans)):
         return
-    known = client.with_history(replace(now, history=None))
-    archived = [i for i in known.timeline.archived if i.action is Action.CLEAN]
+    full_state = client.with_history(replace(now, history=None))
+    archived = [i for i in full_state.timeline.archived if i.action is Action.CLEAN]
     for clean in (*archived, *cleans):
         if clean.time > first:
-            bases, logs = files_of_clean(client, known if clean in archived else now, clean)
+            bases, logs = files_of_clean(client, full_state if clean in archived else now, clean)
             yield from bases
             yield from logs

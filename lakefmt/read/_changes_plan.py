@@ -1,7 +1,7 @@
-"""Where the changes of a commit stand (spec 9): per file group, in files that tell them or in the states around it. Pure.
+"""The sources of a commit's changes (docs/format.md, Change files). Pure.
 
-The cases and their names are Hudi's. One is added: a base file that was written over another one in a table that captures
-no changes; then the two are compared.
+The cases are those of Hudi's CDC inference, and one more: a base file that replaces another in a
+table without change capture; both are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ChangeSource", "InferenceCase", "plan_sources"]
 
 
 class InferenceCase(enum.Enum):
-    """How the changes of one file group are found."""
+    """How the changes of a file group are determined."""
 
     BASE_FILE_INSERT = "BASE_FILE_INSERT"
     BASE_FILE_DELETE = "BASE_FILE_DELETE"
@@ -30,15 +30,14 @@ class InferenceCase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeSource:
-    """What one commit did to one file group.
+    """The changes of one commit in one file group.
 
     Attributes:
-        case: how its changes are found.
-        partition: the group's partition.
-        file_id: the group.
-        path: the base file that the commit wrote, relative to the table; "" when it wrote none.
-        former: the instant of the base file before it; "null" when there was none.
-        files: change files (``AS_IS``), or the logs that the commit wrote.
+        case: how the changes are determined.
+        partition: partition path.
+        path: base file of the commit, relative to the table; "" without one.
+        former: instant of the previous base file; "null" without one.
+        files: change files (``AS_IS``), or the logs of the commit.
     """
 
     case: InferenceCase
@@ -50,12 +49,12 @@ class ChangeSource:
 
 
 def plan_sources(commit: CommitMetadata) -> list[ChangeSource]:
-    """Return where the changes of a commit stand, each file group once, replaced ones first.
+    """Return the change sources of a commit, one per file group, replaced groups first.
 
     Args:
-        commit: what it says.
+        commit: its metadata.
 
-    Spec 9.
+    Source: docs/format.md, Change files.
 
     Example:
         >>> from lakefmt.values import WriteOperation
@@ -63,10 +62,10 @@ def plan_sources(commit: CommitMetadata) -> list[ChangeSource]:
         >>> [source.case.name for source in plan_sources(CommitMetadata(WriteOperation.INSERT, (stat,)))]
         ['BASE_FILE_INSERT']
     """
-    found = [
-        ChangeSource(InferenceCase.REPLACE_COMMIT, partition, one)
+    sources = [
+        ChangeSource(InferenceCase.REPLACE_COMMIT, partition, file_id)
         for partition, ids in commit.replaced_file_ids.items()
-        for one in ids
+        for file_id in ids
     ]
     logs: dict[tuple[PartitionPath, FileId], list[str]] = {}
     for stat in commit.stats:
@@ -75,15 +74,15 @@ def plan_sources(commit: CommitMetadata) -> list[ChangeSource]:
         if parse_base_file(stat.file_name) is None:
             logs.setdefault((stat.partition_path, stat.file_id), []).append(stat.path)
         else:
-            found.append(_of_base(stat))
-    found += [ChangeSource(InferenceCase.LOG_FILE, *key, files=tuple(paths)) for key, paths in logs.items()]
-    return found
+            sources.append(_of_base(stat))
+    sources += [ChangeSource(InferenceCase.LOG_FILE, *key, files=tuple(paths)) for key, paths in logs.items()]
+    return sources
 
 
 def _of_base(stat: WriteStat) -> ChangeSource:
-    told = cdc_paths(stat)
+    change_files = cdc_paths(stat)
     former = stat.prev_commit or "null"
-    if told:
+    if change_files:
         case = InferenceCase.AS_IS
     elif former == "null":
         case = InferenceCase.BASE_FILE_INSERT
@@ -91,4 +90,4 @@ def _of_base(stat: WriteStat) -> ChangeSource:
         case = InferenceCase.BASE_FILE_DELETE
     else:
         case = InferenceCase.BASE_FILE_COMPARE
-    return ChangeSource(case, stat.partition_path, stat.file_id, stat.path, former, told)
+    return ChangeSource(case, stat.partition_path, stat.file_id, stat.path, former, change_files)

@@ -1,8 +1,9 @@
-"""Conditions on rows: what must hold, and what statistics may be asked about it (pure).
+"""Conditions on rows: an exact expression, and one that statistics may evaluate. Pure.
 
-Statistics of floating point columns leave NaN out, and know nothing of the two zeros. Arrow takes them for bounds of every
-value: it drops row groups in which ``not (x > 5)`` holds for NaN. A condition therefore has two expressions. One says
-exactly which rows are kept; the other may be compared with statistics, because it holds for every row that is kept.
+Statistics of floating point columns ignore NaN and the sign of zero. Arrow takes them as bounds of
+all values: it drops row groups in which ``not (x > 5)`` is true for NaN. A condition therefore has
+two expressions. One selects exactly the rows; the other may be compared with statistics, because it
+is true for every selected row.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from lakefmt.errors import InvalidFilter
 
 __all__ = ["Condition", "all_of", "any_of", "exactly", "holds_floats"]
 
-#: Arrow makes one deep tree of a chain, and walks it by recursion: many more end the process.
+#: Arrow builds a deep tree from a chain and walks it recursively; a longer chain overflows the
+#: stack.
 _MOST_TERMS: Final = 4000
 
 _Item = TypeVar("_Item")
@@ -30,10 +32,10 @@ class Condition:
     """A condition on rows.
 
     Attributes:
-        exact: true for the rows that are kept, and for no others.
-        pruning: true for every row that is kept, also when statistics decide it; None: statistics cannot tell.
-        may_fail: the exact expression may raise when it is computed: it came from outside.
-        terms: how many comparisons were joined.
+        exact: true for exactly the selected rows.
+        pruning: true for every selected row, also when evaluated on statistics; None: no pruning.
+        may_fail: the exact expression is the caller's and may raise when evaluated.
+        terms: the number of joined comparisons.
     """
 
     exact: pc.Expression
@@ -43,7 +45,7 @@ class Condition:
 
     @property
     def prunes_exactly(self) -> bool:
-        """Whether the rows that statistics leave are filtered by the same expression."""
+        """Whether pruning and exact expression are the same."""
         return self.pruning is self.exact
 
     def __and__(self, other: Condition) -> Condition:
@@ -54,12 +56,12 @@ class Condition:
 
 
 def exactly(expression: pc.Expression) -> Condition:
-    """Return a condition that statistics may decide."""
+    """Return a condition that statistics may evaluate."""
     return Condition(expression, expression)
 
 
 def all_of(conditions: Sequence[Condition]) -> Condition:
-    """Return a condition that holds when all do.
+    """Return the conjunction of conditions.
 
     Example:
         >>> both = all_of([exactly(pc.field("a") > 1), Condition(pc.field("b") != 2, None)])
@@ -68,13 +70,13 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
     """
     terms = _count(conditions)
     exact = _chain([each.exact for each in conditions], lambda a, b: a & b)
-    known = [each.pruning for each in conditions if each.pruning is not None]
-    pruning = _chain(known, lambda a, b: a & b) if known else None
+    prunable = [each.pruning for each in conditions if each.pruning is not None]
+    pruning = _chain(prunable, lambda a, b: a & b) if prunable else None
     return _joined(conditions, exact, pruning, terms)
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
-    """Return a condition that holds when one does.
+    """Return the disjunction of conditions.
 
     Example:
         >>> either = any_of([exactly(pc.field("a") > 1), Condition(pc.field("b") != 2, None)])
@@ -83,8 +85,8 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
     """
     terms = _count(conditions)
     exact = _chain([each.exact for each in conditions], lambda a, b: a | b)
-    known = [each.pruning for each in conditions if each.pruning is not None]
-    pruning = _chain(known, lambda a, b: a | b) if len(known) == len(conditions) else None
+    prunable = [each.pruning for each in conditions if each.pruning is not None]
+    pruning = _chain(prunable, lambda a, b: a | b) if len(prunable) == len(conditions) else None
     return _joined(conditions, exact, pruning, terms)
 
 
@@ -105,16 +107,16 @@ def _joined(
 
 
 def _chain(items: Sequence[_Item], join: Callable[[_Item, _Item], _Item]) -> _Item:
-    """Return the items joined as a tree without long branches: to show or hash a long one takes much of the stack."""
+    """Return the items joined as a balanced tree: printing or hashing a deep one overflows the stack."""
     level = list(items)
     while len(level) > 1:
-        pairs = [join(level[at], level[at + 1]) for at in range(0, len(level) - 1, 2)]
+        pairs = [join(level[index], level[index + 1]) for index in range(0, len(level) - 1, 2)]
         level = pairs + level[len(level) - len(level) % 2 :]
     return level[0]
 
 
 def holds_floats(kind: pa.DataType) -> bool:
-    """Return whether values of a type are floating point numbers or hold some.
+    """Return whether a type is or contains floating point numbers.
 
     Example:
         >>> holds_floats(pa.struct([("x", pa.list_(pa.float32()))])), holds_floats(pa.decimal128(4, 2))

@@ -1,7 +1,8 @@
-"""SQL conditions as filters. Pure.
+"""Translate SQL conditions to filters. Pure.
 
-The text is parsed by a library; the tree is translated term by term, and what is not listed here is refused. *Not* is
-carried down to the terms, which know what their opposite is with nulls (:mod:`lakefmt.read._filter_terms`).
+sqlglot parses the text; the tree is translated term by term, and everything that is not listed here
+is refused. *Not* is pushed down to the terms, which know their opposite under nulls
+(:mod:`lakefmt.read._filter_terms`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _MAX_TEXT: Final = 1_000_000
 _OPERATORS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
-#: What a part of a tree may say. A release of the parser that says more in a new argument must be refused, not ignored.
+#: Arguments that a tree node may have. A new argument of a later parser release must be refused,
+#: not ignored.
 _SIDES: Final = frozenset({"this", "expression"})
 _ARGUMENTS: Final = {
     **dict.fromkeys(("And", "Or", "Is", "Escape", "Dot", *_OPERATORS), _SIDES),
@@ -41,16 +43,17 @@ _ARGUMENTS: Final = {
 
 
 def parse_sql(text: str, schema: pa.Schema) -> Condition:
-    """Return what an SQL condition says.
+    """Return the condition of an SQL text.
 
     Raises:
-        InvalidFilter: it is no condition, holds something that is not supported, or names an unknown column.
+        InvalidFilter: the text is not a condition, uses an unsupported feature, or names an unknown
+            column.
 
     Example:
         >>> parse_sql("a > 1 and b is not null", pa.schema([("a", pa.int32()), ("b", pa.string())])).exact
         <pyarrow.compute.Expression ((a > 1) and is_valid(b))>
     """
-    # Imported with the first text: few programs write one, and all would wait for the import.
+    # Imported on first use: the import is slow and few programs filter by SQL.
     import sqlglot
     from sqlglot import errors, exp
 
@@ -67,7 +70,7 @@ def parse_sql(text: str, schema: pa.Schema) -> Condition:
 
 
 class _Translator:
-    """Translates the trees of one text."""
+    """Translates the tree of one text."""
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
         self._schema = schema
@@ -80,23 +83,23 @@ class _Translator:
         )
 
     def _check(self, tree: Any) -> None:
-        """Refuse a part of a kind that is not known, or that says something which is not."""
-        known = _ARGUMENTS.get(type(tree).__name__)
-        if known is None or any(value for name, value in tree.args.items() if name not in known):
+        """Raise for a node of an unknown kind or with an unknown argument."""
+        allowed = _ARGUMENTS.get(type(tree).__name__)
+        if allowed is None or any(value for name, value in tree.args.items() if name not in allowed):
             raise self._refuse(tree)
 
     def condition(self, tree: Any, *, negated: bool) -> Condition:
-        """Translate a condition, or its opposite."""
+        """Translate a condition or its negation."""
         self._check(tree)
         translate = getattr(self, f"_{type(tree).__name__.lower()}", None)
         if translate is not None:
-            found: Condition = translate(tree, negated)
-            return found
+            condition: Condition = translate(tree, negated)
+            return condition
         if type(tree).__name__ in _OPERATORS:
             return self._comparison(tree, negated)
         raise self._refuse(tree)
 
-    # Each is named like the kind of tree that it translates.
+    # Each method is named after the node class that it translates.
 
     def _paren(self, tree: Any, negated: bool) -> Condition:
         return self.condition(tree.this, negated=negated)
@@ -113,16 +116,16 @@ class _Translator:
         return join([self.condition(each, negated=negated) for each in self._operands(tree)])
 
     def _operands(self, tree: Any) -> list[Any]:
-        """Return what a chain of one operator joins, in order; a long chain is a deep tree."""
-        found, waiting = [], [tree]
+        """Return the operands of a chain of one operator, in order; a long chain is a deep tree."""
+        operands, waiting = [], [tree]
         while waiting:
             each = waiting.pop()
             if type(each) is type(tree):
                 self._check(each)
                 waiting += [each.right, each.left]
             else:
-                found.append(each)
-        return found
+                operands.append(each)
+        return operands
 
     def _boolean(self, tree: Any, negated: bool) -> Condition:
         return exactly(pc.scalar(bool(tree.this) != negated))
@@ -189,7 +192,7 @@ class _Translator:
         return compare(column, operator, self._value(right), name, negated=negated)
 
     def _find(self, tree: Any) -> tuple[Column, str]:
-        """Return the column that a name stands for, and how it is called."""
+        """Return a column's expression and its name."""
         if not _is_column(tree):
             raise self._refuse(tree)
         parts = _parts(tree)
@@ -197,13 +200,13 @@ class _Translator:
             self._check(part)
         path = tuple(str(part.name) for part in parts)
         name = ".".join(path)
-        found = find_column(self._schema, path)
-        if found is None and not parts[0].quoted:
-            same = [known for known in self._schema.names if known.lower() == path[0].lower()]
-            found = find_column(self._schema, (same[0], *path[1:])) if len(same) == 1 else None
-        if found is None:
+        column = find_column(self._schema, path)
+        if column is None and not parts[0].quoted:
+            same = [other for other in self._schema.names if other.lower() == path[0].lower()]
+            column = find_column(self._schema, (same[0], *path[1:])) if len(same) == 1 else None
+        if column is None:
             raise InvalidFilter(f"the filter names the column {name!r}; the table has {self._schema.names}")
-        return found, name
+        return column, name
 
     def _value(self, tree: Any) -> object:
         self._check(tree)
@@ -213,7 +216,7 @@ class _Translator:
         if kind == "Neg":
             value = self._value(tree.this)
             if isinstance(value, Decimal):
-                return value.copy_negate()  # a minus rounds
+                return value.copy_negate()  # negation could round
             if isinstance(value, int) and not isinstance(value, bool):
                 return -value
         if kind == "Boolean":

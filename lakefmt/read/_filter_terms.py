@@ -1,10 +1,11 @@
-"""Terms of filters: one column against values, exactly. Pure.
+"""Terms of filters: one column compared with values, exactly. Pure.
 
-A value that a column cannot hold is no error and is never rounded: the comparison becomes the one with the nearest value
-below that means the same. ``fare_cents > 2.5`` on whole numbers is ``fare_cents > 2``, and what lies outside a type's
-range is larger or smaller than every value. That keeps comparisons in the column's own type, where statistics prune.
+A value that a column cannot store is neither an error nor rounded: the comparison uses the nearest
+lower value of the type with the same meaning. ``fare_cents > 2.5`` on integers is ``fare_cents >
+2``, and a value outside the type's range is larger or smaller than all. So comparisons keep the
+column's type, in which statistics prune.
 
-Every term is true or not true: a comparison with null is not true, and neither is its opposite, as in SQL.
+A comparison with null is not true, and neither is its opposite, as in SQL.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
     ">=": lambda a, b: a >= b,
 }
 
-#: What holds when a comparison does not, between values that are not null.
+#: The opposite of each comparison between non-null values.
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
@@ -41,12 +42,13 @@ Column = tuple[pc.Expression, pa.DataType]
 
 
 def _never() -> Condition:
-    # Made when needed: the first scalar makes Arrow look for pandas, which takes most of a second.
+    # Created on first use: the first scalar makes Arrow import pandas, which takes most of a
+    # second.
     return exactly(pc.scalar(False))
 
 
 def find_column(schema: pa.Schema, path: tuple[str, ...]) -> Column | None:
-    """Return the column or nested field that `path` names, and its type; None when there is none.
+    """Return the expression and type of the column or nested field `path`; None if it does not exist.
 
     Example:
         >>> find_column(pa.schema([("a", pa.struct([("b", pa.int32())]))]), ("a", "b"))
@@ -63,29 +65,30 @@ def find_column(schema: pa.Schema, path: tuple[str, ...]) -> Column | None:
 
 
 def compare(column: Column, operator: str, value: object, name: str, *, negated: bool = False) -> Condition:
-    """Return ``column operator value``, or the opposite of it; the operator is one of ``= != < <= > >=``.
+    """Return ``column operator value`` or its opposite; operators are ``= != < <= > >=``.
 
-    Neither is true of a null. Of NaN no comparison but ``!=`` is true, and so the opposite of every other one is.
+    Neither is true for null. For NaN only ``!=`` is true, and the opposite of every other
+    comparison.
 
     Raises:
-        InvalidFilter: values of that kind cannot be compared with the column.
+        InvalidFilter: the value cannot be compared with the column.
 
     Example:
         >>> compare((pc.field("n"), pa.int32()), ">", 2.5, "n").exact
         <pyarrow.compute.Expression (n > 2)>
     """
     field, kind = column
-    known = plain_value(value)
-    if known is None:
+    operand = plain_value(value)
+    if operand is None:
         return _never()
     if pt.is_floating(kind):
-        return _compare_floats(column, operator, *double(known, kind, name), negated=negated)
+        return _compare_floats(column, operator, *double(operand, kind, name), negated=negated)
     operator = _OPPOSITE[operator] if negated else operator
     grid = grid_of(kind)
     if grid is None:
-        known, kind = plain(known, kind, name)
-        return exactly(_COMPARISONS[operator](field, pc.scalar(pa.scalar(known, kind))))
-    wanted = place(known, kind, grid, name)
+        operand, kind = plain(operand, kind, name)
+        return exactly(_COMPARISONS[operator](field, pc.scalar(pa.scalar(operand, kind))))
+    wanted = place(operand, kind, grid, name)
     if wanted > grid.high or wanted < grid.low:
         holds = operator == "!=" or (operator in ("<", "<=")) == (wanted > grid.high)
         return exactly(field.is_valid()) if holds and operator != "=" else _never()
@@ -98,15 +101,15 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
 
 
 def compare_columns(left: Column, operator: str, right: Column, *, negated: bool = False) -> Condition:
-    """Return ``left operator right``, or the opposite of it."""
+    """Return ``left operator right`` or its opposite."""
     if not (holds_floats(left[1]) or holds_floats(right[1])):
         return exactly(_COMPARISONS[_OPPOSITE[operator] if negated else operator](left[0], right[0]))
-    # The opposite of `<` is not `>=` where NaN can be.
-    found = _COMPARISONS[operator](left[0], right[0])
-    return Condition(~found if negated else found, None)
+    # With NaN the opposite of `<` is not `>=`.
+    comparison = _COMPARISONS[operator](left[0], right[0])
+    return Condition(~comparison if negated else comparison, None)
 
 
-#: Comparisons that mean the same with infinity as with a number beyond all doubles.
+#: Comparisons whose result for a number beyond all doubles is that for infinity.
 _BEYOND: Final = {
     math.inf: {"<": "<", "<=": "<", ">": ">=", ">=": ">="},
     -math.inf: {"<": "<=", "<=": "<=", ">": ">", ">=": ">"},
@@ -126,13 +129,13 @@ def _compare_floats(column: Column, operator: str, value: float, beyond: bool, *
 
 
 def _bounded(column: Column, operator: str, value: float) -> pc.Expression:
-    """Return a comparison in the column's own type, where statistics are, that holds wherever the given one does."""
+    """Return a comparison in the column's own type that is true wherever the given one is."""
     if operator == "=":
         return _bounded(column, ">=", value) & _bounded(column, "<=", value)
     upwards = operator in ("<", "<=")
     with np.errstate(over="ignore"):
         bound = np.float32(value)
-        # Rounded to the nearest it may lie on the wrong side.
+        # The nearest value may be on the wrong side.
         if upwards and float(bound) < value:
             bound = np.nextafter(bound, np.float32(np.inf))
         if not upwards and float(bound) > value:
@@ -141,7 +144,7 @@ def _bounded(column: Column, operator: str, value: float) -> pc.Expression:
 
 
 def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool) -> Condition:
-    """Return whether the column equals a value of a list, or none; a null in the list makes *not in* never true, as in SQL.
+    """Return whether the column equals a listed value; with a null in the list, *not in* is never true, as in SQL.
 
     Raises:
         InvalidFilter: a value cannot be compared with the column.
@@ -159,32 +162,32 @@ def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool)
         return _never()
     if pt.is_floating(kind):
         return _float_is_in(column, [double(value, kind, name) for value in present], negated=negated)
-    found = field.isin(held(present, kind, name))
-    return exactly((~found & field.is_valid()) if negated else found)
+    condition = field.isin(held(present, kind, name))
+    return exactly((~condition & field.is_valid()) if negated else condition)
 
 
 def _float_is_in(column: Column, given: Sequence[tuple[float, bool]], *, negated: bool) -> Condition:
-    """Return what a chain of ``=`` means: the two zeros are equal, and NaN equals nothing, not even itself."""
+    """Return the chain of ``=`` over floats: both zeros are equal, and NaN equals nothing."""
     field = column[0]
     values = np.unique([value + 0.0 for value, beyond in given if not (beyond or math.isnan(value))])
     if not len(values):
         return exactly(field.is_valid()) if negated else _never()
-    # A set tells 0.0 from -0.0; to add 0.0 makes one of them, and changes nothing else.
+    # A set distinguishes 0.0 from -0.0; adding 0.0 maps both to 0.0 and changes nothing else.
     normal = pc.add(field.cast(pa.float64()), pc.scalar(pa.scalar(0.0)))
-    found = normal.isin(pa.array(values, pa.float64()))
+    condition = normal.isin(pa.array(values, pa.float64()))
     if negated:
-        return Condition(~found & field.is_valid(), field.is_valid())
+        return Condition(~condition & field.is_valid(), field.is_valid())
     ends = [compare(column, ">=", float(values[0]), ""), compare(column, "<=", float(values[-1]), "")]
-    return Condition(found, all_of(ends).pruning)
+    return Condition(condition, all_of(ends).pruning)
 
 
 def matches_like(
     column: Column, pattern: object, escape: str | None, name: str, *, any_case: bool, negated: bool = False
 ) -> Condition:
-    r"""Return whether a text matches an SQL pattern, or does not: ``%`` any characters, ``_`` one.
+    r"""Return whether a text matches an SQL pattern: ``%`` any characters, ``_`` one.
 
     Raises:
-        InvalidFilter: the column is no text, or the pattern is none.
+        InvalidFilter: the column or the pattern is not a text.
 
     Example:
         >>> matches_like((pc.field("s"), pa.string()), "a%", None, "s", any_case=False).exact
@@ -198,23 +201,23 @@ def matches_like(
         return _never()
     if not isinstance(pattern, str) or (escape is not None and len(escape) != 1):
         raise InvalidFilter(f"like needs a pattern in quotes and at most one escape character, not {pattern!r:.80}")
-    # Arrow's own LIKE always takes a backslash for an escape.
-    found = pc.match_substring_regex(field, f"^(?s:{_regex(pattern, escape)})$", ignore_case=any_case)
-    return exactly(~found if negated else found)
+    # Arrow's LIKE always treats a backslash as an escape.
+    condition = pc.match_substring_regex(field, f"^(?s:{_regex(pattern, escape)})$", ignore_case=any_case)
+    return exactly(~condition if negated else condition)
 
 
 def _regex(pattern: str, escape: str | None) -> str:
-    pieces = []
+    parts = []
     letters = iter(pattern)
     for letter in letters:
         if letter == escape:
             letter = next(letters, "")
             if letter not in ("%", "_", escape):
                 raise InvalidFilter(f"the pattern {pattern!r:.80} escapes something that is neither % nor _")
-            pieces.append(_quoted(letter))
+            parts.append(_quoted(letter))
         else:
-            pieces.append({"%": ".*", "_": "."}.get(letter) or _quoted(letter))
-    return "".join(pieces)
+            parts.append({"%": ".*", "_": "."}.get(letter) or _quoted(letter))
+    return "".join(parts)
 
 
 def _quoted(letter: str) -> str:

@@ -1,6 +1,7 @@
-"""Values of filters: what Python, NumPy, Arrow and pandas hand over, and where it lies in a column's type (pure).
+"""Filter values of Python, NumPy, Arrow and pandas, and their place in a column's type. Pure.
 
-A value that a column cannot hold is no error and is never rounded: it lies between two values of the type, or outside.
+A value that a column cannot store is neither an error nor rounded: it is between two values of the
+type, or outside its range.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LITERAL: Final = re.compile(r"([0-9._]+)[eE]([+-]?)[0-9]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A moment that may be finer than Python's datetime: seconds since 1970, in UTC where nothing else was said."""
+    """A moment in seconds since 1970, UTC; may be finer than Python's datetime."""
 
     seconds: Fraction
 
@@ -43,7 +44,7 @@ def list_of(value: object) -> list[object]:
     """Return the values of a list, set, range, NumPy or Arrow array, or Series.
 
     Raises:
-        InvalidFilter: it is none of these, or has too many values.
+        InvalidFilter: another type, or too many values.
 
     Example:
         >>> list_of(range(3)), list_of(np.array([1.5])), list_of(pa.array(["a"]))
@@ -60,12 +61,14 @@ def list_of(value: object) -> list[object]:
     if len(sized) > _MOST_VALUES:
         raise InvalidFilter(f"{len(sized):,} values are given; at most {_MOST_VALUES:,} are compared with")
     if type(value).__module__.partition(".")[0] == "pandas":
-        return [None if isinstance(each, float) and math.isnan(each) else each for each in sized]  # its missing value
+        return [
+            None if isinstance(each, float) and math.isnan(each) else each for each in sized
+        ]  # pandas' missing value
     return list(sized)
 
 
 def plain_value(value: object) -> object:
-    """Return a value as Python has it; None for what means a missing value; everything else as it is.
+    """Return a value as a Python object, None for missing values; other objects unchanged.
 
     Example:
         >>> plain_value(np.int8(3)), plain_value(pa.scalar("a")), plain_value(np.datetime64("NaT"))
@@ -83,7 +86,7 @@ def plain_value(value: object) -> object:
         return _of_datetime64(value)
     if isinstance(value, np.generic):
         return _of_numpy(value)
-    if type(value).__name__ in ("NaTType", "NAType"):  # pandas; importing it takes half a second
+    if type(value).__name__ in ("NaTType", "NAType"):  # pandas: importing it takes half a second
         return None
     finer: Any = getattr(value, "nanosecond", None) if isinstance(value, datetime) else None
     if finer and isinstance(value, datetime):
@@ -121,14 +124,14 @@ def _of_datetime64(value: np.datetime64) -> object:
 
 
 def _of_numpy(value: np.generic) -> object:
-    found = value.item()
-    if isinstance(found, np.floating) and float(found) == found:
-        return float(found)  # a long double that is a double
-    return found
+    item = value.item()
+    if isinstance(item, np.floating) and float(item) == item:
+        return float(item)  # a long double equal to a double
+    return item
 
 
 def _of_subclass(value: object) -> object:
-    """Return numbers and bytes without what a subclass of them adds."""
+    """Return a number or bytes of a subclass as the plain type."""
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     if isinstance(value, int):
@@ -137,10 +140,10 @@ def _of_subclass(value: object) -> object:
 
 
 def parse_number(text: str) -> int | Decimal:
-    """Return the number that an SQL literal spells; beyond every type's range any number that is.
+    """Return the number of an SQL literal; a number beyond every type's range stands for all such numbers.
 
     Raises:
-        InvalidFilter: it spells none.
+        InvalidFilter: the text is not a number.
 
     Example:
         >>> parse_number("12"), parse_number("1.5"), parse_number("1e99999999999999999999999")
@@ -151,13 +154,13 @@ def parse_number(text: str) -> int | Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        # Decimal numbers end where their exponent has 18 digits.
-        found = _LITERAL.fullmatch(text)
-    if found is None:
+        # Decimal accepts exponents of at most 18 digits.
+        literal = _LITERAL.fullmatch(text)
+    if literal is None:
         raise InvalidFilter(f"{text!r:.80} is not a number")
-    if not found[1].strip("0._"):
+    if not literal[1].strip("0._"):
         return Decimal(0)
-    return Decimal("1E-999999" if found[2] == "-" else "1E+999999")
+    return Decimal("1E-999999" if literal[2] == "-" else "1E+999999")
 
 
 # --------------------------------------------------------------------------------------------------------- in a type
@@ -165,7 +168,7 @@ def parse_number(text: str) -> int | Decimal:
 
 @dataclass(frozen=True)
 class Grid:
-    """The values of a type as whole numbers: days, ticks, cents. ``array`` makes values of the type from them."""
+    """The values of a type as integers: days, ticks, cents; ``array`` converts them back."""
 
     low: int
     high: int
@@ -173,7 +176,7 @@ class Grid:
 
 
 def grid_of(kind: pa.DataType) -> Grid | None:
-    """Return the grid of numbers, decimals and times; None for types whose values lie on none."""
+    """Return the grid of numbers, decimals and times; None for other types."""
     if pt.is_decimal(kind):
         most = 10**kind.precision - 1
         return Grid(-most, most, lambda numbers: pa.array([_decimal(n, kind.scale) for n in numbers], kind))
@@ -196,31 +199,31 @@ def _decimal(number: int, scale: int) -> Decimal:
 
 
 def unfit(value: object, kind: pa.DataType, name: str) -> InvalidFilter:
-    """Return the error of a value that cannot be compared with a column."""
+    """Return the error for a value that cannot be compared with a column."""
     return InvalidFilter(f"{value!r:.80} cannot be compared with column {name!r} of type {kind}")
 
 
 def place(value: object, kind: pa.DataType, grid: Grid, name: str) -> Fraction:
-    """Return where a value lies on the grid of a type, exactly.
+    """Return the exact place of a value on the grid of a type.
 
     Raises:
-        InvalidFilter: it cannot be compared with values of the type.
+        InvalidFilter: the value cannot be compared with the type.
     """
-    found: Fraction | None = None
+    fraction: Fraction | None = None
     try:
         if pt.is_integer(kind) or pt.is_decimal(kind):
-            found = _number(value, kind.scale if pt.is_decimal(kind) else 0, grid)
+            fraction = _number(value, kind.scale if pt.is_decimal(kind) else 0, grid)
         elif pt.is_date32(kind):
-            found = _days(value)
+            fraction = _days(value)
         elif pt.is_timestamp(kind):
-            found = _ticks(value, _TICKS[kind.unit])
+            fraction = _ticks(value, _TICKS[kind.unit])
         else:
-            found = _time_ticks(value, _TICKS[kind.unit])
+            fraction = _time_ticks(value, _TICKS[kind.unit])
     except (ValueError, InvalidOperation):
-        found = None
-    if found is None:
+        fraction = None
+    if fraction is None:
         raise unfit(value, kind, name)
-    return found
+    return fraction
 
 
 def _number(value: object, scale: int, grid: Grid) -> Fraction | None:
@@ -235,7 +238,7 @@ def _number(value: object, scale: int, grid: Grid) -> Fraction | None:
     if isinstance(value, Decimal):
         if value.is_nan():
             return None
-        # Beyond every type: neither infinity nor a million digits are turned into a fraction.
+        # Outside every type's range: neither infinity nor a million digits become a fraction.
         if value.is_infinite() or (value and value.adjusted() > _MOST_DIGITS):
             return Fraction(grid.high + 1 if value > 0 else grid.low - 1)
         if value and value.adjusted() < -_MOST_DIGITS:
@@ -272,7 +275,7 @@ def _moment(text: str) -> datetime:
 
 
 def _since_epoch(moment: datetime) -> Fraction:
-    """Return seconds since 1970; what has no zone is taken for UTC."""
+    """Return seconds since 1970; a time without a zone is UTC."""
     aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return Fraction((aware - _EPOCH) // timedelta(microseconds=1), 1_000_000)
 
@@ -287,7 +290,7 @@ def _time_ticks(value: object, per_second: int) -> Fraction | None:
 
 
 def held(values: Sequence[object], kind: pa.DataType, name: str) -> pa.Array:
-    """Return those of the values that a type, which is no floating point one, can hold.
+    """Return the values that a type without floats can store.
 
     Raises:
         InvalidFilter: a value cannot be compared with values of the type.
@@ -296,19 +299,19 @@ def held(values: Sequence[object], kind: pa.DataType, name: str) -> pa.Array:
     if grid is None:
         if _is_text(kind) and all(type(value) is str for value in values):
             return pa.array(values, kind)
-        found = [plain(value, kind, name) for value in values]
-        return pa.array([value for value, _ in found], found[0][1] if found else kind)
+        plain_values = [plain(value, kind, name) for value in values]
+        return pa.array([value for value, _ in plain_values], plain_values[0][1] if plain_values else kind)
     if pt.is_integer(kind) and all(type(value) is int for value in values):
         return grid.array([n for n in values if isinstance(n, int) and grid.low <= n <= grid.high])
     places = [place(value, kind, grid, name) for value in values]
-    return grid.array([int(at) for at in places if at.denominator == 1 and grid.low <= at <= grid.high])
+    return grid.array([int(point) for point in places if point.denominator == 1 and grid.low <= point <= grid.high])
 
 
 def plain(value: object, kind: pa.DataType, name: str) -> tuple[object, pa.DataType]:
-    """Return a value for a type without a grid, and the type to compare in: texts, bytes, truth values.
+    """Return a value for a type without a grid (texts, bytes, booleans), and the type to compare in.
 
     Raises:
-        InvalidFilter: it cannot be compared with values of the type.
+        InvalidFilter: the value cannot be compared with the type.
     """
     try:
         if pt.is_boolean(kind) and isinstance(value, str):
@@ -323,12 +326,12 @@ def plain(value: object, kind: pa.DataType, name: str) -> tuple[object, pa.DataT
 
 
 def double(value: object, kind: pa.DataType, name: str) -> tuple[float, bool]:
-    """Return a number as a double, and whether it is finite and beyond all doubles: then the double is infinite.
+    """Return a number as a double, and whether it is finite but beyond all doubles (then infinite).
 
-    Columns of single precision are compared as doubles, too: 0.1 must not become the number next to it.
+    Single precision columns are compared as doubles, too, so that 0.1 is not rounded.
 
     Raises:
-        InvalidFilter: it is no number.
+        InvalidFilter: the value is not a number.
 
     Example:
         >>> double("0.5", pa.float32(), "f"), double(10**400, pa.float64(), "f")
@@ -337,15 +340,15 @@ def double(value: object, kind: pa.DataType, name: str) -> tuple[float, bool]:
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise unfit(value, kind, name)
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
-        found = math.inf if Decimal(value) > 0 else -math.inf
+        number = math.inf if Decimal(value) > 0 else -math.inf
     except ValueError:
         raise unfit(value, kind, name) from None
-    if not math.isinf(found) or isinstance(value, float):
-        return found, False
+    if not math.isinf(number) or isinstance(value, float):
+        return number, False
     exact = Decimal(value.strip()) if isinstance(value, str) else value
-    return found, isinstance(exact, int) or not exact.is_infinite()
+    return number, isinstance(exact, int) or not exact.is_infinite()
 
 
 def _is_text(kind: pa.DataType) -> bool:

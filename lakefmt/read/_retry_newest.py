@@ -1,4 +1,4 @@
-"""Reads of the newest state beside writers that clean: planned anew until they stand."""
+"""Retry reads of the newest state when a clean removes their files."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 
 def read_newest(read: Callable[[], T]) -> T:
-    """Return what a read of the newest state gives.
+    """Return the result of a read of the newest state.
 
-    A clean removes only files that a newer state does not need. So a read whose file is gone is planned anew on the state
-    that is the newest by then, as often as files go; a file that the newer plan misses, too, is really gone.
+    A clean removes only files that a newer state does not need. A read with a missing file is
+    therefore planned again on the newest state; a file that is missing twice is an error.
 
     Args:
         read: loads the newest state and reads it.
 
     Raises:
-        SnapshotExpired: two plans need one file, and it is not there.
+        SnapshotExpired: two plans need the same missing file.
 
     Example:
         >>> read_newest(lambda: 3)
@@ -39,13 +39,14 @@ def read_newest(read: Callable[[], T]) -> T:
 
 
 def scan_newest(scan: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReader:
-    """Return a stream of the newest state, planned anew as long as nobody has seen a row of it.
+    """Return a stream of the newest state; it is planned again until the first row is returned.
 
     Args:
         scan: loads the newest state and plans a stream of it.
 
     Raises:
-        SnapshotExpired: as for :func:`read_newest`; the stream raises it when a file goes after the first rows.
+        SnapshotExpired: as for :func:`read_newest`; also when a file disappears after the first
+            rows.
     """
     first = read_newest(scan)
     schema = first.schema
@@ -71,13 +72,13 @@ def scan_newest(scan: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReade
 
 
 class _Missed:
-    """The files that plans needed and did not find."""
+    """The missing files of earlier plans."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
 
     def note(self, error: SnapshotExpired) -> None:
-        """Remember what is missing; raise when it was missing before."""
+        """Record the missing file; raise if it was missing before."""
         name = str(error).partition(" is gone")[0]
         if name in self._names:
             raise error

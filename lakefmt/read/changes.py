@@ -1,7 +1,8 @@
-"""Every change between two moments: what each commit inserted, updated and deleted, with the rows before and after it.
+"""Read the changes between two moments: inserted, updated and deleted rows with before and after images.
 
-Where a table captures changes its change files are read, elsewhere the states of the file groups around each commit are
-compared (spec 9). One file group of one commit is held at a time, and what was found.
+Tables with change capture give their change files; for others the file groups before and after each
+commit are compared (docs/format.md, Change files). Memory: one file group of one commit, and the
+result.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def read_changes(
 def _plan(
     client: TableClient, state: TableState, columns: Sequence[str] | None, filter: Filter
 ) -> tuple[Query, tuple[str, ...]]:
-    """Return the query for the rows of both images, and the columns of the answer's images."""
+    """Return the query for the rows of both images, and the image columns of the result."""
     asked = plan_query(client.schema(state), columns, filter, meta_columns=False)
     if not asked.columns:
         raise InvalidInputError("columns=[]: an image without columns tells nothing; leave columns out for all of them")
@@ -90,7 +91,7 @@ def _plan(
 
 @dataclass(frozen=True)
 class _Changes:
-    """Reads changes; `query` has the columns of the rows and the filter, `columns` those of the images."""
+    """Reads changes; `query` has the row columns and the filter, `columns` the image columns."""
 
     client: TableClient
     state: TableState
@@ -98,7 +99,7 @@ class _Changes:
     columns: tuple[str, ...]
 
     def table(self, commits: Sequence[Instant]) -> pa.Table:
-        """Return the changes of commits; within one of them deletes come first, so that a key that moves stays."""
+        """Return the changes of commits; within a commit deletes come first, so that a moved key stays."""
         image = pa.struct([self.query.schema.field(name) for name in self.columns])
         schema = pa.schema([(OP, pa.string()), (TS_MS, pa.string()), (BEFORE, image), (AFTER, image)])
         planned = [(commit, self._sources(commit)) for commit in commits]
@@ -111,31 +112,31 @@ class _Changes:
         parts = [schema.empty_table()]
         for commit, sources in planned:
             deletes, others = [], []
-            for found in self._changed(commit, [s for s in sources if s.partition in kept], files):
-                whole = self._answer(found, commit, image)
-                deletes.append(whole.slice(0, found.deleted.num_rows))
-                others.append(whole.slice(found.deleted.num_rows))
+            for changes in self._changed(commit, [s for s in sources if s.partition in kept], files):
+                whole = self._answer(changes, commit, image)
+                deletes.append(whole.slice(0, changes.deleted.num_rows))
+                others.append(whole.slice(changes.deleted.num_rows))
             parts += [part for part in (*deletes, *others) if part.num_rows]
         return pa.concat_tables(parts)
 
     def _sources(self, commit: Instant) -> list[ChangeSource]:
-        said = self.client.commit_metadata(self.state, commit)
-        return [] if is_rewrite(said) else plan_sources(said)
+        metadata = self.client.commit_metadata(self.state, commit)
+        return [] if is_rewrite(metadata) else plan_sources(metadata)
 
     def _changed(self, commit: Instant, sources: Sequence[ChangeSource], files: FileHistory) -> Iterator[ChangedRows]:
         for source in sources:
-            found = self._of_source(commit, source, files)
+            changes = self._of_source(commit, source, files)
             if self.query.condition is not None:
-                found = _filtered(found, self.query)
-            if found.num_rows:
-                yield found
+                changes = _filtered(changes, self.query)
+            if changes.num_rows:
+                yield changes
 
-    def _answer(self, found: ChangedRows, commit: Instant, image: pa.DataType) -> pa.Table:
+    def _answer(self, changes: ChangedRows, commit: Instant, image: pa.DataType) -> pa.Table:
         columns = {
-            OP: operations(found),
-            TS_MS: pa.repeat(pa.scalar(str(commit.time), pa.string()), found.num_rows),
-            BEFORE: images([found.deleted, found.before, found.inserted.num_rows], image),
-            AFTER: images([found.deleted.num_rows, found.after, found.inserted], image),
+            OP: operations(changes),
+            TS_MS: pa.repeat(pa.scalar(str(commit.time), pa.string()), changes.num_rows),
+            BEFORE: images([changes.deleted, changes.before, changes.inserted.num_rows], image),
+            AFTER: images([changes.deleted.num_rows, changes.after, changes.inserted], image),
         }
         return pa.table(columns)
 
@@ -171,12 +172,12 @@ class _Changes:
     def _compared(self, before: pa.Table, after: pa.Table) -> ChangedRows:
         try:
             rule = merge_rule(self.state.config)
-        except UnsupportedFeature:  # another engine's merger: its base files are read all the same
+        except UnsupportedFeature:  # a merger of another engine: its base files are readable
             return compare_rows(before, after)
         return compare_rows(before, after, by_value=rule.partial is not None or rule.custom is not None)
 
     def _rows(self, file_slice: FileSlice, timeline: Timeline | None = None) -> pa.Table:
-        """Return the rows of a slice, filtered by nothing: whether a row changed is decided before."""
+        """Return all rows of a slice without the filter: changed rows are determined first."""
         query = replace(self.query, condition=None)
         if file_slice.logs:
             state = self.state if timeline is None else replace(self.state, timeline=timeline)
@@ -188,7 +189,7 @@ class _Changes:
     # --------------------------------------------------------------------------------------------------- change files
 
     def _as_is(self, commit: Instant, source: ChangeSource, files: FileHistory) -> ChangedRows:
-        """Return what change files tell; images that they leave out are looked up in the states around the commit."""
+        """Return the changes in change files; missing images come from the states before and after the commit."""
         parts = [part for path in source.files for part in read_change_file(self.client.store, path)]
         keyed = [part for part in parts if KEY in part.column_names]
         none = self._schema.empty_table()
@@ -197,11 +198,11 @@ class _Changes:
         if keyed:
             rows = self._rows(files.base(source, commit.time))
             new = pc.equal(rows.column(COMMIT_TIME), str(commit.time))
-            # A key may be stored twice: what this commit wrote comes first.
+            # A key may be stored twice: the rows of this commit come first.
             latter = pa.concat_tables([rows.filter(new), rows.filter(pc.invert(new))])
-        found = [self._images(part, former, latter, ", ".join(source.files)) for part in parts]
+        images = [self._images(part, former, latter, ", ".join(source.files)) for part in parts]
         joined = [
-            pa.concat_tables([getattr(one, name) for one in found])
+            pa.concat_tables([getattr(image_rows, name) for image_rows in images])
             for name in ("deleted", "before", "after", "inserted")
         ]
         return ChangedRows(*joined)
@@ -218,7 +219,7 @@ class _Changes:
         )
 
     def _stored(self, part: pa.Table, name: str, what: str) -> pa.Table:
-        """Return the images of one kind as rows in the table's schema; they have no meta columns."""
+        """Return images of one kind as rows in the table schema, without meta columns."""
         column = part.column(name).combine_chunks()
         if column.null_count:
             raise CorruptFile(f"{what}: {column.null_count} changes lack the image {name!r}")
@@ -231,10 +232,10 @@ class _Changes:
         return pa.schema([field for field in self._schema if field.name not in _META])
 
     def _found(self, part: pa.Table, rows: pa.Table, what: str) -> pa.Table:
-        at = match_keys(part.column(KEY), rows.column(RECORD_KEY))
-        if at.null_count:
-            raise CorruptFile(f"{what}: {at.null_count} changes are of keys that are not in the file group")
-        return rows.take(at).select(self._images_schema.names)
+        match = match_keys(part.column(KEY), rows.column(RECORD_KEY))
+        if match.null_count:
+            raise CorruptFile(f"{what}: {match.null_count} changes are of keys that are not in the file group")
+        return rows.take(match).select(self._images_schema.names)
 
 
 def _check_logs(source: ChangeSource, file_slice: FileSlice | None) -> None:
@@ -244,19 +245,19 @@ def _check_logs(source: ChangeSource, file_slice: FileSlice | None) -> None:
         raise SnapshotExpired(f"{lost[0]} is gone: a clean removed it")
 
 
-def _filtered(found: ChangedRows, query: Query) -> ChangedRows:
+def _filtered(changes: ChangedRows, query: Query) -> ChangedRows:
     """Return the changes whose row passes the filter before or after."""
-    either = pa.array(_matches(found.before, query) | _matches(found.after, query))
+    either = pa.array(_matches(changes.before, query) | _matches(changes.after, query))
     return ChangedRows(
-        keep_rows(found.deleted, query.condition),
-        found.before.filter(either),
-        found.after.filter(either),
-        keep_rows(found.inserted, query.condition),
+        keep_rows(changes.deleted, query.condition),
+        changes.before.filter(either),
+        changes.after.filter(either),
+        keep_rows(changes.inserted, query.condition),
     )
 
 
 def _matches(rows: pa.Table, query: Query) -> Mask:
     numbered = rows.append_column("_lakefmt_row", pa.array(np.arange(rows.num_rows)))
-    found = np.zeros(rows.num_rows, dtype=bool)
-    found[keep_rows(numbered, query.condition).column("_lakefmt_row").to_numpy()] = True
-    return found
+    matches = np.zeros(rows.num_rows, dtype=bool)
+    matches[keep_rows(numbered, query.condition).column("_lakefmt_row").to_numpy()] = True
+    return matches

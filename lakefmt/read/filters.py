@@ -1,7 +1,7 @@
-"""Filters: Arrow expressions, tuples in disjunctive normal form, SQL text (pure).
+"""Parse filters: Arrow expressions, tuples in disjunctive normal form, SQL text. Pure.
 
-All become one condition; it prunes partitions, row groups and rows. SQL is parsed by a library and translated term by term
-(:mod:`lakefmt.read._filter_sql`): nothing of it is ever evaluated as Python.
+All become one condition, which prunes partitions, row groups and rows. SQL is parsed by sqlglot and
+translated term by term (:mod:`lakefmt.read._filter_sql`); no text is evaluated as Python.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
-    """Return what a filter says of the columns of `schema`.
+    """Return the condition of a filter over the columns of `schema`.
 
-    Nulls count as in SQL: no comparison with null is true, neither is ``not in``. Times without a zone are UTC; NaN is
-    neither equal to, smaller nor larger than anything, so the opposite of such a comparison is true of it.
+    Nulls behave as in SQL: no comparison with null is true, and neither is ``not in``. Times
+    without a zone are UTC. NaN is not equal to, smaller or larger than anything, so the opposite of
+    such a comparison is true for it.
 
     Args:
         given: an expression; SQL text such as ``"city = 'sf' and fare > 10"``; or DNF: a list of ``(column, op,
             value)`` tuples that all must hold, or a list of such lists of which one must hold. Operators: ``= == != <>
             < <= > >=``, ``in``, ``not in``, ``like``, ``not like``, ``is``, ``is not`` (with None; ``= None`` means
             the same). A nested field is ``"address.zip"``.
-        schema: the columns that may be named; literals take their types.
+        schema: the available columns; literals take their types.
 
     Raises:
-        InvalidFilter: it cannot be understood, or names a column that is not there.
+        InvalidFilter: the filter is not valid, or names an unknown column.
 
     Example:
         >>> parse_filter([("a", ">", 1)], pa.schema([("a", pa.int64())])).exact
@@ -58,7 +59,7 @@ def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
     except UnicodeEncodeError as error:
         raise InvalidFilter(f"the filter holds text that cannot be encoded: {error}") from error
     except Exception as error:
-        # Objects of any class may be given, and their methods raise what they like.
+        # Objects of any class may be passed, and their methods may raise anything.
         raise InvalidFilter(f"the filter cannot be understood: {type(error).__name__}: {_said(error)}") from error
 
 
@@ -78,7 +79,7 @@ def _parsed(given: object, schema: pa.Schema) -> Condition:
 
 
 def _of_expression(given: pc.Expression, schema: pa.Schema) -> Condition:
-    """Return a condition of which only Arrow knows what it says; of floats statistics do not tell enough."""
+    """Return the condition of an Arrow expression, which lakefmt cannot inspect; statistics of floats are not used."""
     if "FieldPath(" in _QUOTED.sub("", str(given)):
         raise InvalidFilter("the filter gives a column by its number, which differs between files: name the column")
     _bind(given, schema)
@@ -92,8 +93,8 @@ def _checked(condition: Condition, schema: pa.Schema) -> Condition:
 
 
 def _bind(expression: pc.Expression, schema: pa.Schema) -> None:
-    """Find unknown columns and impossible comparisons before any file is opened."""
-    import pyarrow.dataset as ds  # takes long to import, and who does not filter needs none
+    """Raise for unknown columns and impossible comparisons before any file is opened."""
+    import pyarrow.dataset as ds  # slow import, needed only for filters
 
     try:
         ds.InMemoryDataset(schema.empty_table()).scanner(filter=expression).to_table()
@@ -103,7 +104,7 @@ def _bind(expression: pc.Expression, schema: pa.Schema) -> None:
 
 
 def filter_columns(expression: pc.Expression, asked: pa.Schema, schema: pa.Schema | None = None) -> set[str]:
-    """Return which of the columns of `asked` a filter over the columns of `schema`, by default the same, looks at.
+    """Return the columns of `asked` that a filter over `schema` (default: the same) uses.
 
     Example:
         >>> sorted(filter_columns(pc.field("a") > pc.field("b"), pa.schema([(n, pa.int64()) for n in "abc"])))
@@ -116,7 +117,8 @@ def filter_columns(expression: pc.Expression, asked: pa.Schema, schema: pa.Schem
     empty = (asked if schema is None else schema).empty_table()
 
     def named_among(names: list[str]) -> set[str]:
-        # Arrow shows no tree of an expression; without a column that it names it cannot be bound.
+        # Arrow does not expose an expression's columns; binding fails without a column that it
+        # uses.
         try:
             ds.InMemoryDataset(empty.drop_columns(names)).scanner(filter=expression)
         except pa.ArrowException:
@@ -129,10 +131,10 @@ def filter_columns(expression: pc.Expression, asked: pa.Schema, schema: pa.Schem
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Tell what Arrow raises while a filter is computed for what it is.
+    """Translate Arrow's errors while a filter is evaluated.
 
     Raises:
-        InvalidFilter: it cannot be computed for some row.
+        InvalidFilter: the filter cannot be evaluated for some row.
     """
     try:
         yield
@@ -142,10 +144,10 @@ def computing() -> Iterator[None]:
 
 
 def keep_rows(rows: pa.Table, condition: Condition | None) -> pa.Table:
-    """Return the rows that a condition holds for.
+    """Return the rows that satisfy a condition.
 
     Raises:
-        InvalidFilter: it cannot be computed for some row.
+        InvalidFilter: the filter cannot be evaluated for some row.
 
     Example:
         >>> keep_rows(pa.table({"a": [1, 2]}), exactly(pc.field("a") > 1)).to_pylist()
@@ -191,7 +193,7 @@ def _term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
 
 
 def _column(name: str, schema: pa.Schema) -> Column:
-    found = find_column(schema, (name,)) or find_column(schema, tuple(name.split(".")))
-    if found is None:
+    column = find_column(schema, (name,)) or find_column(schema, tuple(name.split(".")))
+    if column is None:
         raise InvalidFilter(f"the filter names the column {name!r}; the table has {schema.names}")
-    return found
+    return column

@@ -1,7 +1,7 @@
-"""What was written between two moments (spec 3.10): the latest image of every row that a range of commits wrote.
+"""Plan incremental reads: the latest image of every row that a range of commits wrote (docs/format.md, Queries).
 
-``plan_increment`` is pure: which commits, which files, which commit times. By completion time from version 8 on, by
-requested time in version 6; the start is exclusive, the end inclusive.
+``plan_increment`` is pure and returns commits, files and commit times. The range is by completion
+time from version 8 on, by requested time in version 6; start exclusive, end inclusive.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _REWRITES = frozenset({WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOper
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """What to open for a range of commits, and where the next range starts.
+    """The files to read for a range of commits, and the start of the next range.
 
     Attributes:
-        commits: those whose rows are asked for.
-        files: the newest base file of each file group that they touched.
-        groups: those file groups.
+        commits: the commits of the range.
+        files: the newest base file of each touched file group.
+        groups: the touched file groups.
         next_start: the start of the next range.
-        has_logs: some of them wrote logs: then the groups' slices are merged as of the end instead.
+        has_logs: some commits wrote logs: then slices as of the end are merged instead.
     """
 
     commits: tuple[InstantTime, ...]
@@ -49,18 +49,19 @@ def plan_increment(
 ) -> Increment:
     """Return the commits and files of ``(start, end]``.
 
-    Per file group only the newest file that a selected commit wrote is opened: it holds the latest image of every row.
-    Commits of services rewrite rows without changing them; they are followed only where they moved selected rows.
+    Only the newest file of the selected commits is read per file group: it has the latest image of
+    every row. Table services rewrite rows without changing them, so they count only if they moved
+    selected rows.
 
-    Without completion times (version 6) a commit that began earlier may still complete later: the range ends before the
-    first pending write, so that the next pull misses nothing.
+    Without completion times (version 6) a commit that began earlier may complete later: the range
+    ends before the first pending write, so that the next pull misses nothing.
 
     Args:
-        timeline: what happened.
+        timeline: the active timeline.
         start: exclusive.
-        end: inclusive; None: everything.
-        content: what a completed commit says.
-        idle: requested times of pending instants that will add no rows, such as planned clusterings.
+        end: inclusive; None: no bound.
+        content: returns the metadata of a completed commit.
+        idle: requested times of pending instants that add no rows, such as planned clusterings.
     """
     selected = select_commits(timeline, start, end, idle)
     files: dict[tuple[str, str], BaseFile | None] = {}
@@ -75,14 +76,14 @@ def plan_increment(
             for key, file in _written(commit):
                 _keep_newest(files, key, file)
     last = max((i.order_time for i in selected), default=InstantTime(start))
-    known = [file for key in sorted(files) if (file := files[key]) is not None]
-    return Increment(tuple(times), tuple(known), last, frozenset(files), len(known) < len(files))
+    base_files = [file for key in sorted(files) if (file := files[key]) is not None]
+    return Increment(tuple(times), tuple(base_files), last, frozenset(files), len(base_files) < len(files))
 
 
 def select_commits(
     timeline: Timeline, start: str, end: str | None, idle: Collection[InstantTime] = ()
 ) -> list[Instant]:
-    """Return the commits of ``(start, end]`` in the order in which they became visible; for arguments see above.
+    """Return the commits of ``(start, end]`` in completion order; arguments as above.
 
     Example:
         >>> from lakefmt.timeline.timeline import timeline_from_names
@@ -99,7 +100,7 @@ def select_commits(
 
 
 def is_rewrite(commit: CommitMetadata) -> bool:
-    """Return whether a commit is that of a service, which moves rows and changes none.
+    """Return whether a commit is that of a table service, which moves rows and changes none.
 
     Example:
         >>> is_rewrite(CommitMetadata(WriteOperation.CLUSTER)), is_rewrite(CommitMetadata(WriteOperation.UPSERT))
@@ -116,7 +117,7 @@ def _barrier(timeline: Timeline, start: str, idle: Collection[InstantTime]) -> I
 
 
 def visible_at_end(timeline: Timeline, end: str | None) -> Timeline:
-    """Return the timeline as it was when everything up to `end` had become visible and nothing else.
+    """Return the timeline as of the moment when everything up to `end` was visible.
 
     Example:
         >>> from lakefmt.timeline.timeline import timeline_from_names
@@ -128,7 +129,8 @@ def visible_at_end(timeline: Timeline, end: str | None) -> Timeline:
         return timeline
     hidden = {(i.time, i.action) for i in timeline.commits if i.order_time > end}
     kept, old = (
-        tuple(i for i in known if (i.time, i.action) not in hidden) for known in (timeline.instants, timeline.archived)
+        tuple(i for i in instants if (i.time, i.action) not in hidden)
+        for instants in (timeline.instants, timeline.archived)
     )
     return replace(timeline, instants=kept, archived=old)
 
@@ -137,46 +139,46 @@ _Files = dict[tuple[str, str], BaseFile | None]
 
 
 def _take_out(commit: CommitMetadata, files: _Files) -> set[str]:
-    """Forget the file groups that a commit replaced; return the partitions of those that were known."""
-    replaced = [(partition, one) for partition, ids in commit.replaced_file_ids.items() for one in ids]
-    known = [key for key in replaced if key in files]
-    for key in known:
+    """Remove the file groups that a commit replaced; return the partitions of the removed ones."""
+    replaced = [(partition, file_id) for partition, ids in commit.replaced_file_ids.items() for file_id in ids]
+    tracked = [key for key in replaced if key in files]
+    for key in tracked:
         del files[key]
-    return {partition for partition, _ in known}
+    return {partition for partition, _ in tracked}
 
 
 def _follow(commit: CommitMetadata, files: _Files) -> None:
-    """Go along with a service: what it wrote takes the place of known files that it rewrote or replaced."""
-    known = set(files)
+    """Follow a table service: its files replace the tracked files that it rewrote or replaced."""
+    tracked = set(files)
     partitions = _take_out(commit, files)
-    if partitions or any((stat.partition_path, stat.file_id) in known for stat in commit.stats):
+    if partitions or any((stat.partition_path, stat.file_id) in tracked for stat in commit.stats):
         for key, file in _written(commit):
-            if key[0] in partitions or key in known:
+            if key[0] in partitions or key in tracked:
                 _keep_newest(files, key, file)
 
 
 def _keep_newest(files: _Files, key: tuple[str, str], file: BaseFile | None) -> None:
-    """Remember a file unless a later image of its group is known, which may have become visible before.
+    """Keep a file unless a later file of its group, possibly visible before, is tracked.
 
-    A log makes the whole group one to be merged: None.
+    A log means that the group must be merged: None.
     """
-    known = files.get(key)
-    if file is None or key not in files or (known is not None and file.instant > known.instant):
+    newest = files.get(key)
+    if file is None or key not in files or (newest is not None and file.instant > newest.instant):
         files[key] = file
 
 
 def _written(commit: CommitMetadata) -> list[tuple[tuple[str, str], BaseFile | None]]:
-    """Return the file groups that a commit wrote to, with the base file it wrote; None for a log."""
-    found: list[tuple[tuple[str, str], BaseFile | None]] = []
+    """Return the file groups that a commit wrote to, with its base file, or None for a log."""
+    written: list[tuple[tuple[str, str], BaseFile | None]] = []
     for stat in commit.stats:
         if not stat.path:
             continue
         key = (str(stat.partition_path), str(stat.file_id))
         name = parse_base_file(stat.file_name)
         if name is None:
-            found.append((key, None))
+            written.append((key, None))
             continue
         partition, size = stat.partition_path, stat.file_size_in_bytes
         file = BaseFile(partition, stat.file_name, name.file_id, name.write_token, name.instant, size)
-        found.append(((str(partition), str(name.file_id)), file))
-    return found
+        written.append(((str(partition), str(name.file_id)), file))
+    return written

@@ -1,7 +1,8 @@
-"""Snapshot reads of merge-on-read file slices: base file and logs merged, slice by slice (effects on reading only).
+"""Read merge-on-read file slices: merge base file and logs slice by slice (effects: reads only).
 
-Columns are pruned before the merge to those that are asked for, filtered by, or needed to merge; filters run after it,
-because a log may change any column. Slices are merged side by side, a few at a time, so that memory stays bounded by them.
+Before the merge columns are pruned to those that are requested, filtered by or needed to merge.
+Filters run after the merge, because a log may change any column. A few slices are merged in
+parallel, which bounds the memory.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _MOST_THREADS = 4
 def merged_tables(
     client: TableClient, state: TableState, slices: Sequence[FileSlice], query: Query
 ) -> Iterator[pa.Table]:
-    """Yield the rows of slices that have logs, one table per slice, in the query's columns.
+    """Yield the rows of slices with logs, one table per slice, in the query's columns.
 
     Raises:
-        SnapshotExpired: a file is gone.
+        SnapshotExpired: a file no longer exists.
         CorruptFile: a file or block is damaged.
-        UnsupportedFeature: the table's rule is not known, or a row has no key.
+        UnsupportedFeature: the merge rule is unknown, or a row has no key.
     """
     if not slices:
         return
@@ -60,7 +61,7 @@ def merged_tables(
 
 
 def _needed_columns(query: Query, rule: MergeRule) -> list[str]:
-    """Return the columns to read, in the table's order: asked for, filtered by, or needed to merge. Pure."""
+    """Return the columns to read in table order: requested, filtered by, or needed to merge. Pure."""
     if rule.custom is not None:
         data = {name for name in query.schema.names if name not in META_COLUMNS}
         wanted = {RECORD_KEY, *data, *query.columns} | query.filter_columns
@@ -92,7 +93,8 @@ def _merged(
     )
     rows = keep_rows(merge_logs(base, logs, rule), query.condition)
     if unstored is not None and unstored.makes_keys and RECORD_KEY in query.columns:
-        # A key that was made to merge by is in no file: a read that merges nothing shows none either.
-        at = rows.schema.get_field_index(RECORD_KEY)
-        rows = rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, pa.string()))
+        # Virtual record keys are in no file: a read that merges nothing does not return them
+        # either.
+        index = rows.schema.get_field_index(RECORD_KEY)
+        rows = rows.set_column(index, rows.schema.field(index), pa.nulls(rows.num_rows, pa.string()))
     return rows.select(list(query.columns))

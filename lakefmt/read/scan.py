@@ -1,8 +1,8 @@
-"""From file slices to rows (effects): prune, open, project, filter, cast to the table's schema.
+"""Scan base files: prune, open, project, filter, cast to the table schema (effects).
 
-Arrow's dataset machinery does the reading: files in parallel, columns projected, row groups skipped by statistics.
-Files whose nested columns differ from the table's schema go through :func:`lakefmt.schema.reconcile` instead, because
-datasets fill missing struct fields only in newer releases of Arrow.
+Arrow's datasets read files in parallel, project columns and skip row groups by statistics. Files
+whose nested columns differ from the table schema use :func:`lakefmt.schema.reconcile`, because only
+newer Arrow releases fill missing struct fields.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FOOTER_THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to read: the columns asked for, in order, the filter, and the schema both are over."""
+    """What to read: the requested columns in order, the filter, and the schema of both."""
 
     columns: tuple[str, ...]
     condition: Condition | None
@@ -52,21 +52,21 @@ class Query:
 
     @property
     def result_schema(self) -> pa.Schema:
-        """The schema of the answer."""
+        """The schema of the result."""
         return pa.schema([self.schema.field(name) for name in self.columns])
 
     @property
     def filter_columns(self) -> set[str]:
-        """The columns that the filter looks at."""
+        """The columns that the filter uses."""
         return set() if self.condition is None else filter_columns(self.condition.exact, self.schema)
 
 
 def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter, *, meta_columns: bool) -> Query:
-    """Return the query: columns checked, filter parsed. Pure.
+    """Return the query with checked columns and parsed filter. Pure.
 
     Raises:
-        InvalidInputError: a column is not there.
-        InvalidFilter: the filter cannot be understood.
+        InvalidInputError: a column does not exist.
+        InvalidFilter: the filter is not valid.
     """
     check_flags(meta_columns=meta_columns)
     columns = None if columns is None else texts_argument(columns, "columns")
@@ -82,10 +82,10 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
 
 
 def _names(columns: object) -> list[str]:
-    """Return names of columns as a list.
+    """Return column names as a list.
 
     Raises:
-        InvalidInputError: they are something else.
+        InvalidInputError: another type.
     """
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise InvalidInputError(f"columns={columns!r:.80}: a list of names is expected")
@@ -99,23 +99,24 @@ def _names(columns: object) -> list[str]:
 def prune_partitions(
     client: TableClient, state: TableState, partitions: Iterable[PartitionPath], query: Query
 ) -> list[PartitionPath]:
-    """Return the partitions that may hold rows of the query, by what their paths promise."""
-    found = list(partitions)
+    """Return the partitions that may have matching rows, judged by their paths."""
+    remaining = list(partitions)
     if query.condition is None or not state.config.is_partitioned:
-        return found
+        return remaining
     spec = client.key_spec(state.config)
-    # Arrow simplifies the filter under each path's promise; a path whose filter becomes false is dropped.
-    import pyarrow.dataset as ds  # takes long to import: writers need none of it
+    # Arrow simplifies the filter under each path's guarantee; a path whose filter becomes false is
+    # dropped.
+    import pyarrow.dataset as ds  # slow import that writers do not need
 
     source, layout = pafs.LocalFileSystem(), ds.ParquetFileFormat()
     fragments = [
         layout.make_fragment(str(number), source, partition_expression=_promise(spec, path, query.schema))
-        for number, path in enumerate(found)
+        for number, path in enumerate(remaining)
     ]
     pruner = ds.FileSystemDataset(fragments, query.schema, layout, source)
     with computing():
         kept = {int(fragment.path) for fragment in pruner.get_fragments(filter=query.condition.exact)}
-    return [path for number, path in enumerate(found) if number in kept]
+    return [path for number, path in enumerate(remaining) if number in kept]
 
 
 def _promise(spec: KeySpec, path: PartitionPath, schema: pa.Schema) -> pc.Expression:
@@ -154,7 +155,7 @@ def scan_table(client: TableClient, config: TableConfig, files: Sequence[BaseFil
 def _scanned(
     client: TableClient, files: Sequence[BaseFile], dataset: ds.FileSystemDataset, query: Query
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a dataset. What statistics cannot decide is computed after reading, without them."""
+    """Yield the rows of a dataset; conditions that statistics cannot evaluate run after reading."""
     condition, columns = query.condition, list(query.columns)
     after = condition is not None and not condition.prunes_exactly
     read = [*columns, *sorted(query.filter_columns - {*columns})] if after else columns
@@ -177,14 +178,14 @@ def _scanned(
 def _reading_many(
     client: TableClient, files: Sequence[BaseFile], dataset: ds.FileSystemDataset, query: Query
 ) -> Iterator[None]:
-    """Turn what Arrow raises into typed errors; of files that are gone the first is named."""
+    """Translate Arrow's errors; of missing files the first is named."""
     try:
         with reading(f"one of {len(files)} base files"):
             yield
     except SnapshotExpired:
-        gone = next((file.path for file in files if client.store.info(file.path) is None), None)
+        missing = next((file.path for file in files if client.store.info(file.path) is None), None)
         raise SnapshotExpired(
-            f"{gone or 'a base file'} is gone: a clean removed it after this snapshot was taken; read again"
+            f"{missing or 'a base file'} is gone: a clean removed it after this snapshot was taken; read again"
         ) from None
     except CorruptFile:
         if query.condition is not None and query.condition.may_fail:
@@ -193,10 +194,10 @@ def _reading_many(
 
 
 def _check_filter(dataset: ds.FileSystemDataset, query: Query) -> None:
-    """Raise InvalidFilter when rows can be read, and the filter is what fails: Arrow does both at once.
+    """Raise InvalidFilter if rows are readable and the filter fails: Arrow does both at once.
 
     Raises:
-        InvalidFilter: the filter cannot be computed for some row.
+        InvalidFilter: the filter cannot be evaluated for some row.
     """
     looked_at = sorted(query.filter_columns)
     with suppress(pa.ArrowException, OSError):
@@ -207,7 +208,7 @@ def _check_filter(dataset: ds.FileSystemDataset, query: Query) -> None:
 def _groups(
     client: TableClient, config: TableConfig, files: Sequence[BaseFile], query: Query
 ) -> list[ds.FileSystemDataset | BaseFile]:
-    """Split files into one dataset of those Arrow can cast by itself, and single files that need more."""
+    """Split files into one dataset that Arrow can cast, and single files that need more."""
     import pyarrow.dataset as ds
 
     filesystem, prefix = client.store.arrow_filesystem()
@@ -233,12 +234,12 @@ def _groups(
 def _scan_options() -> ds.ParquetFragmentScanOptions:
     import pyarrow.dataset as ds
 
-    # Pages that carry a checksum are compared with it: a flipped bit is an error, not another value.
+    # Verify page checksums where present: a flipped bit is an error.
     return ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 
 
 def _check_footers(fragments: Sequence[ds.ParquetFileFragment], prefix: str) -> None:
-    """Refuse files whose footers contradict themselves; the scan uses the footers that are loaded here."""
+    """Raise for files whose footers contradict themselves; the scan uses the footers loaded here."""
 
     def check(fragment: ds.ParquetFileFragment) -> None:
         with reading(fragment.path.removeprefix(prefix)):
@@ -252,7 +253,7 @@ def _check_footers(fragments: Sequence[ds.ParquetFileFragment], prefix: str) -> 
 
 
 def _nested_fields(query: Query) -> list[pa.Field]:
-    """Return the nested columns that are asked for; all of them when the filter looks into one."""
+    """Return the requested nested columns; all of them if the filter uses one."""
     nested = [field for field in query.schema if pa.types.is_nested(field.type)]
     if not nested:
         return nested
@@ -276,19 +277,20 @@ def _reconciled(client: TableClient, config: TableConfig, file: BaseFile, query:
     return keep_rows(reconcile(table, query.schema), query.condition).select(list(query.columns))
 
 
-# ------------------------------------------------------------------------------- partition columns that are not stored
+# ---------------------------------------------------------------------------------- dropped
+# partition columns
 
 
 def _promises(
     client: TableClient, config: TableConfig, files: Sequence[BaseFile], schema: pa.Schema
 ) -> dict[PartitionPath, pc.Expression]:
-    """Return per partition what its path says of its columns; Arrow fills missing columns from that."""
-    found = {}
+    """Return per partition the column values of its path, with which Arrow fills missing columns."""
+    promises = {}
     spec = client.key_spec(config)
     for partition in {file.partition for file in files}:
         values = dropped_values(spec, partition, schema)
-        said = [
+        conditions = [
             pc.field(name) == value if value.is_valid else pc.field(name).is_null() for name, value in values.items()
         ]
-        found[partition] = reduce(lambda a, b: a & b, said)
-    return found
+        promises[partition] = reduce(lambda a, b: a & b, conditions)
+    return promises

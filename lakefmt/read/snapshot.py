@@ -1,4 +1,4 @@
-"""A pinned view of a table, and the increment between two moments (effects)."""
+"""Pinned snapshots of a table, and incremental reads (effects)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.read._filter_conditions import exactly
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
@@ -29,19 +30,18 @@ from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperati
 
 __all__ = ["NEXT_START", "Snapshot", "planned_clusterings", "read_increment", "resolve_bound", "with_archived_instants"]
 
-#: The schema metadata key of an increment that says where the next pull begins.
+#: Schema metadata key of an increment: the start of the next range.
 NEXT_START = b"lakefmt.next_start"
 
 
 def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
-    """Return a bound as an instant time in the table's zone.
+    """Return a bound as an instant time in the table's time zone.
 
     Args:
-        bound: digits of an instant time (any prefix sorts), an aware datetime, or ISO text.
-        config: the table's properties.
+        bound: the digits of an instant time or a prefix, an aware datetime, or ISO text.
 
     Raises:
-        InvalidInputError: it is neither, or a datetime without a zone.
+        InvalidInputError: another form, or a datetime without a zone.
 
     Example:
         >>> from lakefmt.config.table_config import parse_table_config
@@ -67,13 +67,13 @@ def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table as it was when this was taken; every read of it sees the same rows, also where it was pickled to."""
+    """A table as of the moment this was taken; every read returns the same rows, also after unpickling elsewhere."""
 
     client: TableClient
     state: TableState
 
     def __reduce__(self) -> tuple[object, ...]:
-        # As of a table: without open files and without secrets; what it is pinned to goes along.
+        # Pickled like a table, without open files and secrets, and with the pinned state.
         return (_reopen, (self.client.store.url, dict(self.client.options), self.state))
 
     @cached_property
@@ -82,12 +82,12 @@ class Snapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as they were then, without the meta columns."""
+        """The columns at that moment, without the meta columns."""
         return self.client.schema(self._known)
 
     @property
     def instant(self) -> str | None:
-        """The requested time of the newest commit in it, None for an empty table."""
+        """The requested time of its newest commit; None for an empty table."""
         latest = self._known.timeline.latest_commit
         return None if latest is None else latest.time
 
@@ -130,21 +130,21 @@ class Snapshot:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def file_slices(self, partitions: Sequence[PartitionPath] | None = None) -> list[FileSlice]:
-        """Return the latest slices of this snapshot, of all partitions or of those named.
+        """Return the latest slices of this snapshot, of all or of the given partitions.
 
         Raises:
-            SnapshotExpired: files of it were cleaned away.
+            SnapshotExpired: files of the snapshot were cleaned.
         """
         return pinned_slices(self.client, self._known, partitions_argument(partitions))
 
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
-        """Return the base files that hold rows as they are, and the slices whose logs have to be merged."""
+        """Return the base files to read directly, and the slices to merge."""
         if text_argument(query, "query") not in ("snapshot", "read_optimized"):
             raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
         kept = None
         if plan.condition is not None and self.state.config.is_partitioned:
-            found = self.client.listing(self.state.config).candidates()
-            kept = prune_partitions(self.client, self.state, found, plan)
+            candidates = self.client.listing(self.state.config).candidates()
+            kept = prune_partitions(self.client, self.state, candidates, plan)
         slices = self.file_slices(kept)
         logged = [file_slice for file_slice in slices if file_slice.logs and query == "snapshot"]
         plain = [file_slice for file_slice in slices if not file_slice.logs or query != "snapshot"]
@@ -152,7 +152,7 @@ class Snapshot:
 
 
 def _reopen(url: str, options: Mapping[str, object], state: TableState) -> Snapshot:
-    return Snapshot(TableClient(open_store(url), options), state)
+    return Snapshot(TableClient(open_store(url), options, metadata_listing=ListingByMetadata()), state)
 
 
 def read_increment(
@@ -194,9 +194,9 @@ def read_increment(
 def _merged_increment(
     client: TableClient, state: TableState, increment: Increment, end: str | None, query: Query
 ) -> pa.Table:
-    """Return the rows of the commits as the file groups' slices, merged as of the end, show them.
+    """Return the rows of the commits in the file slices merged as of the end.
 
-    A late row that the snapshot at the end does not show is not in the increment either (Spark's shows it).
+    A late row that the snapshot at the end does not have is not returned (Spark returns it).
     """
     then = replace(state, timeline=visible_at_end(state.timeline, end))
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
@@ -208,10 +208,10 @@ def _merged_increment(
 
 
 def with_archived_instants(client: TableClient, state: TableState, start: str) -> TableState:
-    """Return the state, with the archive where commits after `start` may be in it.
+    """Return the state, with the archive if commits after `start` may be archived.
 
-    By completion time a commit may be archived although it completed after one that is still active, so only a start
-    behind everything can do without.
+    A commit may be archived although it completed after one that is still active, so only a start
+    after all archived completions needs no archive.
     """
     timeline = state.timeline
     behind = timeline.first_active if timeline.layout == 1 else timeline.highest_time
@@ -219,10 +219,10 @@ def with_archived_instants(client: TableClient, state: TableState, start: str) -
 
 
 def planned_clusterings(client: TableClient, state: TableState) -> set[InstantTime]:
-    """Return the pending replacecommits of version 6 that only rearrange rows: nobody has to wait for them."""
+    """Return the pending clusterings of version 6, which need not be waited for."""
     if state.timeline.layout != 1:
         return set()
-    found = set()
+    times = set()
     for pending in state.timeline.pending:
         if pending.action is not Action.REPLACE_COMMIT:
             continue
@@ -231,5 +231,5 @@ def planned_clusterings(client: TableClient, state: TableState) -> set[InstantTi
             if body:
                 plan = decode_body(BodyKind.REQUESTED_REPLACE, body, what=requested.file_name)
                 if plan.get("operationType") == WriteOperation.CLUSTER.value:
-                    found.add(pending.time)
-    return found
+                    times.add(pending.time)
+    return times

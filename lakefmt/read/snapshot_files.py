@@ -1,8 +1,8 @@
-"""What keeps a snapshot one state: the past is looked up in the archive, and files that are gone are missed (effects).
+"""Keep a snapshot consistent: find archived instants and detect removed files (effects).
 
-Cleaning removes files that only old snapshots need, a rollback or restore takes commits back. Both leave traces on the
-timeline, so after every listing the timeline is looked at once more: a snapshot that could show fewer rows than it had
-ends in an error instead (spec 3.9, 3.10).
+A clean removes files that only old snapshots need; a rollback or restore removes commits. Both
+leave traces on the timeline. So the timeline is read again after every listing, and a snapshot that
+would lose rows raises instead (docs/format.md, Committed files; Queries).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lakefmt.values import InstantTime, PartitionPath
 
 __all__ = ["cleaned_files", "covers_archived", "files_of_clean", "lost_files", "pinned_slices", "record_of_clean"]
 
-#: Above every instant time.
+#: Larger than every instant time.
 _END = "9" * 17
 
 _Replaced = Mapping[tuple[str, str], InstantTime]
 
 
 def covers_archived(client: TableClient, state: TableState) -> TableState:
-    """Return the state, with the archive when its bound is older than the active timeline."""
+    """Return the state, with the archive if its bound is older than the active timeline."""
     timeline = state.timeline
     if timeline.bound is None or timeline.first_active is None or timeline.bound >= timeline.first_active:
         return state
@@ -43,17 +43,16 @@ def pinned_slices(
     end: str | None = None,
     groups: Collection[tuple[str, str]] | None = None,
 ) -> list[FileSlice]:
-    """Return the latest slices of a state, of all partitions and file groups or of those named.
+    """Return the latest slices of a state, of all or of the given partitions and file groups.
 
     Args:
-        client: the table.
-        state: what is looked at; a bound of its timeline makes it an older one.
-        partitions: None for all.
-        end: the moment the state is of, when commits that completed later were taken out of its timeline.
-        groups: (partition, file id); None for all.
+        state: properties and timeline; a bound of the timeline makes it an earlier state.
+        partitions: None: all.
+        end: completion time of the state, if later commits were taken out of its timeline.
+        groups: (partition, file id) pairs; None: all.
 
     Raises:
-        SnapshotExpired: a clean, rollback or restore has removed files that the state needs.
+        SnapshotExpired: a clean, rollback or restore removed files of the state.
     """
     bases, logs = _of_groups(client.listing(state.config).files(partitions), groups)
     if state.history is not None:
@@ -64,9 +63,9 @@ def pinned_slices(
 
 
 def _check_reach(timeline: Timeline, present: Iterable[BaseFile]) -> None:
-    """Refuse a bound before the oldest known commit when older files tell that something was archived and lost."""
-    known = timeline.as_of(_END).commits
-    oldest = known[0].time if known else _END
+    """Raise for a bound before the oldest known commit if older files show that the archive is incomplete."""
+    commits = timeline.as_of(_END).commits
+    oldest = commits[0].time if commits else _END
     if timeline.bound is not None and timeline.bound < oldest and any(f.instant < oldest for f in present):
         raise InstantNotFound(
             f"the table as of {timeline.bound} cannot be read: its timeline reaches back to {oldest}, older commits "
@@ -119,7 +118,7 @@ def _hint(oldest: str | None) -> str:
 
 
 def _check_not_undone(client: TableClient, before: Timeline, now: TableState) -> None:
-    """Refuse when a commit of the snapshot was rolled back; archived commits have left the timeline in good order."""
+    """Raise if a commit of the snapshot was rolled back; archived commits may leave the timeline."""
     still = {(i.time, i.action) for i in now.timeline.completed}
     first = now.timeline.first_active
     for commit in before.completed:
@@ -134,9 +133,10 @@ def _is_archived(client: TableClient, state: TableState, instant: Instant) -> bo
 
 
 def _later_cleans(client: TableClient, state: TableState, now: TableState, bound: str | None) -> list[Instant]:
-    """Return the cleans that may have removed what the state needs.
+    """Return the cleans that may have removed files of the state.
 
-    Those that the state has seen completed are harmless, unless it looks back behind what they retain.
+    Cleans that were complete in the state are harmless, unless the state is older than what they
+    retain.
     """
     seen = {i.time for i in state.timeline.completed_of(Action.CLEAN)}
     unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in seen]
@@ -151,12 +151,12 @@ def _later_cleans(client: TableClient, state: TableState, now: TableState, bound
 
 
 def files_of_clean(client: TableClient, state: TableState, clean: Instant) -> tuple[list[BaseFile], list[LogFile]]:
-    """Return the base files and logs that a clean removed, or is about to remove."""
+    """Return the base files and logs that a clean removed or will remove."""
     return cleaned_files(record_of_clean(client, state, clean))
 
 
 def record_of_clean(client: TableClient, state: TableState, clean: Instant) -> Mapping[str, Any]:
-    """Return what a clean says it removed, or is about to remove."""
+    """Return the metadata of a clean, or its plan."""
     if clean.state is State.COMPLETED:
         body = client.read_body(client.with_history(state) if _is_gone(state, clean) else state, clean)
         return decode_body(BodyKind.CLEAN_METADATA, body, what=clean.file_name)
@@ -173,7 +173,7 @@ def _is_gone(state: TableState, instant: Instant) -> bool:
 
 
 def cleaned_files(record: Mapping[str, Any]) -> tuple[list[BaseFile], list[LogFile]]:
-    """Return the base files and the logs that a clean's metadata or plan names. Pure.
+    """Return the base files and logs in a clean's metadata or plan. Pure.
 
     Example:
         >>> name = "f-0_1-0-0_20260101000000000.parquet"
@@ -191,9 +191,9 @@ def cleaned_files(record: Mapping[str, Any]) -> tuple[list[BaseFile], list[LogFi
     logs: list[LogFile] = []
     for partition, paths in named:
         names = dict.fromkeys(path.rpartition("/")[2] for path in paths)
-        found = parse_files(PartitionPath(partition), (ObjectInfo(name, 0) for name in names))
-        bases += found[0]
-        logs += found[1]
+        parsed = parse_files(PartitionPath(partition), (ObjectInfo(name, 0) for name in names))
+        bases += parsed[0]
+        logs += parsed[1]
     return list(dict.fromkeys(bases)), list(dict.fromkeys(logs))
 
 
@@ -201,13 +201,13 @@ _Files = tuple[Sequence[BaseFile], Sequence[LogFile]]
 
 
 def lost_files(present: _Files, removed: _Files, timeline: Timeline, replaced: _Replaced) -> list[str]:
-    """Return the paths of removed files that the timeline's latest slices would consist of. Pure.
+    """Return the removed files that the timeline's latest slices would contain, as paths. Pure.
 
     Args:
-        present: the base files and logs that a listing has found.
-        removed: those that a clean has removed.
-        timeline: what is looked at.
-        replaced: the file groups that are hidden.
+        present: the listed base files and logs.
+        removed: the base files and logs that cleans removed.
+        timeline: the timeline of the state.
+        replaced: the replaced file groups.
 
     Example:
         >>> from lakefmt.timeline.timeline import build_timeline
@@ -215,13 +215,13 @@ def lost_files(present: _Files, removed: _Files, timeline: Timeline, replaced: _
         []
     """
     here = {file.path for files in present for file in files}
-    gone = {file.path for files in removed for file in files} - here
-    if not gone:
+    absent = {file.path for files in removed for file in files} - here
+    if not absent:
         return []
-    lacking_bases = [file for file in removed[0] if file.path in gone]
-    lacking_logs = [log for log in removed[1] if log.path in gone]
+    lacking_bases = [file for file in removed[0] if file.path in absent]
+    lacking_logs = [log for log in removed[1] if log.path in absent]
     groups = {(f.partition, f.file_id) for f in lacking_bases} | {(f.partition, f.file_id) for f in lacking_logs}
     bases = [*(f for f in present[0] if (f.partition, f.file_id) in groups), *lacking_bases]
     logs = [*(f for f in present[1] if (f.partition, f.file_id) in groups), *lacking_logs]
     latest = build_slices(bases, logs, timeline, replaced)
-    return [path for file_slice in latest for path in file_slice.paths if path in gone]
+    return [path for file_slice in latest for path in file_slice.paths if path in absent]

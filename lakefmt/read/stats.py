@@ -1,4 +1,4 @@
-"""Looking at a table: its timeline as a drawing, its files as numbers. Nothing here writes."""
+"""Describe a table: its timeline and its file statistics. Reads only."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lakefmt.values import InstantTime, PartitionPath
 __all__ = ["PartitionBacklog", "TableStats", "TimelineView", "describe_slices", "follow_timeline"]
 
 _Body = Mapping[str, Any]
-#: What a commit says of who wrote it, where the writer thought that others might want to know.
+#: Commit entry with the writer's name (docs/format.md, lakefmt's commit entries).
 _WRITER = "lakefmt.writer"
-#: Plans that somebody runs later; until then nobody is at work.
+#: Actions with plans that are executed later; until then they have no writer.
 _PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING})
 _MAX_STAMP_BYTES = 64 * 1024
 _MOST_SKEW_SECONDS = 3600.0
@@ -33,11 +33,11 @@ _MOST_SKEW_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class TimelineView:
-    """A table's timeline; iterate it, or print it: what `lakefmt timeline` draws.
+    """A table's timeline, iterable and printable: the output of `lakefmt timeline`.
 
     Attributes:
         entries: one per instant, oldest first.
-        timeline: the active timeline, and what was archived when that was asked for.
+        timeline: the active timeline, with the archive if requested.
     """
 
     entries: tuple[TimelineEntry, ...]
@@ -46,15 +46,15 @@ class TimelineView:
 
     @classmethod
     def load(cls, client: TableClient, *, archived: bool = False, limit: int | None = None) -> TimelineView:
-        """Read the timeline as it is now, with the content of its commits.
+        """Read the timeline and the metadata of its commits.
 
         Args:
-            client: the table.
-            archived: also what has left the active timeline.
-            limit: only so many of the newest instants; of older ones nothing is read.
+            client: the table client.
+            archived: also read the archive.
+            limit: the number of newest instants to read; None: all.
 
         Raises:
-            CorruptFile: a body, or the archive when it was asked for, is damaged.
+            CorruptFile: a body or the requested archive is damaged.
         """
         check_flags(archived=archived)
         if limit is not None:
@@ -62,7 +62,7 @@ class TimelineView:
         try:
             return cls._load(client, archived, limit)
         except SnapshotExpired:
-            # Something was undone between the look at the timeline and that at its files.
+            # Something was rolled back between reading the timeline and its files.
             return cls._load(client, archived, limit)
 
     @classmethod
@@ -77,7 +77,7 @@ class TimelineView:
         return cls(tuple(teller.entry(i, was_archived) for i, was_archived in chosen), state.timeline, client)
 
     def with_archived(self) -> TimelineView:
-        """Return the timeline as it is now, with what was archived before it.
+        """Return the current timeline with its archived instants.
 
         Example:
             >>> import pyarrow as pa
@@ -101,25 +101,25 @@ class TimelineView:
 
 
 def follow_timeline(client: TableClient, seconds: float) -> Iterator[tuple[TimelineEntry, ...]]:
-    """Yield what is on the timeline, then again and again what is new on it; never ends by itself.
+    """Yield the entries of the timeline, then new entries as they appear; never returns.
 
     Args:
-        client: the table; its pacing waits.
-        seconds: between two looks.
+        client: the table client; its time source sleeps.
+        seconds: time between two reads.
 
-    An instant comes once for each state that it is seen in, and once more when its writer turns out to be dead.
+    An instant is yielded once per state, and again when its writer has died.
     """
-    known: set[tuple[str, str, str, bool]] = set()
+    reported: set[tuple[str, str, str, bool]] = set()
     while True:
         view = TimelineView.load(client)
-        new = tuple(one for one in view if (one.time, one.action, one.state, one.failed) not in known)
-        known = {(one.time, one.action, one.state, one.failed) for one in view}
+        new = tuple(entry for entry in view if (entry.time, entry.action, entry.state, entry.failed) not in reported)
+        reported = {(entry.time, entry.action, entry.state, entry.failed) for entry in view}
         yield new
         client.time_source.sleep(seconds)
 
 
 class _EntryBuilder:
-    """Tells what the files of an instant say."""
+    """Builds entries from the files of instants."""
 
     def __init__(self, client: TableClient, state: TableState) -> None:
         self._client = client
@@ -155,28 +155,30 @@ class _EntryBuilder:
         if made is None:
             return self._archived_seconds(instant)
         zone = self._state.config.zone or datetime.fromtimestamp(made, UTC).astimezone().tzinfo or UTC
-        # A time without milliseconds means the end of its second, and files are as late as their store's clock.
+        # An instant time without milliseconds is the end of its second; file times are those of the
+        # store's clock.
         return max(0.0, round(made - parse_instant_time(instant.time, zone).timestamp(), 3))
 
     def _archived_seconds(self, instant: Instant) -> float | None:
-        """Return how long an archived instant of layout 1 took: its entry has the time of the file that is gone."""
+        """Return the duration of an archived instant of layout 1: its entry has the time of the completed file."""
         history = self._state.history
         made = None if history is None else history.transition(instant)
         if made is None:
             return None
-        # Both times are of the table's zone. A file of long before its instant is one of a store that tells no times.
+        # Both times are in the table's zone. A file much older than its instant comes from a store
+        # without times.
         seconds = (parse_instant_time(made) - parse_instant_time(instant.time)).total_seconds()
         return max(0.0, seconds) if seconds > -_MOST_SKEW_SECONDS else None
 
     def _done(self, instant: Instant) -> str:
-        """Return what a service says that it did; nothing when its body tells of none."""
+        """Return the summary of a table service's result; None if its body has none."""
         kind = body_kind(instant.action, State.COMPLETED)
         tell = _TOLD.get(instant.action)
         body = b"" if kind is None or tell is None else self._client.read_body(self._state, instant)
         return "" if not body or kind is None or tell is None else tell(decode_body(kind, body, what=instant.file_name))
 
     def _waiting(self, instant: Instant) -> tuple[str, str | None, bool]:
-        """Return what a pending instant waits for, who is at it, and whether that one is dead."""
+        """Return what a pending instant waits for, its writer, and whether that writer is dead."""
         if instant.state is State.REQUESTED and instant.action in _PLANS:
             return "planned", None, False
         config, client = self._state.config, self._client
@@ -200,7 +202,7 @@ class _EntryBuilder:
 
 
 def _made_at(client: TableClient, state: TableState) -> dict[str, float]:
-    """Return when the files of a timeline of layout 1 were made, in epoch seconds: nothing else tells how long it took."""
+    """Return creation times of the files of a layout 1 timeline in epoch seconds, to compute durations."""
     listed = client.store.list(state.config.timeline_directory, recursive=False)
     return {o.name.rpartition("/")[2]: o.modified for o in listed if o.modified > 0}
 
@@ -210,26 +212,31 @@ def _undone(times: Sequence[str]) -> str:
     return f"undid {shown}" + (f" and {len(times) - 3} more" if len(times) > 3 else "")
 
 
+def _savepoint_text(user: str, comment: str) -> str:
+    return ": ".join(text for text in (f"made by {user}" if user else "", comment) if text)
+
+
 _TOLD: dict[Action, Callable[[_Body], str]] = {
     Action.CLEAN: lambda body: f"{body['totalFilesDeleted']:,} files deleted",
     Action.ROLLBACK: lambda body: _undone(body["commitsRollback"]),
     Action.RESTORE: lambda body: _undone(body["instantsToRollback"]),
-    Action.SAVEPOINT: lambda body: f"made by {body['savepointedBy']}: {body['comments']}",
+    Action.SAVEPOINT: lambda body: _savepoint_text(str(body["savepointedBy"]), str(body["comments"])),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBacklog:
-    """What of a partition waits in logs for a compaction.
+    """The logs of a partition that await compaction.
 
     Attributes:
-        partition: its path.
-        file_groups: groups whose latest slice has logs.
-        log_files: logs of those slices.
-        log_bytes: their sizes.
-        log_records: rows and deletes in them, as far as commits of the active timeline tell.
-        oldest: requested time of the oldest deltacommit with a log among them; None when its commit is archived.
-        stale_seconds: how long ago it completed, by the handle's clock: since then a read-optimised query lacks rows.
+        partition: the partition path.
+        file_groups: number of file groups whose latest slice has logs.
+        log_files: number of their logs.
+        log_bytes: total size of their logs in bytes.
+        log_records: rows and deletes in them, as far as active commits count them.
+        oldest: requested time of the oldest deltacommit with such a log; None if it is archived.
+        stale_seconds: time since its completion, by the client's clock: read-optimized queries lack
+            the rows since then.
     """
 
     partition: PartitionPath
@@ -243,9 +250,10 @@ class PartitionBacklog:
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """Counts and sizes of the latest snapshot. ``rows`` counts stored rows, from the files' footers: none of logs.
+    """Counts and sizes of the latest snapshot; ``rows`` counts rows in base files only.
 
-    ``backlog`` has the partitions whose logs are not compacted, ``pending_compactions`` how many compactions are planned.
+    ``backlog`` has the partitions with uncompacted logs, ``pending_compactions`` the number of
+    planned compactions.
     """
 
     partitions: int
@@ -260,12 +268,12 @@ class TableStats:
 
     @property
     def log_files(self) -> int:
-        """Log files that are not compacted."""
+        """The number of uncompacted logs."""
         return sum(part.log_files for part in self.backlog)
 
     @property
     def stale_seconds(self) -> float:
-        """How far read-optimised queries are behind, in the partition where that is most; 0: nowhere."""
+        """The largest lag of read-optimized queries over all partitions; 0 without a backlog."""
         return max((part.stale_seconds or 0.0 for part in self.backlog), default=0.0)
 
     def __str__(self) -> str:
@@ -290,7 +298,7 @@ class TableStats:
 
 
 def describe_slices(client: TableClient, state: TableState) -> TableStats:
-    """Return the numbers of a table's latest snapshot."""
+    """Return the statistics of a table's latest snapshot."""
     slices = client.slices(state)
     latest = state.timeline.latest_commit
     return TableStats(
@@ -307,7 +315,7 @@ def describe_slices(client: TableClient, state: TableState) -> TableStats:
 
 
 def _backlog(client: TableClient, state: TableState, logged: Sequence[FileSlice]) -> tuple[PartitionBacklog, ...]:
-    """Return what waits for compaction, partition by partition."""
+    """Return the compaction backlog by partition."""
     if not logged:
         return ()
     written: dict[str, tuple[Instant, int]] = {}
@@ -319,23 +327,23 @@ def _backlog(client: TableClient, state: TableState, logged: Sequence[FileSlice]
     for file_slice in logged:
         by_partition.setdefault(file_slice.partition, []).append(file_slice)
     now = client.clock.now()
-    return tuple(_waiting(state, path, pieces, written, now) for path, pieces in sorted(by_partition.items()))
+    return tuple(_waiting(state, path, slices, written, now) for path, slices in sorted(by_partition.items()))
 
 
 def _waiting(
     state: TableState,
     partition: PartitionPath,
-    pieces: Sequence[FileSlice],
+    slices: Sequence[FileSlice],
     written: Mapping[str, tuple[Instant, int]],
     now: datetime,
 ) -> PartitionBacklog:
-    logs = [log for file_slice in pieces for log in file_slice.logs]
-    known = [written[log.path] for log in logs if log.path in written]
+    logs = [log for file_slice in slices for log in file_slice.logs]
+    instants = [written[log.path] for log in logs if log.path in written]
     oldest, stale = None, None
-    if len(known) == len(logs):
-        first = min((instant for instant, _ in known), key=lambda instant: instant.order_time)
+    if len(instants) == len(logs):
+        first = min((instant for instant, _ in instants), key=lambda instant: instant.order_time)
         oldest = first.time
         stale = max(0.0, (now - parse_instant_time(first.order_time, state.config.zone or UTC)).total_seconds())
     return PartitionBacklog(
-        partition, len(pieces), len(logs), sum(log.size for log in logs), sum(n for _, n in known), oldest, stale
+        partition, len(slices), len(logs), sum(log.size for log in logs), sum(n for _, n in instants), oldest, stale
     )

@@ -1,4 +1,4 @@
-"""A timeline as people read it: who did what when, one line per instant (pure)."""
+"""Format a timeline for people, one line per instant. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TimelineEntry", "draw_lines", "sign_of"]
 
 _SIGNS = {State.REQUESTED.value: "○", State.INFLIGHT.value: "◐", State.COMPLETED.value: "●"}
 _FAILED = "✗"
-#: Titles of the columns; numbers stand at the right.
+#: Column titles; numbers are right-aligned.
 _TITLES = ("", "instant", "action", "operation", "inserted", "updated", "deleted", "files", "written", "took", "")
 _RIGHT = frozenset(range(4, 10))
 _MAX_NOTE = 120
@@ -20,19 +20,19 @@ _MAX_NOTE = 120
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One instant with what its commit says.
+    """One instant with the main facts of its metadata.
 
     Attributes:
-        time: when it was requested.
-        completion: when it completed; None while it is pending, and in version 6, which does not store it.
+        time: requested time.
+        completion: completion time; None while pending and in version 6, which does not store it.
         action: commit, deltacommit, clean, rollback and so on.
         state: requested, inflight or completed.
-        operation: what a commit did; empty for other actions.
-        seconds: from requested to completed, None when that is not known.
-        writer: who did it, where that was stored: by writers that work beside others, and by signs of life.
-        note: what a service did, or what a pending instant waits for.
-        failed: it is pending and its writer is dead: the next write undoes it.
-        archived: it has left the active timeline.
+        operation: the operation of a commit; empty for other actions.
+        seconds: time from requested to completed; None if unknown.
+        writer: the writer's name, if a commit or heartbeat has it.
+        note: the result of a table service, or what a pending instant waits for.
+        failed: pending with a dead writer; the next write rolls it back.
+        archived: in the archived timeline.
     """
 
     time: InstantTime
@@ -53,7 +53,7 @@ class TimelineEntry:
 
 
 def sign_of(entry: TimelineEntry) -> str:
-    """Return the sign before an instant: ● completed, ◐ inflight, ○ requested, ✗ failed.
+    """Return the symbol of an instant: ● completed, ◐ inflight, ○ requested, ✗ failed.
 
     Example:
         >>> sign_of(TimelineEntry("20260101000000000", None, "commit", "inflight", "", failed=True))
@@ -63,11 +63,10 @@ def sign_of(entry: TimelineEntry) -> str:
 
 
 def draw_lines(entries: Sequence[TimelineEntry], *, titles: bool = True) -> Iterator[str]:
-    """Yield a timeline's lines, oldest first: titles, then an instant each with a rail between them.
+    """Yield a timeline's lines, oldest first: titles, then one line per instant with a rail between them.
 
     Args:
-        entries: the instants.
-        titles: False: without the line above, for what continues a drawing.
+        titles: False: omit the titles, to continue a drawing.
 
     Example:
         >>> begun = TimelineEntry("20260101000000000", None, "commit", "requested", "", note="at work")
@@ -81,8 +80,8 @@ def draw_lines(entries: Sequence[TimelineEntry], *, titles: bool = True) -> Iter
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for place, row in enumerate(rows):
         padded = (
-            cell.rjust(width) if at in _RIGHT else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if index in _RIGHT else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         if place or titles:
             yield "  ".join(padded).rstrip()
@@ -98,6 +97,6 @@ def _cells(entry: TimelineEntry) -> tuple[str, ...]:
     if entry.operation:
         counts = (f"{number:,}" if number else "·" for number in (entry.inserts, entry.updates, entry.deletes))
         numbers = (*counts, f"{entry.files:,}", size_text(entry.bytes_written))  # type: ignore[assignment]
-    said = [entry.note, f"by {entry.writer}" if entry.writer else "", "archived" if entry.archived else ""]
-    note = printable("; ".join(part for part in said if part))
+    notes = [entry.note, f"by {entry.writer}" if entry.writer else "", "archived" if entry.archived else ""]
+    note = printable("; ".join(part for part in notes if part))
     return (*head, *numbers, took, note if len(note) <= _MAX_NOTE else f"{note[:_MAX_NOTE]}…")

@@ -1,4 +1,4 @@
-"""The reading half of the face: what a table answers, to Python and to the libraries people already use (effects)."""
+"""The reading methods of ``Table`` (effects)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = ["ReadingVerbs"]
 
 
 class ReadingVerbs(TableVerbs):
-    """Every verb that reads or looks; none of them writes."""
+    """The methods that read or describe a table; none writes."""
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def snapshot(self, as_of: str | datetime | None = None) -> Snapshot:
-        """Return a pinned view: later commits do not show in it.
+        """Return a pinned view that does not change with later commits.
 
         Args:
             as_of: an instant, an aware datetime or ISO text; None: now.
@@ -57,15 +57,16 @@ class ReadingVerbs(TableVerbs):
         """Read rows.
 
         Args:
-            columns: names, in the order wanted; None: all; none at all: the answer has a number of rows and no columns.
+            columns: names in the requested order; None: all; an empty list: rows without columns.
             filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
             as_of: read the table as it was at an instant, aware datetime or ISO text.
-            query: ``"snapshot"`` or ``"read_optimized"`` (on copy-on-write tables the same).
+            query: ``"snapshot"`` or ``"read_optimized"`` (the same for copy-on-write tables).
             meta_columns: also the five ``_hoodie_*`` columns.
 
         Raises:
-            InvalidInputError: a column or query type is not known.
-            SnapshotExpired: files of the instant were cleaned away; the newest state is read again until it stands.
+            InvalidInputError: unknown column or query type.
+            SnapshotExpired: files of the instant were cleaned; a read of the newest state is
+                retried instead.
 
         Example:
             >>> import lakefmt, pyarrow as pa
@@ -103,7 +104,7 @@ class ReadingVerbs(TableVerbs):
     ) -> pa.Table:
         """Read the rows written after `start` up to `end`, the latest image of each.
 
-        The answer's schema metadata carries ``lakefmt.next_start``: where the next pull begins.
+        The schema metadata of the result has ``lakefmt.next_start``, the start of the next pull.
 
         Args:
             start: exclusive; completion time (requested time in version 6), ``"000"`` for everything.
@@ -126,21 +127,23 @@ class ReadingVerbs(TableVerbs):
         columns: Sequence[str] | None = None,
         filter: Filter = None,
     ) -> pa.Table:
-        """Read every change after `start` up to `end`: one row per changed row and commit, in the order of the commits.
+        """Read all changes after `start` up to `end`: one row per changed row and commit, in commit order.
 
-        The columns are ``op`` (``i``, ``u`` or ``d``), ``ts_ms`` (the commit's requested time), and the row ``before``
-        and ``after`` as structs. Tables that capture changes tell them from their change files; of all others the states
-        around each commit are compared. A key that moves to another file group is deleted there and inserted here. The
-        answer's schema metadata carries ``lakefmt.next_start``: where the next pull begins.
+        The columns are ``op`` (``i``, ``u`` or ``d``), ``ts_ms`` (the commit's requested time), and
+        the row ``before`` and ``after`` as structs. Tables with change capture give their change
+        files; for others the states before and after each commit are compared. A key that moves to
+        another file group is deleted there and inserted here. The schema metadata of the result has
+        ``lakefmt.next_start``, the start of the next pull.
 
         Args:
             start: exclusive; completion time (requested time in version 6), ``"000"`` for everything.
             end: inclusive; None: now.
             columns: columns of the images; None: all.
-            filter: as for :meth:`read`; a change counts when its row passes before or after it.
+            filter: as for :meth:`read`; applies to the row before or after the change.
 
         Raises:
-            SnapshotExpired: files that tell the changes were cleaned away; the oldest commit that is left is named.
+            SnapshotExpired: files with the changes were cleaned; the error names the oldest commit
+                left.
 
         Example:
             >>> import lakefmt
@@ -174,7 +177,8 @@ class ReadingVerbs(TableVerbs):
         """Register the rows as a view in DuckDB; arguments as for :meth:`read`.
 
         Raises:
-            InvalidInputError: no columns are asked for, and DuckDB has no such views; or DuckDB refuses the view.
+            InvalidInputError: no columns are requested (DuckDB has no such views), or DuckDB
+                refuses the view.
         """
         rows, view = self.read(**arguments), text_argument(name, "name")
         if not rows.num_columns:
@@ -187,22 +191,22 @@ class ReadingVerbs(TableVerbs):
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns, without the meta columns."""
+        """The table's columns without the meta columns."""
         return self.client.schema(self.client.load())
 
     @property
     def timeline(self) -> TimelineView:
-        """What happened and what is pending; prints as a drawing."""
+        """The active timeline; prints as a drawing."""
         return TimelineView.load(self.client)
 
     @property
     def config(self) -> Settings:
-        """The settings of this handle; ``config.explain()`` says where each value comes from."""
+        """The settings of this handle; ``config.explain()`` shows where each value comes from."""
         return resolve_settings({}, self.client.options, self.client.load_config().properties)
 
     @property
     def properties(self) -> TableConfig:
-        """The table's properties, typed."""
+        """The table properties, typed."""
         return self.client.load_config()
 
     def partitions(self) -> list[str]:
@@ -210,12 +214,12 @@ class ReadingVerbs(TableVerbs):
         return [str(p) for p in self.client.listing().partitions()]
 
     def file_groups(self, partitions: Partitions | None = None) -> list[FileSlice]:
-        """Return the latest file slice of every file group, in all partitions or those meant (docs/partitions.md)."""
+        """Return the latest file slice of every file group, in all or in the given partitions (docs/partitions.md)."""
         state = self.client.load()
         return self.client.slices(
             state, None if partitions is None else self.client.chosen_partitions(state, partitions)
         )
 
     def stats(self) -> TableStats:
-        """Return counts and sizes of the latest snapshot, and per partition what waits in logs to be compacted."""
+        """Return counts and sizes of the latest snapshot, and the compaction backlog per partition."""
         return describe_slices(self.client, self.client.load())

@@ -1,7 +1,8 @@
-"""Schemas: what a table stores, how Hudi writes it down, and how data meet it (spec 3.12, 4.5, 5.3–5.5, 10.0). Pure.
+"""Schemas: Arrow and Avro types of a table, casts, schema evolution (docs/format.md, Table schema; Column types). Pure.
 
-The names of this part; the work is done in ``schema_types`` (which types are stored), ``schema_avro`` (Avro text),
-``schema_cast`` (values), ``schema_nulls`` (values under nulls), ``schema_rows`` (tables) and ``schema_evolve`` (change).
+``types`` has the stored types, ``avro`` Avro schema text, ``cast`` converts values, ``evolve``
+changes schemas, ``history`` reads schemas with column ids, ``java_text`` formats values as Java
+does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from lakefmt.schema._rows import join_tables, with_metadata
 from lakefmt.schema.avro import arrow_to_avro, avro_to_arrow
 from lakefmt.schema.cast import cast_rows, check_required, conform, fill_unseen, null_element_columns, reconcile
 from lakefmt.schema.evolve import check_names, evolve
-from lakefmt.schema.types import field_at, normalise_schema, split_meta, with_meta_columns, without_meta_columns
+from lakefmt.schema.types import (
+    field_at,
+    normalise_schema,
+    split_meta,
+    unreadable_by_spark,
+    with_meta_columns,
+    with_spark_types,
+    without_meta_columns,
+)
 
 __all__ = [
     "arrow_to_avro",
@@ -27,7 +36,9 @@ __all__ = [
     "null_element_columns",
     "reconcile",
     "split_meta",
+    "unreadable_by_spark",
     "with_meta_columns",
     "with_metadata",
+    "with_spark_types",
     "without_meta_columns",
 ]

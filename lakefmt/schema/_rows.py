@@ -1,6 +1,7 @@
-"""Tables put together, also those without columns: such a table still has a number of rows. Pure.
+"""Join and cast tables, also those without columns, without losing the row count. Pure.
 
-Arrow forgets that number when it joins or casts a table, or changes its metadata, unless the table has a column.
+Arrow loses the row count of a table without columns when it joins or casts it or changes its
+metadata.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ def join_tables(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
         >>> join_tables([ones.select([]), ones.select([])], pa.schema([])).num_rows
         4
     """
-    found = list(parts)
+    tables = list(parts)
     if not len(schema):
-        return _counted(sum(part.num_rows for part in found), schema.metadata)
-    return pa.concat_tables([cast_rows(part, schema) for part in found]) if found else schema.empty_table()
+        return _counted(sum(part.num_rows for part in tables), schema.metadata)
+    return pa.concat_tables([cast_rows(part, schema) for part in tables]) if tables else schema.empty_table()
 
 
 def with_metadata(table: pa.Table, metadata: Mapping[bytes, bytes]) -> pa.Table:

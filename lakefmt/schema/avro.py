@@ -1,4 +1,4 @@
-"""Avro schema text ↔ Arrow schemas (spec 5.3, 5.5). Pure.
+"""Avro schema text ↔ Arrow schemas (docs/format.md, Column types). Pure.
 
 The text comes from other engines and from damaged files: its length, its depth and the number of types it unfolds to
 are bounded before anything is built, and names that refer back to themselves are refused.
@@ -13,27 +13,37 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, NoReturn, Union, cast
+from typing import Final, Union, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
+from lakefmt.schema.avro_tree import (
+    ABSENT,
+    AvroField,
+    AvroType,
+    MalformedAvro,
+    UnsupportedAvro,
+    avro_tree,
+    parse_avro_schema,
+)
 from lakefmt.schema.types import MAX_DEPTH, list_type, map_type, struct_fields, with_meta_columns
 from lakefmt.values import META_COLUMNS
 
-__all__ = ["AVRO_DEFAULT", "AVRO_DOC", "arrow_to_avro", "avro_to_arrow", "decimal_bytes"]
+__all__ = ["AVRO_DEFAULT", "AVRO_DOC", "arrow_columns", "arrow_to_avro", "avro_to_arrow", "decimal_bytes"]
 
 _AVRO_TYPE: Final = b"avro.type"
 AVRO_DEFAULT: Final = b"avro.default"
 AVRO_DOC: Final = b"avro.doc"
 
+#: Characters of a table's schema; nodes that it unfolds to.
 _MAX_TEXT: Final = 16 << 20
 _MAX_TYPES: Final = 100_000
-_MAX_NAME: Final = 1_000
-_MAX_FIXED: Final = 1 << 20
+#: The record of the table is one level more than its columns have.
+_MAX_LEVELS: Final = MAX_DEPTH + 1
 
 Json = Union[None, bool, int, float, str, list["Json"], dict[str, "Json"]]  # noqa: UP007  (it names itself)
 
@@ -61,7 +71,6 @@ _AVRO_OF: Final[dict[str, Json]] = {
 }
 #: Reading these as what lies below them would give wrong values.
 _NOT_READABLE: Final = frozenset({"timestamp-nanos", "local-timestamp-nanos", "variant", "vector", "blob"})
-_NULL: Final[tuple[Json, ...]] = ("null", {"type": "null"})
 
 
 # ---------------------------------------------------------------------------------------------------- Arrow to Avro
@@ -71,7 +80,7 @@ _texts: dict[tuple[bytes, str, bool], str] = {}
 
 
 def arrow_to_avro(schema: pa.Schema, table_name: str, with_meta: bool = False) -> str:
-    """Return the Avro JSON text of `schema`, named as Hudi names it (spec 5.5).
+    """Return the Avro JSON text of `schema`, named as Hudi names it (docs/format.md, Avro schema names).
 
     `schema` is normalised (:func:`lakefmt.schema.normalise_schema`); `with_meta` puts the meta fields in front.
 
@@ -123,12 +132,12 @@ class _Writer:
         if default is not None and member.nullable:
             # The type of a default is the first of the union.
             kind = list(reversed(cast("list[Json]", kind)))
-        found: dict[str, Json] = {"name": member.name, "type": kind}
+        entry: dict[str, Json] = {"name": member.name, "type": kind}
         if AVRO_DOC in notes or member.name in META_COLUMNS:
-            found["doc"] = notes.get(AVRO_DOC, b"").decode("utf-8", "replace")
+            entry["doc"] = notes.get(AVRO_DOC, b"").decode("utf-8", "replace")
         if default is not None or member.nullable:
-            found["default"] = default
-        return found
+            entry["default"] = default
+        return entry
 
     def optional(self, member: pa.Field, name: str, namespace: str, path: str) -> Json:
         kind = self.kept(member) or self.type(member.type, name, namespace, path)
@@ -138,14 +147,17 @@ class _Writer:
         """Return the Avro type that the field was read from, if that still is the field's type."""
         text = (member.metadata or {}).get(_AVRO_TYPE)
         kind = None if text is None else _loads(text)
-        if not isinstance(kind, dict) or not _describes(kind, member.type):
+        if not isinstance(kind, dict):
             return None
-        if not isinstance(kind.get("name"), str):
+        try:
+            tree = avro_tree(kind, max_depth=_MAX_LEVELS)
+        except MalformedAvro:
+            return None
+        if not _describes(tree, member.type):
+            return None
+        if not tree.name or self.defined.setdefault(tree.name, kind) is kind:
             return kind
-        full, _ = _full_name(kind, "", member.name)
-        if self.defined.setdefault(full, kind) is kind:
-            return kind
-        return full if self.defined[full] == kind else None
+        return tree.name if self.defined[tree.name] == kind else None
 
     def type(self, kind: pa.DataType, name: str, namespace: str, path: str) -> Json:
         if pt.is_struct(kind):
@@ -181,12 +193,11 @@ def decimal_bytes(precision: int) -> int:
     return int(10**precision - 1).bit_length() // 8 + 1
 
 
-def _describes(avro: Json, kind: pa.DataType) -> bool:
+def _describes(kind: AvroType, arrow: pa.DataType) -> bool:
     try:
-        found = _Reader().read(avro, "", "", MAX_DEPTH)
+        return bool(_arrow_type(kind, "").type == arrow)
     except (CorruptFile, UnsupportedFeature):
         return False
-    return bool(found.type == kind)
 
 
 # ---------------------------------------------------------------------------------------------------- Avro to Arrow
@@ -194,7 +205,7 @@ def _describes(avro: Json, kind: pa.DataType) -> bool:
 
 @lru_cache(maxsize=64)
 def avro_to_arrow(text: str) -> pa.Schema:
-    """Return the Arrow schema of the Avro record that `text` describes (spec 5.3).
+    """Return the Arrow schema of the Avro record that `text` describes (docs/format.md, Column types).
 
     Raises:
         CorruptFile: `text` is no Avro record, or too large or too deep to be one that a table has.
@@ -204,23 +215,40 @@ def avro_to_arrow(text: str) -> pa.Schema:
         >>> avro_to_arrow('{"type":"record","name":"r","fields":[{"name":"id","type":["null","long"]}]}')
         id: int64
     """
-    if len(text) > _MAX_TEXT:
-        raise CorruptFile(f"an Avro schema of {len(text)} characters is not read: at most {_MAX_TEXT} are")
-    root = _loads(text)
-    if not isinstance(root, dict) or root.get("type") not in ("record", "error"):
+    try:
+        record = parse_avro_schema(text, max_characters=_MAX_TEXT, max_depth=_MAX_LEVELS)
+    except UnsupportedAvro as error:
+        raise UnsupportedFeature(f"Avro schema that no table can have: {error}") from None
+    except MalformedAvro as error:
+        raise CorruptFile(f"damaged Avro schema: {error}") from None
+    return arrow_columns(record)
+
+
+def arrow_columns(record: AvroType) -> pa.Schema:
+    """Return the Arrow schema of an Avro record's tree: one column for each field, in their order.
+
+    Raises:
+        CorruptFile: it is no record, or unfolds to too many types.
+        UnsupportedFeature: a union of several types, or a logical type unknown here.
+
+    Example:
+        >>> arrow_columns(parse_avro_schema('{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'))
+        id: int64 not null
+    """
+    if record.kind != "record":
         raise CorruptFile("the Avro schema of a table must be a record")
-    return pa.schema(struct_fields(_Reader().read(root, "", "", MAX_DEPTH + 1).type))
+    if record.nodes > _MAX_TYPES:
+        raise CorruptFile(
+            f"an Avro schema unfolds to too many types: {record.nodes:,}, at most {_MAX_TYPES:,} are read"
+        )
+    return pa.schema(struct_fields(_arrow_type(record, "").type))
 
 
 def _loads(text: str | bytes) -> Json:
     try:
-        return cast("Json", json.loads(text, parse_constant=_no_constant))
+        return cast("Json", json.loads(text))
     except (ValueError, RecursionError) as error:
         raise CorruptFile(f"an Avro schema is no JSON: {error}") from None
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
 
 
 def _dumps(avro: Json) -> str:
@@ -233,8 +261,8 @@ def _join(path: str, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A type as it was read: what Arrow calls it, and the Avro value when Arrow cannot say all of it."""
+class _ArrowType:
+    """The Arrow type of a node, and its Avro definition when Arrow cannot express all of it."""
 
     type: pa.DataType
     nullable: bool = False
@@ -247,172 +275,91 @@ class _Found:
         return pa.field(name, self.type, self.nullable, metadata or None)
 
 
-@dataclass
-class _Reader:
-    """Avro values to Arrow types. `names` holds the definitions met so far, `open` those that are being unfolded."""
-
-    names: dict[str, tuple[dict[str, Json], str]] = field(default_factory=dict)
-    open: set[str] = field(default_factory=set)
-    types: int = 0
-
-    def read(self, avro: Json, namespace: str, path: str, depth: int) -> _Found:
-        self.types += 1
-        if depth < 0 or self.types > _MAX_TYPES:
-            raise CorruptFile(f"the Avro schema is nested too deeply or unfolds to too many types at {path[:200]!r}")
-        if isinstance(avro, str):
-            return self.named(avro, namespace, path, depth)
-        if isinstance(avro, list):
-            return self.union(avro, namespace, path, depth)
-        if not isinstance(avro, dict):
-            raise CorruptFile(f"the Avro type of {path!r} is neither a name, a union nor an object")
-        return self.described(avro, namespace, path, depth)
-
-    def described(self, avro: dict[str, Json], namespace: str, path: str, depth: int) -> _Found:
-        kind = avro.get("type")
-        if isinstance(kind, list | dict):
-            return self.read(kind, namespace, path, depth - 1)
-        if kind in ("record", "error", "enum", "fixed"):
-            return self.definition(avro, namespace, path, depth)
-        if kind == "array":
-            return _Found(list_type(self.inside(avro, "items", namespace, _join(path, "element"), depth)))
-        if kind == "map":
-            return _Found(map_type(self.inside(avro, "values", namespace, _join(path, "value"), depth)))
-        if isinstance(kind, str):
-            return _primitive(avro, kind, path) if kind in _PLAIN else self.named(kind, namespace, path, depth)
-        raise CorruptFile(f"the Avro type of {path!r} has no name")
-
-    def union(self, branches: list[Json], namespace: str, path: str, depth: int) -> _Found:
-        some = [branch for branch in branches if branch not in _NULL]
-        if len(some) != 1 or len(branches) > 2 or isinstance(some[0], list):
-            raise UnsupportedFeature(f"column {path!r} is a union of {len(branches)} types: only [null, T] can be read")
-        found = self.read(some[0], namespace, path, depth)
-        return _Found(found.type, found.nullable or len(branches) == 2, found.kept)
-
-    def named(self, name: str, namespace: str, path: str, depth: int) -> _Found:
-        if name in _PLAIN:
-            return _Found(_PLAIN[name])
-        if name == "null":
-            raise UnsupportedFeature(f"column {path!r} has the Avro type null, which holds nothing")
-        for full in (_qualified(name, namespace), name):
-            if full in self.names:
-                definition, around = self.names[full]
-                return self.definition(definition, around, path, depth)
-        raise CorruptFile(f"the Avro type of {path!r} is {name[:100]!r}, which nothing defines")
-
-    def definition(self, avro: dict[str, Json], namespace: str, path: str, depth: int) -> _Found:
-        full, inner = _full_name(avro, namespace, path)
-        if full in self.open:
-            raise UnsupportedFeature(f"column {path!r} has the type {full!r}, which holds itself")
-        if self.names.setdefault(full, (avro, namespace))[0] is not avro:
-            raise CorruptFile(f"the Avro type {full!r} is defined twice, again at {path!r}")
-        if avro["type"] == "enum":
-            return _Found(pa.string(), kept=_rooted(avro, full))
-        if avro["type"] == "fixed":
-            return _fixed(avro, full, path)
-        _refuse_logical(avro, path)
-        self.open.add(full)
-        members = self.record(avro, inner, path, depth)
-        if path and not members:
-            raise UnsupportedFeature(f"column {path!r} is a record without fields, which Parquet cannot store")
-        self.open.discard(full)
-        return _Found(pa.struct(members))
-
-    def record(self, avro: dict[str, Json], namespace: str, path: str, depth: int) -> list[pa.Field]:
-        members = avro.get("fields")
-        if not isinstance(members, list):
-            raise CorruptFile(f"the Avro record at {path or 'the top'!r} has no list of fields")
-        found = [self.member(each, namespace, path, depth) for each in members]
-        if len({each.name for each in found}) != len(found):
-            raise CorruptFile(f"the Avro record at {path or 'the top'!r} names a field twice")
-        return found
-
-    def member(self, avro: Json, namespace: str, path: str, depth: int) -> pa.Field:
-        if not isinstance(avro, dict) or "type" not in avro:
-            raise CorruptFile(f"the Avro record at {path or 'the top'!r} has a field without a type")
-        name = _name(avro.get("name"), path)
-        notes = {}
-        if avro.get("default") is not None:
-            notes[AVRO_DEFAULT] = _dumps(avro["default"]).encode()
-        doc = avro.get("doc")
-        if isinstance(doc, str) and doc:
-            notes[AVRO_DOC] = doc.encode("utf-8", "replace")
-        return self.read(avro["type"], namespace, _join(path, name), depth - 1).field(name, notes)
-
-    def inside(self, avro: dict[str, Json], key: str, namespace: str, path: str, depth: int) -> pa.Field:
-        _refuse_logical(avro, path)
-        if key not in avro:
-            raise CorruptFile(f"an Avro {avro['type']} does not say what it holds at {path!r}")
-        return self.read(avro[key], namespace, path, depth - 1).field("element")
+def _arrow_type(node: AvroType, path: str) -> _ArrowType:
+    """Return the Arrow type of a node; `path` names the column in errors."""
+    if node.kind == "union":
+        return _union(node, path)
+    if node.kind == "enum":
+        return _ArrowType(pa.string(), kept=_rooted(node))
+    if node.kind == "fixed":
+        return _fixed(node, path)
+    if node.kind in _PLAIN:
+        return _primitive(node, path)
+    if node.kind == "null":
+        raise UnsupportedFeature(f"column {path!r} has the Avro type null, which holds nothing")
+    _refuse_logical(node, path)
+    if node.kind == "record":
+        return _ArrowType(pa.struct([_member(each, _join(path, each.name)) for each in node.fields]))
+    inside = _join(path, "element" if node.kind == "array" else "value")
+    item = _arrow_type(node.parts[0], inside).field("element")
+    return _ArrowType(list_type(item) if node.kind == "array" else map_type(item))
 
 
-def _primitive(avro: dict[str, Json], kind: str, path: str) -> _Found:
-    logical = _logical(avro, path)
+def _member(member: AvroField, path: str) -> pa.Field:
+    notes = {}
+    if member.default is not ABSENT and member.default is not None:
+        notes[AVRO_DEFAULT] = _dumps(cast("Json", member.default)).encode()
+    if member.doc:
+        notes[AVRO_DOC] = member.doc.encode("utf-8", "replace")
+    return _arrow_type(member.type, path).field(member.name, notes)
+
+
+def _union(node: AvroType, path: str) -> _ArrowType:
+    stored = [part for part in node.parts if part.kind != "null"]
+    if len(stored) != 1 or len(node.parts) > 2:
+        raise UnsupportedFeature(f"column {path!r} is a union of {len(node.parts)} types: only [null, T] can be read")
+    return replace(_arrow_type(stored[0], path), nullable=len(node.parts) == 2)
+
+
+def _primitive(node: AvroType, path: str) -> _ArrowType:
+    logical = _logical(node, path)
     if logical is None:
-        return _Found(_PLAIN[kind])
-    if kind == "bytes" and logical == "decimal":
-        return _Found(_decimal(avro, path), kept=avro)
-    known = _LOGICAL.get((kind, logical))
-    # A logical type that nobody here knows counts for nothing, says Avro; but it must not get lost.
-    return _Found(known) if known is not None else _Found(_PLAIN[kind], kept=avro)
+        return _ArrowType(_PLAIN[node.kind])
+    definition = cast("Json", node.attributes)
+    if node.kind == "bytes" and logical == "decimal":
+        return _ArrowType(_decimal(node, path), kept=definition)
+    arrow = _LOGICAL.get((node.kind, logical))
+    # Avro ignores a logical type that it does not know; but it must not get lost.
+    return _ArrowType(arrow) if arrow is not None else _ArrowType(_PLAIN[node.kind], kept=definition)
 
 
-def _fixed(avro: dict[str, Json], full: str, path: str) -> _Found:
-    size = avro.get("size")
-    if not _is_int(size, 1, _MAX_FIXED):
-        raise CorruptFile(f"the Avro fixed at {path!r} has the size {size!r}")
-    if _logical(avro, path) == "decimal":
-        kind = _decimal(avro, path)
-        return _Found(kind, kept=None if size == decimal_bytes(kind.precision) else _rooted(avro, full))
-    return _Found(pa.binary(cast("int", size)), kept=_rooted(avro, full))
+def _fixed(node: AvroType, path: str) -> _ArrowType:
+    if _logical(node, path) == "decimal":
+        arrow = _decimal(node, path)
+        return _ArrowType(arrow, kept=None if node.size == decimal_bytes(arrow.precision) else _rooted(node))
+    return _ArrowType(pa.binary(node.size), kept=_rooted(node))
 
 
-def _decimal(avro: dict[str, Json], path: str) -> pa.DataType:
-    precision, scale = avro.get("precision"), avro.get("scale", 0)
-    if not _is_int(precision, 1, 1 << 20) or not _is_int(scale, 0, cast("int", precision)):
+def _decimal(node: AvroType, path: str) -> pa.DataType:
+    precision, scale = node.attributes.get("precision"), node.attributes.get("scale", 0)
+    if (
+        type(precision) is not int
+        or type(scale) is not int
+        or not 1 <= precision <= 1 << 20
+        or not 0 <= scale <= precision
+    ):
         raise CorruptFile(f"the Avro decimal at {path!r} has precision {precision!r} and scale {scale!r}")
-    if cast("int", precision) > 38:
+    if precision > 38:
         raise UnsupportedFeature(f"column {path!r} has {precision} decimal digits: at most 38 can be read")
-    return pa.decimal128(cast("int", precision), cast("int", scale))
+    return pa.decimal128(precision, scale)
 
 
-def _is_int(value: Json, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _logical(avro: dict[str, Json], path: str) -> str | None:
-    logical = avro.get("logicalType")
+def _logical(node: AvroType, path: str) -> str | None:
+    logical = node.attributes.get("logicalType")
     if logical is not None and not isinstance(logical, str):
         raise CorruptFile(f"the Avro logical type of {path!r} is no text")
     if logical in _NOT_READABLE:
-        _refuse_logical(avro, path)
+        _refuse_logical(node, path)
     return logical
 
 
-def _refuse_logical(avro: dict[str, Json], path: str) -> None:
-    if avro.get("logicalType") is not None:
-        raise UnsupportedFeature(
-            f"column {path!r} has the logical type {avro['logicalType']!r}, which is not known here"
-        )
+def _refuse_logical(node: AvroType, path: str) -> None:
+    logical = node.attributes.get("logicalType")
+    if logical is not None:
+        raise UnsupportedFeature(f"column {path!r} has the logical type {logical!r:.100}, which is not known here")
 
 
-def _name(name: Json, path: str) -> str:
-    if isinstance(name, str) and 0 < len(name) <= _MAX_NAME and not re.search("[\ud800-\udfff]", name):
-        return name
-    raise CorruptFile(f"an Avro field or type at {path or 'the top'!r} has no name, or one that is none")
-
-
-def _qualified(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
-
-
-def _full_name(avro: dict[str, Json], namespace: str, path: str) -> tuple[str, str]:
-    """Return a definition's full name and the namespace that holds inside it."""
-    stated = avro.get("namespace", namespace)
-    full = _qualified(_name(avro.get("name"), path), _name(stated, path) if stated else "")
-    return full, full.rpartition(".")[0]
-
-
-def _rooted(avro: dict[str, Json], full: str) -> dict[str, Json]:
-    """Return a definition that says its full name wherever it is put."""
-    space, _, name = full.rpartition(".")
-    return {**avro, "name": name, "namespace": space}
+def _rooted(node: AvroType) -> Json:
+    """Return the definition of a named type with its full name, so that it may stand anywhere."""
+    space, _, name = node.name.rpartition(".")
+    return cast("Json", {**node.attributes, "name": name, "namespace": space})

@@ -1,14 +1,13 @@
-"""Arrow tables brought to a table's schema: a user's batch on the way in, an old file on the way out. Pure.
+"""Cast Arrow tables to a table schema: input batches, and rows of older files. Pure.
 
-Two temperaments over one walk through nested columns. :func:`conform` takes a user's data and loses nothing: what does
-not fit exactly is refused, with the column and the row. :func:`reconcile` takes what some engine once wrote and widens
-it to what the schema says today. Nested arrays are taken apart and put together here, because Arrow's own casts differ
-between releases for views, maps and missing fields.
+Two functions share one walk through nested columns. :func:`conform` takes user data and loses
+nothing: a value that does not fit exactly is an error with column and row. :func:`reconcile` takes
+stored rows and widens them to the current schema. Nested arrays are split and rebuilt here, because
+Arrow's casts differ between releases for views, maps and missing fields.
 
-Values that nobody sees: what Arrow keeps under a null struct, where the field inside allows no null. Pure.
-
-A null struct has a place for each of its fields all the same. Gathering, decoding and making columns of nulls leave nulls
-there, too; Arrow's Parquet writer and its casts then say that a required field holds nulls. Here such places get a value.
+Null structs still have child values. Gathering and decoding leave nulls there, and Arrow's Parquet
+writer and casts then report nulls in required fields. :func:`fill_unseen` replaces these nulls by
+values.
 """
 
 from __future__ import annotations
@@ -32,21 +31,22 @@ from lakefmt.schema.types import is_list_like, struct_fields
 __all__ = ["cast_rows", "check_required", "conform", "fill_unseen", "is_castable", "null_element_columns", "reconcile"]
 
 
-#: Casts what is not nested, or raises one of the refusals.
+#: Casts non-nested values, or raises one of the refusals.
 _Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidKey)
 _MOST_ELEMENTS: Final = np.iinfo(np.int32).max
 
 
 def conform(table: pa.Table, schema: pa.Schema, *, allow_null_list_elements: bool = False) -> pa.Table:
-    """Return `table` with exactly the columns and types of `schema`, without losing anything.
+    """Return `table` with exactly the columns and types of `schema`, without losing information.
 
-    Columns are matched by name; a missing nullable one is null. A column that already has its type is not copied.
+    Columns match by name; a missing nullable column is null. A column with the right type is not
+    copied.
 
     Raises:
-        SchemaMismatch: a column the schema does not have; a missing or null value where one is required; a value that
-            does not fit (the message names column, types and row); null elements in a list: Hudi on Spark cannot
-            rewrite a file that has them (spec 5.4).
+        SchemaMismatch: an unknown column; a missing or null required value; a value that does not
+            fit (the message names column, types and row); null elements in a list, because Hudi on
+            Spark cannot rewrite a file with them (docs/format.md, Lists and maps).
 
     Example:
         >>> schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -93,9 +93,9 @@ def _has_null_elements(array: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _check_bytes(table: pa.Table) -> None:
-    # Arrow hands text over without looking at it; stored, text that is not UTF-8 breaks readers that do look.
+    # Arrow does not validate text; stored text that is not UTF-8 breaks readers that do.
     for name, column in zip(table.column_names, table.columns, strict=True):
-        # Any bits are a number; and of a date64 the cast names the row that is not a whole day.
+        # Any bits are a number; for date64 the cast names the row that is not a whole day.
         if pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_date64(column.type):
             continue
         try:
@@ -105,12 +105,13 @@ def _check_bytes(table: pa.Table) -> None:
 
 
 def reconcile(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return `table`, read from an older file, as `schema` describes it today (spec 3.12, 5.3).
+    """Return `table` from an older file in the current `schema` (docs/format.md, Table schema; Column types).
 
-    Columns and nested fields are matched by name: missing ones are null, unknown ones dropped, the others widened.
+    Columns and nested fields match by name: missing ones are null, unknown ones are dropped, others
+    are widened.
 
     Raises:
-        CorruptFile: a column cannot be what the schema says, or a required one is missing.
+        CorruptFile: a column cannot be converted, or a required one is missing.
 
     Example:
         >>> old = pa.table({"n": pa.array([1], pa.int32()), "gone": [0]})
@@ -121,9 +122,10 @@ def reconcile(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def check_required(table: pa.Table) -> None:
-    """Refuse a null where the schema allows none, at any depth; what lies under a null struct or list is not looked at.
+    """Raise for a null where the schema allows none, at any depth; values under null structs and lists are ignored.
 
-    Newer releases of Arrow do so when they write Parquet; older ones write a zero, or a null struct, without a word.
+    Newer Arrow releases check this when they write Parquet; older ones silently write a zero or a
+    null struct.
 
     Raises:
         SchemaMismatch: a required column, field, element or map value is null.
@@ -137,7 +139,8 @@ def check_required(table: pa.Table) -> None:
         lakefmt.errors.SchemaMismatch: column 's.n' has 1 nulls, and the table requires values in it
     """
     for number, field in enumerate(table.schema):
-        # Of a column that is neither, nothing is asked: to look a type up costs more than to see that.
+        # A plain nullable column needs no check, and looking up a type costs more than finding that
+        # out.
         if (not field.nullable or pt.is_nested(field.type)) and _is_required_within(field):
             for chunk in table.column(number).chunks:
                 _check_nulls(chunk, field, field.name, 0, null_elements=True)
@@ -148,7 +151,7 @@ def check_required(table: pa.Table) -> None:
 
 @dataclass(frozen=True)
 class _Walk:
-    """One way through nested columns: `leaf` casts what is not nested, `error` is what goes wrong here."""
+    """A walk through nested columns: `leaf` casts non-nested values, `error` is the class of errors."""
 
     leaf: _Leaf
     error: type[LakefmtError]
@@ -192,8 +195,10 @@ class _Walk:
         try:
             return self.leaf(array, kind)
         except _REFUSALS as error:
-            at = None if row is None else _first_failure(array, kind, self.leaf)
-            where = "" if at is None or row is None else f" (first at row {row + at}: {_shown(array[at])})"
+            failing = None if row is None else _first_failure(array, kind, self.leaf)
+            where = (
+                "" if failing is None or row is None else f" (first at row {row + failing}: {_shown(array[failing])})"
+            )
             raise self.error(f"column {path!r} holds {array.type}, not the table's {kind}: {error}{where}") from None
 
     def struct(self, array: pa.StructArray, kind: pa.DataType, path: str) -> pa.Array:
@@ -223,7 +228,7 @@ class _Walk:
 
 
 def _same(have: pa.DataType, want: pa.DataType) -> bool:
-    # Arrow calls lists equal whose elements have other names; Parquet writers do not.
+    # Arrow takes lists as equal if only their element names differ; Parquet writers do not.
     return bool(have == want) and (not pt.is_nested(want) or str(have) == str(want))
 
 
@@ -239,7 +244,7 @@ def _offsets(lengths: npt.NDArray[np.int64], path: str) -> pa.Array:
 
 
 def _entries(array: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
-    """Return how many entries every map has, and the keys and items in order, without what lies under null maps."""
+    """Return the number of entries of every map, and keys and items in order, without those of null maps."""
     bounds = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     lengths = np.where(array.is_valid().to_numpy(zero_copy_only=False), np.diff(bounds), 0)
     if lengths.sum() == bounds[-1] - bounds[0]:
@@ -273,7 +278,7 @@ def _family(kind: pa.DataType) -> str:
 
 
 def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
-    """Say whether values of type `have` may be stored as `want` where they fit exactly (neither is nested).
+    """Return whether values of type `have` may be stored as `want` if they fit exactly (both not nested).
 
     Example:
         >>> is_castable(pa.int64(), pa.int32()), is_castable(pa.string(), pa.int32())
@@ -284,25 +289,25 @@ def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def _cast_exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast without losing anything, or raise what Arrow raises."""
+    """Cast without losing information, or raise Arrow's error."""
     if not is_castable(array.type, kind):
         raise pa.ArrowTypeError("one is not the other")
     if pt.is_integer(array.type) and pt.is_decimal(kind):
-        # Arrow looks at the type's largest number, not at those that are there.
+        # Arrow checks the largest number of the type, not the actual ones.
         array = array.cast(pa.decimal128(38, 0))
     if pt.is_decimal(array.type) and pt.is_decimal(kind) and _is_too_large(array, kind):
         raise pa.ArrowInvalid(f"a number has more than {kind.precision - kind.scale} digits before the point")
-    found = array.cast(kind)
+    converted = array.cast(kind)
     if pt.is_floating(kind) and pt.is_floating(array.type) and kind.bit_width < array.type.bit_width:
-        # Arrow rounds, and calls it safe.
-        rounded = pc.and_(pc.not_equal(found.cast(array.type), array), pc.invert(pc.is_nan(array)))
+        # Arrow rounds here, even in safe casts.
+        rounded = pc.and_(pc.not_equal(converted.cast(array.type), array), pc.invert(pc.is_nan(array)))
         if rounded.true_count:
             raise pa.ArrowInvalid("a number would be rounded")
-    return found
+    return converted
 
 
 def _is_too_large(array: pa.Array, kind: pa.DataType) -> bool:
-    """Say whether a decimal has more digits before the point than `kind`: Arrow lets some of them wrap around."""
+    """Return whether a decimal has more integer digits than `kind`: Arrow lets some of them overflow."""
     whole = kind.precision - kind.scale
     if array.type.precision - array.type.scale <= whole:
         return False
@@ -311,7 +316,7 @@ def _is_too_large(array: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _first_failure(array: pa.Array, kind: pa.DataType, leaf: _Leaf) -> int | None:
-    """Return the first row that `leaf` cannot cast, found by halving; None when not even an empty array can be."""
+    """Return the first row that `leaf` cannot cast, by bisection; None if it cannot cast even an empty array."""
     good, bad = 0, len(array)
     if _fails(array.slice(0, 0), kind, leaf):
         return None
@@ -340,12 +345,12 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def _cast_forward(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast what a file holds to what the table's schema says today, as Hudi's own readers do."""
+    """Cast stored values to the current schema as Hudi's readers do."""
     have, want = _family(array.type), _family(kind)
     if want == "text" and have not in ("text", "bytes"):
         return java_text(array, "").cast(kind)
     if (have, want) in (("integer", "float"), ("timestamp", "timestamp"), ("time", "time")):
-        # Rounding is what widening a long to a float means; finer times come from files of other engines only.
+        # Widening a long to a float rounds; finer times come only from files of other engines.
         return array.cast(kind, safe=False)
     if (have, want) in (("integer", "timestamp"), ("integer", "date"), ("integer", "time")):
         # A file without the annotation: the number is the time.
@@ -359,7 +364,7 @@ def _cast_forward(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _has_promises(field: pa.Field) -> bool:
-    """Say whether nulls are forbidden anywhere in the field: where it is required, and in lists."""
+    """Return whether the field forbids nulls at any depth, as required fields and lists do."""
     kind = field.type
     if not field.nullable or pt.is_list(kind):
         return True
@@ -370,7 +375,7 @@ def _has_promises(field: pa.Field) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_required_within(field: pa.Field) -> bool:
-    """Say whether the field, or anything within it, allows no null."""
+    """Return whether the field or any nested field is required."""
     kind = field.type
     if not field.nullable:
         return True
@@ -382,7 +387,7 @@ def _is_required_within(field: pa.Field) -> bool:
 
 
 def _check_nulls(array: pa.Array, field: pa.Field, path: str, above: int, null_elements: bool) -> None:
-    """Refuse nulls that the table does not allow; `above` of them only show that the parent is null."""
+    """Raise for forbidden nulls; `above` of them come from null parents."""
     kind = field.type
     if not field.nullable and array.null_count > above:
         raise SchemaMismatch(
@@ -408,7 +413,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def cast_rows(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table cast to `schema`, which has its columns; required fields under null structs are no hindrance.
+    """Return a table cast to `schema`, which has its columns; required fields under null structs are allowed.
 
     Raises:
         pa.ArrowInvalid: a value does not fit.
@@ -418,7 +423,7 @@ def cast_rows(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def fill_unseen(table: pa.Table) -> pa.Table:
-    """Return a table without nulls in required fields of structs that are null themselves; else nothing changes.
+    """Return a table with values in required fields of null structs; everything else is unchanged.
 
     Example:
         >>> kind = pa.struct([pa.field("n", pa.int64(), nullable=False)])
@@ -426,17 +431,17 @@ def fill_unseen(table: pa.Table) -> pa.Table:
         >>> rows.column("s").null_count, rows.column("s").chunk(0).field(0).null_count
         (2, 0)
     """
-    for at, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if _has_required(field.type):
-            column = table.column(at)
+            column = table.column(index)
             chunks = [_filled(chunk, np.zeros(len(chunk), dtype=bool)) for chunk in column.chunks]
-            table = table.set_column(at, field, pa.chunked_array(chunks, field.type))
+            table = table.set_column(index, field, pa.chunked_array(chunks, field.type))
     return table
 
 
 @lru_cache(maxsize=4096)
 def _has_required(kind: pa.DataType) -> bool:
-    """Say whether a struct somewhere in the type has a field that allows no null."""
+    """Return whether a struct in the type has a required field."""
     if pt.is_struct(kind):
         return any(not field.nullable or _has_required(field.type) for field in struct_fields(kind))
     if pt.is_map(kind):
@@ -468,7 +473,7 @@ def _filled_items(array: pa.Array) -> pa.Array:
     first, count = int(bounds[0]), int(bounds[-1] - bounds[0])
     offsets = pa.array(bounds - bounds[0])
     mask = array.is_null() if array.null_count else None
-    # Items of lists that are null are items nobody sees, too.
+    # Items of null lists are unseen, too.
     lengths = np.diff(bounds)
     unseen = np.zeros(count, dtype=bool) if mask is None else np.repeat(mask.to_numpy(zero_copy_only=False), lengths)
     if pt.is_map(kind):
@@ -489,7 +494,7 @@ def _with_values(array: pa.Array, where: Mask) -> pa.Array:
 
 
 def _some_value(kind: pa.DataType) -> pa.Array:
-    """Return an array of one value: zero, false, an empty text, an empty list, a struct of such values."""
+    """Return an array of one value: zero, false, an empty text, an empty list, or a struct of these."""
     if pt.is_struct(kind):
         children = [pa.nulls(1, f.type) if f.nullable else _some_value(f.type) for f in struct_fields(kind)]
         return pa.StructArray.from_arrays(children, fields=struct_fields(kind))
@@ -499,6 +504,6 @@ def _some_value(kind: pa.DataType) -> pa.Array:
         return pa.array([[]], kind)
     if pt.is_string(kind) or pt.is_binary(kind):
         return pa.array([b""], pa.binary()).cast(kind)
-    # Everything else is a number of a fixed width in memory.
+    # All other types are numbers of fixed width.
     width = 1 if pt.is_boolean(kind) else kind.bit_width // 8
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(max(8, width)))])

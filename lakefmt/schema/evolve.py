@@ -1,4 +1,4 @@
-"""What a table's schema becomes when data of another schema arrive (spec 10.0). Pure."""
+"""Schema evolution: the table schema after a write (docs/format.md, Table schema). Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lakefmt.schema.types import (
     map_type,
     normalise_field,
     normalise_schema,
+    spark_type,
     storage_type,
     struct_fields,
 )
@@ -31,14 +32,16 @@ def evolve(
     mode: Literal["add", "strict"] = "add",
     partial: bool = False,
 ) -> pa.Schema:
-    """Return the table's schema after a write of data with the schema `incoming`; both without meta columns.
+    """Return the table schema after a write of data with the schema `incoming`, both without meta columns.
 
-    ``add``: new columns and nested fields are appended as nullable; int → long → double, float → double and decimals of
-    one scale grow. Integers meet floats in double, the only one of them that keeps both. Narrower data change nothing:
-    :func:`~lakefmt.schema.conform` casts them. ``strict``: nothing changes. `partial` data may lack columns.
+    ``add``: new columns and nested fields are appended as nullable; int → long → double, float →
+    double and decimals of one scale are widened. Integers and floats become double, which can store
+    both. Narrower data are cast by :func:`~lakefmt.schema.conform`. ``strict``: nothing changes.
+    `partial` data may lack columns.
 
     Raises:
-        SchemaMismatch: a column is missing, cannot be stored in the table's, or would change it in strict mode.
+        SchemaMismatch: a column is missing, cannot be stored, or would change the schema in strict
+            mode.
 
     Example:
         >>> evolve(pa.schema([("id", pa.int32())]), pa.schema([("id", pa.int64()), ("new", pa.string())]))
@@ -48,7 +51,7 @@ def evolve(
     if mode not in ("add", "strict"):
         raise SchemaMismatch(f"schema_change {mode!r} is neither 'add' nor 'strict'")
     if incoming.equals(table_schema):
-        return table_schema  # a twentieth of a small commit's time
+        return table_schema  # 5 % of the time of a small commit
     normalise_schema(incoming)
     missing = [name for name in table_schema.names if name not in incoming.names]
     if missing and not partial:
@@ -62,27 +65,27 @@ def evolve(
     fields += [_new(field, field.name) for field in incoming if field.name not in table_schema.names]
     if len(fields) > len(table_schema):
         _check_alike(fields, table_schema.names, "")
-    found = pa.schema(fields, metadata=table_schema.metadata)
-    if mode == "strict" and not found.equals(table_schema):
-        changed = [f.name for f in found if f.name not in table_schema.names or f != table_schema.field(f.name)]
+    evolved = pa.schema(fields, metadata=table_schema.metadata)
+    if mode == "strict" and not evolved.equals(table_schema):
+        changed = [f.name for f in evolved if f.name not in table_schema.names or f != table_schema.field(f.name)]
         raise SchemaMismatch(f"the data would change the table's columns {', '.join(changed)}, and the mode is strict")
-    return found
+    return evolved
 
 
 def check_names(fields: Iterable[pa.Field], prefix: str = "") -> None:
-    """Raise when two columns, or two fields of one struct, have names that differ by case only.
+    """Raise if two columns, or two fields of a struct, have names that differ only in case.
 
-    Spark and Hive take both for one: they read no such table, unless they are told to tell cases apart.
+    Spark and Hive ignore case by default and cannot read such a table.
 
     Raises:
-        SchemaMismatch: two do.
+        SchemaMismatch: two names differ only in case.
 
     Example:
         >>> check_names(pa.schema([("id", pa.int32()), ("v", pa.int32())]))
     """
-    found = list(fields)
-    _check_alike(found, [], prefix)
-    for field in found:
+    collected = list(fields)
+    _check_alike(collected, [], prefix)
+    for field in collected:
         kind = field.type
         if pt.is_struct(kind):
             check_names(struct_fields(kind), f"{prefix}{field.name}.")
@@ -93,10 +96,10 @@ def check_names(fields: Iterable[pa.Field], prefix: str = "") -> None:
 
 
 def _check_alike(fields: Sequence[pa.Field], stored: Sequence[str], prefix: str) -> None:
-    """Compare the names of new fields with all others; two that are stored already are not looked at."""
-    known = {name.lower(): name for name in stored}
+    """Compare the names of new fields with all others; stored names are not compared with each other."""
+    by_lower_name = {name.lower(): name for name in stored}
     for field in fields:
-        other = known.setdefault(field.name.lower(), field.name)
+        other = by_lower_name.setdefault(field.name.lower(), field.name)
         if other != field.name and field.name not in stored:
             raise SchemaMismatch(
                 f"column {prefix + field.name!r} differs from {prefix + other!r} by case only, and Spark takes both for one: "
@@ -105,9 +108,10 @@ def _check_alike(fields: Sequence[pa.Field], stored: Sequence[str], prefix: str)
 
 
 def _new(field: pa.Field, path: str) -> pa.Field:
-    # Older rows have no value for it.
+    # Older rows have no value for it. Its type is one that Spark can upsert, as in new tables.
     check_names([field], path.removesuffix(field.name))
-    return normalise_field(field, path).with_nullable(True)
+    stored = normalise_field(field, path)
+    return stored.with_type(spark_type(stored.type)).with_nullable(True)
 
 
 def _merged(have: pa.Field, data: pa.Field, path: str) -> pa.Field:
@@ -123,22 +127,22 @@ def _merged_type(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataType
         return list_type(_merged(have.value_field, data.value_field, f"{path}.element"))
     if pt.is_map(have) and pt.is_map(data):
         return map_type(_merged(have.item_field, data.item_field, f"{path}.value"))
-    found = None if pt.is_nested(have) or pt.is_nested(data) else _merged_plain(have, data, path)
-    if found is None:
+    merged = None if pt.is_nested(have) or pt.is_nested(data) else _merged_plain(have, data, path)
+    if merged is None:
         raise SchemaMismatch(f"column {path!r} is {have} in the table, and {data} cannot be stored in it")
-    return found
+    return merged
 
 
 def _merged_struct(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataType:
-    mine = {field.name: field for field in struct_fields(have)}
-    theirs = {field.name: field for field in struct_fields(data)}
-    missing = [name for name in mine if name not in theirs]
+    stored_fields = {field.name: field for field in struct_fields(have)}
+    data_fields = {field.name: field for field in struct_fields(data)}
+    missing = [name for name in stored_fields if name not in data_fields]
     if missing:
         raise SchemaMismatch(f"the data lack the fields {', '.join(missing)} of the table's column {path!r}")
-    fields = [_merged(field, theirs[name], f"{path}.{name}") for name, field in mine.items()]
-    fields += [_new(field, f"{path}.{name}") for name, field in theirs.items() if name not in mine]
-    if len(fields) > len(mine):
-        _check_alike(fields, list(mine), f"{path}.")
+    fields = [_merged(field, data_fields[name], f"{path}.{name}") for name, field in stored_fields.items()]
+    fields += [_new(field, f"{path}.{name}") for name, field in data_fields.items() if name not in stored_fields]
+    if len(fields) > len(stored_fields):
+        _check_alike(fields, list(stored_fields), f"{path}.")
     return pa.struct(fields)
 
 
@@ -150,7 +154,7 @@ def _merged_plain(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataTyp
         return _merged_decimal(have, data)
     if _is_number(have) and _is_number(data):
         return _wider(have, data)
-    # Times keep the table's unit and zone: another unit would give the stored numbers another meaning.
+    # Times keep the table's unit and zone: another unit would change the meaning of stored numbers.
     return have if is_castable(data, have) and not _is_number(have) and not pt.is_decimal(data) else None
 
 

@@ -1,7 +1,8 @@
-"""Schemas with column ids, as Spark leaves them when it renames, drops or adds columns of a table. Pure.
+"""Schemas with column ids, which Spark writes for changed columns (docs/format.md, Schema history). Pure.
 
-With ``hoodie.schema.on.read.enable`` every commit names its *internal schema*: columns with ids that never change. A file
-that was written before a change is read by ids. lakefmt reads by names; here it is decided whether names say the same.
+With ``hoodie.schema.on.read.enable`` every commit has an *internal schema*: columns with permanent
+ids. Spark reads older files by ids. lakefmt reads by names and checks here that names give the same
+result.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from lakefmt.errors import CorruptFile
 
 __all__ = ["LATEST_SCHEMA", "InternalSchema", "parse_internal_schema", "parse_schema_history", "why_names_fail"]
 
-#: The key of a commit's extra metadata that holds the internal schema.
+#: The key of a commit's extra metadata with the internal schema.
 LATEST_SCHEMA: Final = "latest_schema"
 _MOST_DEPTH: Final = 64
 _DECIMAL: Final = re.compile(r"decimal(?:_bytes|_fixed)?\((\d{1,3}),\s*(-?\d{1,3})\).*")
-#: Changes of type after which a value that was stored before reads as Spark reads it. A float that became a double is none:
-#: Spark takes the double of its shortest text, 1.1 and not 1.100000023841858.
+#: Type changes after which stored values read as in Spark. Float to double is not one: Spark takes
+#: the double of the shortest text, 1.1 and not 1.100000023841858.
 _WIDENED: Final = frozenset({("int", "long"), ("int", "double")})
 
 
@@ -30,8 +31,9 @@ class InternalSchema:
     """A schema with column ids.
 
     Attributes:
-        version: the instant since which it holds, as a number; 0 for the first one.
-        columns: id → full name, parents before their fields, and type; nested types are ``record``, ``array``, ``map``.
+        version: the instant from which it is valid, as a number; 0 for the first one.
+        columns: id → full name and type, parents before their fields; nested types are ``record``,
+            ``array``, ``map``.
     """
 
     version: int
@@ -39,14 +41,14 @@ class InternalSchema:
 
 
 def parse_internal_schema(text: str, what: str) -> InternalSchema:
-    """Return the schema that a commit names.
+    """Return the internal schema of a commit.
 
     Args:
         text: JSON.
-        what: where it stands, for the error.
+        what: its place, for errors.
 
     Raises:
-        CorruptFile: it is no internal schema.
+        CorruptFile: not an internal schema.
 
     Example:
         >>> parse_internal_schema('{"version_id":7,"fields":[{"id":0,"name":"k","type":"string"}]}', "t").columns
@@ -62,18 +64,18 @@ def parse_schema_history(text: str, what: str) -> tuple[InternalSchema, ...]:
         >>> parse_schema_history('{"schemas":[]}', "t")
         ()
     """
-    found = _loaded(text, what).get("schemas")
-    if not isinstance(found, list):
+    schemas = _loaded(text, what).get("schemas")
+    if not isinstance(schemas, list):
         raise CorruptFile(f"{what} holds no list of schemas")
-    return tuple(_schema(one, what) for one in found)
+    return tuple(_schema(schema, what) for schema in schemas)
 
 
 def why_names_fail(current: InternalSchema, older: Sequence[InternalSchema]) -> str | None:
-    """Return why files of older schemas cannot be read by the names of the current one; None: they can.
+    """Return why older files cannot be read by the names of the current schema; None if they can.
 
     Args:
-        current: the schema that the table has.
-        older: those that it had before; later ones than `current` do not count.
+        current: the current schema.
+        older: the earlier schemas; those later than `current` are ignored.
 
     Example:
         >>> was, now = (InternalSchema(n, {0: (name, "int")}) for n, name in ((0, "a"), (5, "b")))
@@ -115,27 +117,27 @@ def _is_widened(old: str, new: str) -> bool:
 
 def _loaded(text: str, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptFile(f"{what} is no JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise CorruptFile(f"{what} is no JSON object")
-    return found
+    return document
 
 
-def _schema(found: Any, what: str) -> InternalSchema:
+def _schema(document: Any, what: str) -> InternalSchema:
     try:
-        version = found.get("version_id", 0)
-        columns = {number: (name, kind) for number, name, kind in _fields(found["fields"], "", 0)}
+        version = document.get("version_id", 0)
+        columns = {number: (name, kind) for number, name, kind in _fields(document["fields"], "", 0)}
         return InternalSchema(int(version), columns)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise CorruptFile(f"{what} holds no schema with column ids: {error!r}") from None
 
 
 def _fields(fields: Any, prefix: str, depth: int) -> Iterator[tuple[int, str, str]]:
-    for one in fields:
-        name = prefix + str(one["name"])
-        yield from _column(int(one["id"]), name, one["type"], depth)
+    for entry in fields:
+        name = prefix + str(entry["name"])
+        yield from _column(int(entry["id"]), name, entry["type"], depth)
 
 
 def _column(number: int, name: str, kind: Any, depth: int) -> Iterator[tuple[int, str, str]]:

@@ -1,7 +1,7 @@
-"""Column values as the texts that Hudi puts into record keys and partition paths (spec 4.6). Pure.
+"""Format column values as Java does, for record keys and partition paths (docs/format.md, Record keys). Pure.
 
-The texts are those of Java's ``toString``: two engines that write one row must arrive at one key. Everything here
-works on whole arrays; where a type's text differs between Hudi's own writers it is refused instead of guessed.
+The texts are those of Java's ``toString``, so that all engines build the same key. Types whose text
+differs between Hudi's own writers are refused.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _NUMBER: Final = r"^(?P<sign>-?)(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]+))?(?:e(?P<
 
 
 def java_text(array: pa.Array, name: str, consistent_timestamps: bool = False) -> pa.Array:
-    """Return the key text of every value, nulls staying null.
+    """Return the key text of every value; nulls stay null.
 
-    Numbers are Java's (``1.0``, ``1.0E10``, ``1E-10``), dates ISO, bytes lower-case hexadecimal, timestamps their epoch
-    number in the column's unit, or ``yyyy-MM-dd HH:mm:ss.f`` in UTC with `consistent_timestamps`. `name` names the
-    column in errors. Java before release 19 prints a few very large or small doubles with one digit too many
-    (``9.999999999999999E22`` for 1e23, none between 0.001 and 1e7); the shortest text is given here.
+    Numbers are Java's (``1.0``, ``1.0E10``, ``1E-10``), dates ISO, bytes lower-case hexadecimal,
+    timestamps their epoch number in the column's unit, or ``yyyy-MM-dd HH:mm:ss.f`` in UTC with
+    `consistent_timestamps`. `name` is the column in errors. Java before release 19 prints a few
+    very large or small doubles with one digit too many (``9.999999999999999E22`` for 1e23, none
+    between 0.001 and 1e7); this function returns the shortest text.
 
     Raises:
         InvalidKey: values of that type, or one of the values, cannot be a key.
@@ -56,7 +57,7 @@ def java_text(array: pa.Array, name: str, consistent_timestamps: bool = False) -
     if pt.is_floating(kind):
         return _float_text(array)
     if pt.is_decimal(kind):
-        # Arrow before release 18 writes 1.E-7 where Java, and Arrow today, write 1E-7.
+        # Arrow before release 18 writes 1.E-7 instead of 1E-7.
         return pc.replace_substring(array.cast(pa.string()), ".E", "E")
     if pt.is_date(kind):
         return _date_text(array, name)
@@ -70,14 +71,14 @@ def java_text(array: pa.Array, name: str, consistent_timestamps: bool = False) -
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """Return `array` as its :func:`~lakefmt.schema.types.storage_type`: no dictionary, no plain extension around it."""
+    """Return `array` as its :func:`~lakefmt.schema.types.storage_type`, without wrapper types."""
     while array.type != storage_type(array.type):
         array = _decoded(array) if pt.is_dictionary(array.type) else array.storage
     return array
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:
-    """Return the values of a dictionary array; Arrow itself cannot decode one whose values are views."""
+    """Return the values of a dictionary array; Arrow cannot decode dictionaries of views."""
     kind = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}.get(str(array.type.value_type))
     if kind is None:
         return array.dictionary_decode()
@@ -92,11 +93,11 @@ def _decoded(array: pa.DictionaryArray) -> pa.Array:
 def distinct_values(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.Array]:
     """Return a code for every row of `column` and the value of every code; the last value is null."""
     plain = pa.chunked_array([plain_array(chunk) for chunk in column.chunks], storage_type(column.type))
-    if not len(plain):  # of some types Arrow cannot make a dictionary without values
+    if not len(plain):  # Arrow cannot encode some types without values
         return np.zeros(0, np.int64), pa.nulls(1, plain.type)
     encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
     if not encoded.null_count:
-        # The usual case, and in a small batch each of the steps below costs as much as the rows.
+        # The usual case; in a small batch each step below costs as much as the rows.
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return codes, pa.concat_arrays([encoded.dictionary, pa.nulls(1, encoded.dictionary.type)])
     values = encoded.dictionary.filter(encoded.dictionary.is_valid())
@@ -121,14 +122,14 @@ def _float_text(array: pa.Array) -> pa.Array:
 
 
 def _exponent_text(array: pa.Array, text: pa.Array) -> pa.Array:
-    """Return Java's text of numbers that have an exponent in it, and of those that are none (no nulls)."""
-    found = _scientific(_two_digits(array, text))
-    found = pc.if_else(pc.is_nan(array), "NaN", found)
-    return pc.if_else(pc.is_inf(array), pc.if_else(pc.greater(array, 0), "Infinity", "-Infinity"), found)
+    """Return Java's text of numbers with an exponent, and of NaN and infinities (no nulls)."""
+    formatted = _scientific(_two_digits(array, text))
+    formatted = pc.if_else(pc.is_nan(array), "NaN", formatted)
+    return pc.if_else(pc.is_inf(array), pc.if_else(pc.greater(array, 0), "Infinity", "-Infinity"), formatted)
 
 
 def _two_digits(array: pa.Array, text: pa.Array) -> pa.Array:
-    """Give numbers below the normal range two digits where the shortest text has one: Java prints at least two."""
+    """Give subnormal numbers at least two digits, as Java does."""
     smallest = float(np.finfo(np.float32 if pt.is_float32(array.type) else np.float64).smallest_normal)
     tiny = pc.and_(pc.less(pc.abs(array), smallest), pc.match_substring_regex(text, "^-?[0-9]e"))
     if not tiny.true_count:
@@ -138,7 +139,7 @@ def _two_digits(array: pa.Array, text: pa.Array) -> pa.Array:
 
 
 def _scientific(text: pa.Array) -> pa.Array:
-    """Return Java's ``d.dddE±n`` for shortest decimal texts; null for what is no number (infinities, NaN)."""
+    """Return Java's ``d.dddE±n`` for shortest decimal texts; null for infinities and NaN."""
     parts = pc.extract_regex(text, _NUMBER)
     sign, whole, part, power = (pc.struct_field(parts, name) for name in ("sign", "whole", "part", "power"))
     digits = pc.utf8_ltrim(pc.binary_join_element_wise(whole, part, ""), "0")
@@ -175,7 +176,7 @@ def _timestamp_text(array: pa.Array, name: str) -> pa.Array:
         try:
             millis = epoch.cast(pa.timestamp("us")).cast(pa.timestamp("ms"))
         except pa.ArrowInvalid:
-            # One writer of Hudi drops the microseconds here and another keeps them.
+            # One Hudi writer drops the microseconds here, another keeps them.
             raise InvalidKey(
                 f"column {name!r} has times finer than a millisecond: Hudi's writers differ here"
             ) from None

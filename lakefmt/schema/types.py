@@ -1,7 +1,7 @@
-"""Which Arrow types a table stores, and what every other one becomes (spec 5.3, 5.4). Pure.
+"""Stored Arrow types, and the conversion of all others (docs/format.md, Column types; Lists and maps). Pure.
 
-Rules of residence: Arrow types in, Arrow types out; values live in `schema_cast`, Avro text in `schema_avro`. A type
-leaves here only when Avro has a counterpart for it, so that the other two never meet one they cannot express.
+Every stored type has an Avro counterpart, so the modules for values (``cast``) and for Avro text
+(``avro``) need no checks.
 """
 
 from __future__ import annotations
@@ -25,19 +25,23 @@ __all__ = [
     "map_type",
     "normalise_field",
     "normalise_schema",
+    "spark_type",
     "split_meta",
     "storage_type",
     "struct_fields",
+    "unreadable_by_spark",
     "with_meta_columns",
+    "with_spark_types",
     "without_meta_columns",
 ]
 
-#: Types nested deeper than this are refused: what reads them recurses.
+#: Deeper types are refused: readers of nested types recurse.
 MAX_DEPTH: Final = 64
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _META_FIELDS: Final = tuple(pa.field(name, pa.string()) for name in META_COLUMNS)
-#: Labels over a storage type that lose nothing a table could keep. Others say more than Avro can repeat.
+#: Extension types whose storage type keeps all information. Other labels cannot be expressed in
+#: Avro.
 _PLAIN_EXTENSIONS: Final = frozenset({"arrow.json", "arrow.uuid"})
 _SMALLEST_DATETIMES: Final = {"time32[s]": pa.time32("ms"), "time64[ns]": pa.time64("us"), "date64[ms]": pa.date32()}
 _WIDER: Final = {
@@ -61,14 +65,16 @@ _UNCHANGED: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
 
 
 def normalise_schema(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` as a table stores it (spec 5.3).
+    """Return `schema` as a table stores it (docs/format.md, Column types).
 
-    Dictionaries, views and large types become plain; unsigned and small integers widen; timestamps become microseconds
-    (milliseconds stay) in UTC, a missing zone is read as UTC; the null type becomes string.
+    Dictionaries, views and large types become plain; unsigned and small integers widen; timestamps
+    become microseconds (milliseconds stay) in UTC, and without a zone are taken as UTC; the null
+    type becomes string.
 
     Raises:
-        SchemaMismatch: a type without an Avro counterpart, a map whose keys are no strings, a name that is empty,
-            twice there, illegal in Avro or reserved for meta columns. The message names the field.
+        SchemaMismatch: a type without an Avro counterpart, a map without text keys, or a name that
+            is empty, repeated, illegal in Avro or reserved for meta columns. The message names the
+            field.
 
     Example:
         >>> normalise_schema(pa.schema([("n", pa.uint16()), ("at", pa.timestamp("ns"))])).types
@@ -89,11 +95,53 @@ def normalise_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
+def with_spark_types(schema: pa.Schema) -> pa.Schema:
+    """Return a stored schema with the types that Spark can upsert, at every depth.
+
+    Spark has one timestamp type, of microseconds, and no bytes of fixed length. Hudi's schema check refuses its rows for a
+    ``timestamp-millis`` or ``fixed`` column (SchemaBackwardsCompatibilityException). The new types hold the same values.
+
+    Example:
+        >>> with_spark_types(pa.schema([("at", pa.timestamp("ms", "UTC")), ("hash", pa.binary(16))])).types
+        [TimestampType(timestamp[us, tz=UTC]), DataType(binary)]
+    """
+    return pa.schema([field.with_type(spark_type(field.type)) for field in schema], metadata=schema.metadata)
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Spark can upsert for a stored type, as :func:`with_spark_types`."""
+    if pt.is_timestamp(kind) and kind.unit == "ms":
+        return pa.timestamp("us", kind.tz)
+    if pt.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pt.is_struct(kind):
+        return pa.struct([field.with_type(spark_type(field.type)) for field in struct_fields(kind)])
+    if pt.is_map(kind):
+        return map_type(kind.item_field.with_type(spark_type(kind.item_type)))
+    if pt.is_list(kind):
+        return list_type(kind.value_field.with_type(spark_type(kind.value_type)))
+    return kind
+
+
+def unreadable_by_spark(schema: pa.Schema) -> list[str]:
+    """Return the columns that Spark cannot read: those with times of day, at any depth.
+
+    Example:
+        >>> unreadable_by_spark(pa.schema([("a", pa.int32()), ("b", pa.list_(pa.time64("us")))]))
+        ['b']
+    """
+    return [field.name for field in schema if _holds_time(field.type)]
+
+
+def _holds_time(kind: pa.DataType) -> bool:
+    return pt.is_time(kind) or any(_holds_time(kind.field(i).type) for i in range(kind.num_fields))
+
+
 def check_names(names: Sequence[str], inside: str) -> None:
-    """Refuse names that are illegal in Avro or there twice; `inside` is the path of the struct, empty at the top.
+    """Raise for repeated names and names illegal in Avro; `inside` is the path of the struct, empty at the top.
 
     Raises:
-        SchemaMismatch: naming the field.
+        SchemaMismatch: names the field.
     """
     where = f" inside {inside!r}" if inside else ""
     for name in names:
@@ -107,15 +155,15 @@ def check_names(names: Sequence[str], inside: str) -> None:
 
 
 def normalise_field(field: pa.Field, path: str, depth: int = MAX_DEPTH) -> pa.Field:
-    """Return `field` as a table stores it; `path` names it in errors, `depth` levels may still follow."""
+    """Return `field` as a table stores it; `path` is its name in errors, `depth` the remaining levels."""
     return pa.field(field.name, _normalise_type(field.type, path, depth), field.nullable, field.metadata)
 
 
 def _normalise_type(kind: pa.DataType, path: str, depth: int = MAX_DEPTH) -> pa.DataType:
-    """Return the type that a table stores for `kind`.
+    """Return the stored type of `kind`.
 
     Raises:
-        SchemaMismatch: there is none; the message names `path`.
+        SchemaMismatch: no stored type exists; the message names `path`.
     """
     if depth <= 0:
         raise SchemaMismatch(f"column {path!r} is nested deeper than {MAX_DEPTH} levels")
@@ -133,7 +181,7 @@ def _normalise_type(kind: pa.DataType, path: str, depth: int = MAX_DEPTH) -> pa.
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
-    """Return what lies under dictionaries and plain extension types.
+    """Return the type under dictionaries and plain extension types.
 
     Example:
         >>> storage_type(pa.dictionary(pa.int8(), pa.string()))
@@ -149,13 +197,13 @@ def storage_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_list_like(kind: pa.DataType) -> bool:
-    """Say whether `kind` is a list of any make: plain, large, of fixed size, or a view."""
+    """Return whether `kind` is a list of any form: plain, large, fixed-size or view."""
     checks = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
     return any(check(kind) for check in checks)
 
 
 def list_type(element: pa.Field) -> pa.DataType:
-    """Return the list type as Parquet names it: the element is called ``element`` (spec 5.4)."""
+    """Return the list type with the element name ``element``, as in Parquet (docs/format.md, Lists and maps)."""
     return pa.list_(element.with_name("element"))
 
 
@@ -170,7 +218,7 @@ def struct_fields(kind: pa.DataType) -> list[pa.Field]:
 
 
 def field_at(schema: pa.Schema, name: str) -> pa.Field | None:
-    """Return the field that `name` means, dots leading into structs; None when there is none.
+    """Return the field `name`, with dots for nested fields; None if it does not exist.
 
     Example:
         >>> field_at(pa.schema([("a", pa.struct([("b", pa.int32())]))]), "a.b").type
@@ -181,13 +229,13 @@ def field_at(schema: pa.Schema, name: str) -> pa.Field | None:
     first, *rest = name.split(".")
     if schema.names.count(first) != 1:
         return None
-    found = schema.field(first)
+    field = schema.field(first)
     for part in rest:
-        at = found.type.get_field_index(part) if pt.is_struct(found.type) else -1
-        if at < 0:
+        index = field.type.get_field_index(part) if pt.is_struct(field.type) else -1
+        if index < 0:
             return None
-        found = found.type.field(at)
-    return found
+        field = field.type.field(index)
+    return field
 
 
 def _struct(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
@@ -214,10 +262,10 @@ def _scalar(kind: pa.DataType, path: str) -> pa.DataType:
         return kind
     if pt.is_null(kind):
         return pa.string()
-    found = _text_or_bytes(kind) or _WIDER.get(str(kind)) or _moment(kind) or _decimal(kind, path)
-    if found is None:
+    stored = _text_or_bytes(kind) or _WIDER.get(str(kind)) or _moment(kind) or _decimal(kind, path)
+    if stored is None:
         raise SchemaMismatch(f"column {path!r} has type {kind}, which a table cannot store: cast it first")
-    return found
+    return stored
 
 
 def _text_or_bytes(kind: pa.DataType) -> pa.DataType | None:
@@ -230,7 +278,8 @@ def _text_or_bytes(kind: pa.DataType) -> pa.DataType | None:
 
 def _moment(kind: pa.DataType) -> pa.DataType | None:
     if pt.is_timestamp(kind):
-        # Zone-less values are stored as UTC: hudi-rs fails on Avro's local timestamps (spec 5.3).
+        # Times without a zone are stored as UTC: hudi-rs fails on Avro's local timestamps
+        # (docs/format.md, Column types).
         return pa.timestamp("ms" if kind.unit == "ms" else "us", "UTC")
     if pt.is_time(kind):
         return _SMALLEST_DATETIMES.get(str(kind), kind)
@@ -248,7 +297,7 @@ def _decimal(kind: pa.DataType, path: str) -> pa.DataType | None:
 
 
 def with_meta_columns(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with the five meta columns in front (spec 4.5).
+    """Return `schema` with the five meta columns in front (docs/format.md, Meta columns).
 
     Example:
         >>> with_meta_columns(pa.schema([("id", pa.int64())])).names[-2:]
@@ -268,7 +317,7 @@ def without_meta_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def split_meta(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the meta columns and the data columns of `table`, each in its own table.
+    """Return the meta columns and the data columns of `table` as two tables.
 
     Example:
         >>> meta, data = split_meta(pa.table({"_hoodie_record_key": ["a"], "id": [1]}))

@@ -1,7 +1,7 @@
-"""Objects by name: what a store is, and the stores there are.
+"""Object stores: objects by name, on local disks, in memory and through fsspec.
 
-The only part that knows operating systems and fsspec. Start with :func:`open_store`; the words are in
-:mod:`lakefmt.storage.api`.
+Only this package knows operating systems and fsspec. Start with :func:`open_store`; the protocols
+are in :mod:`lakefmt.storage.api`.
 """
 
 from lakefmt.storage.api import Capabilities, ObjectInfo, ObjectStore, ObjectWriter, PutOutcome, check_name

@@ -1,4 +1,4 @@
-"""Names in ``storage_options``: what a driver takes, and what was misspelt. Values are never looked at, nor shown."""
+"""Check the names in ``storage_options``; values are neither read nor shown."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from lakefmt.errors import InvalidInputError
 
 __all__ = ["check_options", "misspelt", "unknown_option"]
 
-#: What every driver of fsspec takes, though no signature says so.
+#: Options of every fsspec driver, though no signature has them.
 _COMMON: Final = frozenset({"listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache"})
-#: Drivers that pass over names they do not know, or fail by them at the first request.
+#: Drivers that ignore unknown names, or fail at the first request.
 _STRICT: Final = frozenset({"s3", "s3a", "gs", "gcs"})
 _UNEXPECTED: Final = re.compile(r"unexpected keyword argument '([^']+)'")
 _MAX_DEPTH: Final = 4
 
 
 def check_options(driver: type, protocol: str, options: Mapping[str, object]) -> None:
-    """Refuse names that a driver does not take.
+    """Raise for option names that a driver does not accept.
 
     Args:
-        driver: its file system class.
-        protocol: as in the URL.
-        options: what was given.
+        driver: the file system class.
+        protocol: of the URL.
+        options: the storage options.
 
     Raises:
-        InvalidInputError: a name is no text, or the driver does not know it.
+        InvalidInputError: a name is not a text, or the driver does not know it.
     """
     names: list[object] = list(options)
     strange = next((name for name in names if not isinstance(name, str)), None)
@@ -38,21 +38,21 @@ def check_options(driver: type, protocol: str, options: Mapping[str, object]) ->
         raise InvalidInputError(f"storage_options has the name {strange!r}: names are texts")
     if protocol not in _STRICT or options.get("session") is not None:
         return
-    known = _names_of(driver) | _COMMON | (_session_names() if protocol.startswith("s3") else frozenset())
-    unknown = next((name for name in options if name not in known), None)
+    accepted = _names_of(driver) | _COMMON | (_session_names() if protocol.startswith("s3") else frozenset())
+    unknown = next((name for name in options if name not in accepted), None)
     if unknown is not None:
-        raise unknown_option(unknown, known, protocol)
+        raise unknown_option(unknown, accepted, protocol)
 
 
-def unknown_option(name: str, known: frozenset[str], protocol: str) -> InvalidInputError:
-    """Return the error that names an option, and the one that was probably meant."""
-    close = difflib.get_close_matches(name, sorted(known), n=1)
+def unknown_option(name: str, accepted: frozenset[str], protocol: str) -> InvalidInputError:
+    """Return the error for an unknown option, with the most similar known name."""
+    close = difflib.get_close_matches(name, sorted(accepted), n=1)
     hint = f": did you mean {close[0]!r}?" if close else ""
     return InvalidInputError(f"storage_options has {name!r}, which the driver of {protocol}:// does not know{hint}")
 
 
 def _session_names() -> frozenset[str]:
-    """Return what s3fs hands on to the session that it makes, a profile for example."""
+    """Return the options that s3fs passes to its session, such as a profile."""
     return _names_of(importlib.import_module("botocore.session").Session)
 
 
@@ -66,14 +66,14 @@ def _names_of(kind: type) -> frozenset[str]:
 
 
 def misspelt(error: BaseException, options: Mapping[str, object]) -> str | None:
-    """Return the name in the options, however deep, that a client library did not take; None when it is not about that.
+    """Return the option, nested or not, that a client library rejected; None for other errors.
 
     Example:
         >>> misspelt(TypeError("f() got an unexpected keyword argument 'regon'"), {"client_kwargs": {"regon": "x"}})
         'regon'
     """
-    found = _UNEXPECTED.search(str(error)) if isinstance(error, TypeError) else None
-    return found[1] if found is not None and _holds(options, found[1], 0) else None
+    match = _UNEXPECTED.search(str(error)) if isinstance(error, TypeError) else None
+    return match[1] if match is not None and _holds(options, match[1], 0) else None
 
 
 def _holds(options: object, name: str, depth: int) -> bool:

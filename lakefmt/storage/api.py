@@ -1,11 +1,11 @@
-"""What a store is: objects by name under one base, with the answers an effect can have.
+"""The object store protocol: objects by name below a base, and the outcomes of writes.
 
-Rules of residence: pure declarations. Names are relative to the table's base, parts joined by ``/``, without
-leading or trailing slash, never with ``.`` or ``..`` as a part: :func:`check_name` is the gate.
+Names are relative to the base, parts joined by ``/``, without leading or trailing slash and without
+``.`` or ``..``: :func:`check_name` checks them.
 
-Every effect may end *done*, *refused* or *unknown* (the answer was lost). Callers handle all three.
+A write ends *done*, *refused* or *unknown* (the answer was lost). Callers handle all three.
 
-What stores with temporary objects offer beside the common verbs.
+Optional abilities of a store are separate protocols (``Supports…``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class PutOutcome(enum.Enum):
-    """How a put-if-absent ended."""
+    """The outcome of a put-if-absent."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -52,13 +52,14 @@ class PutOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can promise.
+    """The guarantees of a store.
 
     Attributes:
-        put_if_absent: an object appears whole or not at all, and never over another one.
-        directories: directories exist by themselves (and empty ones can be left behind).
-        durable: ``durable=True`` really reaches the disk before the call returns.
-        at_hand: several looks at it are taken one after the other: it answers sooner than a thread begins.
+        put_if_absent: an object appears completely or not at all, and never replaces another.
+        directories: directories exist on their own, also empty ones.
+        durable: ``durable=True`` syncs to disk before the call returns.
+        low_latency: a request is faster than starting a thread; callers then run requests
+            sequentially.
     """
 
     put_if_absent: bool
@@ -69,7 +70,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object: its name, size in bytes and modification time in epoch seconds (0.0 when unknown)."""
+    """An object's name, size in bytes and modification time in epoch seconds (0.0 if unknown)."""
 
     name: str
     size: int
@@ -77,118 +78,119 @@ class ObjectInfo:
 
 
 class ObjectWriter(Protocol):
-    """An object in the making. Nothing is visible before :meth:`put_if_absent`; leaving the context drops the rest."""
+    """Writes a large object, which :meth:`put_if_absent` creates; leaving the context discards an unfinished one."""
 
     @property
     def file(self) -> BinaryIO:
-        """The writable, append-only binary file that takes the bytes."""
+        """The append-only binary file to write to."""
         ...
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written."""
         ...
 
     def put_if_absent(self) -> PutOutcome:
-        """Give the finished object its name, whole, unless the name is taken."""
+        """Create the finished object unless the name is taken."""
         ...
 
 
 @runtime_checkable
 class ObjectStore(Protocol):
-    """Objects by name under one base."""
+    """Objects by name below one base."""
 
     @property
     def url(self) -> str:
-        """The base as text that is safe to print (no secrets)."""
+        """The base URL without secrets, safe to print."""
         ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store can promise."""
+        """The guarantees of this store."""
         ...
 
     def read(self, name: str, max_bytes: int | None = None) -> bytes:
-        """Return a whole object.
+        """Return the bytes of an object.
 
         Raises:
-            ObjectNotFound: there is none.
-            CorruptFile: it is larger than `max_bytes` (checked before allocation).
+            ObjectNotFound: the object does not exist.
+            CorruptFile: the object exceeds `max_bytes`; checked before allocation.
             StorageError: the store failed.
         """
         ...
 
     def info(self, name: str) -> ObjectInfo | None:
-        """Return an object's size and time, or None when there is none. Never answered from a cache."""
+        """Return an object's size and time, None if it does not exist; never cached."""
         ...
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
-        """Yield the objects below the directory `prefix`, in no order; never from a cache.
+        """Yield the objects below the directory `prefix`, unordered, never cached.
 
-        Not recursive: only objects directly inside. A prefix that does not exist yields nothing. Temporary
+        Not recursive: only objects directly inside. A missing prefix yields nothing. Temporary
+            objects are never yielded.
         objects of unfinished puts are never yielded.
         """
         ...
 
     def list_directories(self, prefix: str = "") -> builtins.list[str]:
-        """Return the names (relative to the base) of the directories directly inside `prefix`."""
+        """Return the directories directly inside `prefix`, relative to the base."""
         ...
 
     def put_if_absent(self, name: str, data: Buffer, *, durable: bool = False) -> PutOutcome:
-        """Create an object whole, unless the name is taken."""
+        """Create an object atomically, unless the name is taken."""
         ...
 
     def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
-        """Create or replace an object whole (readers see the old or the new bytes)."""
+        """Create or replace an object atomically."""
         ...
 
     def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[ObjectWriter]:
-        """Open a sink for a large object that appears by put-if-absent."""
+        """Open a writer for a large object; it is created only if absent."""
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects; those that are not there are ignored.
+        """Remove objects; missing ones are ignored.
 
         Raises:
-            StorageError: at least one could not be removed; the message names it.
+            StorageError: at least one object was not removed; the message names it.
         """
         ...
 
     def delete_tree(self, prefix: str) -> None:
-        """Remove everything below the directory `prefix` and the directory itself."""
+        """Remove the directory `prefix` and everything in it."""
         ...
 
     def make_directories(self, names: Iterable[str]) -> None:
-        """Create directories where the store has such things; nothing elsewhere."""
+        """Create directories; does nothing in stores without directories."""
         ...
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
-        """Return an Arrow file system and the prefix that turns a name into its path there (reading only)."""
+        """Return a read-only Arrow file system and the prefix of paths in it."""
         ...
 
 
 @runtime_checkable
 class SupportsNames(Protocol):
-    """A store that lists names much faster than names with sizes and times."""
+    """A store that lists names much faster than sizes and times."""
 
     def list_names(self, prefix: str) -> builtins.list[str]:
-        """Return the last parts of the names directly inside `prefix`, in no order; directories among them.
+        """Return the names directly inside `prefix` without their directory, unordered, directories included.
 
-        Temporary objects are left out; a prefix that does not exist gives nothing.
+        Temporary objects are omitted; a missing prefix has no names.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """An object as it was once: its bytes, and the store's word for exactly this state of it (an ETag, a number)."""
+    """A version of an object: its bytes and its ETag or generation."""
 
     data: bytes
     mark: str
 
 
 class CasResult(NamedTuple):
-    """How a compare and swap ended, and the mark of the object that was put where the store tells it at once."""
+    """The outcome of a compare-and-swap, and the version of the new object if the store returns it."""
 
     outcome: PutOutcome
     mark: str | None = None
@@ -196,28 +198,29 @@ class CasResult(NamedTuple):
 
 @runtime_checkable
 class SupportsVersions(Protocol):
-    """A store that replaces an object only if it is still the one that was seen (compare and swap)."""
+    """A store with compare-and-swap: it replaces an object only if its version is unchanged."""
 
     @property
     def has_versions(self) -> bool:
-        """Whether this very store can; wrappers and services answer for what is behind them."""
+        """Whether this instance supports versions; wrappers report for the wrapped store."""
         ...
 
     def read_version(self, name: str, max_bytes: int) -> Version | None:
-        """Return an object of at most `max_bytes` with its mark, never from a cache; None when there is none."""
+        """Return an object of at most `max_bytes` with its version, None if it does not exist; never cached."""
         ...
 
     def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
-        """Replace an object whole if its mark is still `mark`; with None: create it unless the name is taken.
+        """Replace an object if its version is `mark`; None: create it unless the name is taken.
 
-        A request that was repeated by a client library may be REFUSED although the first one arrived: who must know
+        If a client library repeated the request, the result may be REFUSED although the first one
+            succeeded: read the object to find out.
         reads the object.
         """
         ...
 
 
 def with_versions(store: ObjectStore) -> SupportsVersions | None:
-    """Return the store as one that compares and swaps, None when it cannot.
+    """Return the store if it supports versions, else None.
 
     Example:
         >>> from lakefmt.storage.memory import MemoryStore
@@ -231,10 +234,11 @@ _FORBIDDEN_PARTS = frozenset({"", ".", ".."})
 
 
 def check_name(name: str) -> str:
-    """Return `name` when it stays under the table's base.
+    """Return `name` if it stays below the base.
 
     Raises:
-        UnsafePath: it is empty, absolute, has ``.``, ``..`` or empty parts, a backslash drive or a NUL.
+        UnsafePath: the name is empty or absolute, or has ``.``, ``..``, empty parts, a drive letter
+            or NUL.
 
     Example:
         >>> check_name("city=sf/a.parquet")
@@ -247,26 +251,26 @@ def check_name(name: str) -> str:
 
 @runtime_checkable
 class SupportsTempCleanup(Protocol):
-    """A store whose unfinished puts leave temporary objects when their process dies."""
+    """A store in which an interrupted put leaves a temporary object."""
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
-        """Remove temporary objects last written before `older_than_epoch` (epoch seconds); return how many."""
+        """Remove temporary objects written before `older_than_epoch` (epoch seconds); return their number."""
         ...
 
     def leave_temporary_object(self, name: str, data: Buffer) -> None:
-        """Leave what a put of `name` leaves behind when its process dies half-way (for crash tests)."""
+        """Leave the temporary object of an interrupted put of `name` (for crash tests)."""
         ...
 
 
 @runtime_checkable
 class SupportsAbandoned(Protocol):
-    """A store that can tell temporary objects of dead processes from those of living ones."""
+    """A store that knows whether the process of a temporary object has ended."""
 
     def remove_abandoned(self, prefix: str = "", *, recursive: bool = True) -> int:
-        """Remove temporary objects below `prefix` whose process on this machine has ended; return how many."""
+        """Remove temporary objects below `prefix` whose process on this machine has ended; return their number."""
         ...
 
 
 def remove_abandoned(store: ObjectStore, prefix: str = "", *, recursive: bool = True) -> int:
-    """Remove what dead processes of this machine left unfinished; 0 where a store cannot tell."""
+    """Remove temporary objects of ended processes of this machine; 0 if the store cannot know them."""
     return store.remove_abandoned(prefix, recursive=recursive) if isinstance(store, SupportsAbandoned) else 0

@@ -1,4 +1,4 @@
-"""Stores that Arrow has no file system for, shown to Arrow: sizes, listings and ranges, for reading only."""
+"""A read-only Arrow file system over an object store."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lakefmt.storage.object_names import is_addressable, is_temporary
 
 __all__ = ["ArrowHandler", "arrow_view"]
 
-#: Opens the object of that name for reading at random.
+#: Opens an object by name for random access.
 _Opener = Callable[[str], pa.NativeFile]
 
 
 def arrow_view(store: ObjectStore, opener: _Opener | None = None) -> pafs.FileSystem:
-    """Return an Arrow file system whose paths are the names of `store`; see :class:`ArrowHandler`.
+    """Return an Arrow file system over `store`; paths are object names.
 
     Example:
         >>> from lakefmt.storage.memory import MemoryStore
@@ -34,10 +34,10 @@ def arrow_view(store: ObjectStore, opener: _Opener | None = None) -> pafs.FileSy
 
 
 class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is untyped
-    """Answers Arrow's questions from an ObjectStore.
+    """Implements Arrow's file system handler with an ObjectStore.
 
-    `opener` opens an object by name; without one the object is read whole. Whoever wants ranges counted, delayed or
-    failed hands in an opener that does so.
+    `opener` opens an object by name; without one, objects are read whole. Tests pass an opener that
+    counts, delays or fails reads.
     """
 
     def __init__(self, store: ObjectStore, opener: _Opener | None = None) -> None:
@@ -54,24 +54,24 @@ class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is 
         return id(self._store)
 
     def get_type_name(self) -> str:
-        """Return the name that Arrow shows for this kind of file system."""
+        """Return Arrow's type name of this file system."""
         return "lakefmt"
 
     def normalize_path(self, path: str) -> str:
-        """Return the path without the slash that Arrow may put at its end."""
+        """Return the path without a trailing slash."""
         return path.rstrip("/")
 
     def get_file_info(self, paths: Iterable[str]) -> list[pafs.FileInfo]:
-        """Return what is known of each path; a name that cannot be one is simply not there."""
+        """Return the file info of each path; invalid names do not exist."""
         return [self._info(path) for path in paths]
 
     def _info(self, path: str) -> pafs.FileInfo:
         name = path.rstrip("/")
         if name and not (is_addressable(name) and not is_temporary(name)):
             return pafs.FileInfo(path, pafs.FileType.NotFound)
-        found = self._store.info(name) if name else None
-        if found is not None:
-            return _file_info(found)
+        info = self._store.info(name) if name else None
+        if info is not None:
+            return _file_info(info)
         is_directory = not name or next(iter(self._store.list(name)), None) is not None
         return pafs.FileInfo(path, pafs.FileType.Directory if is_directory else pafs.FileType.NotFound)
 
@@ -79,10 +79,10 @@ class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is 
         """Return the objects and directories below a directory.
 
         Raises:
-            FileNotFoundError: there is nothing (Arrow's own word for it), unless the selector allows that.
+            FileNotFoundError: the directory does not exist and the selector does not allow that.
         """
         base = selector.base_dir.rstrip("/")
-        files = [_file_info(found) for found in self._store.list(base, recursive=selector.recursive)]
+        files = [_file_info(entry) for entry in self._store.list(base, recursive=selector.recursive)]
         directories = self._directories(base, selector.recursive, [info.path for info in files])
         if base and not files and not directories and not selector.allow_not_found:
             raise FileNotFoundError(base)
@@ -92,18 +92,18 @@ class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is 
         if not recursive:
             return list(self._store.list_directories(base))
         start = len(base) + 1 if base else 0
-        found = set()
+        directories = set()
         for path in files:
             while (path := path.rpartition("/")[0]) and len(path) > start:
-                found.add(path)
-        return sorted(found)
+                directories.add(path)
+        return sorted(directories)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """Open an object for reading at random."""
+        """Open an object for random access."""
         return self._open(path)
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
-        """Open an object for reading from its beginning."""
+        """Open an object for sequential reading."""
         return self._open(path)
 
     def _open(self, path: str) -> pa.NativeFile:
@@ -118,6 +118,6 @@ class ArrowHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is 
     move = copy_file = open_output_stream = open_append_stream = _refuse
 
 
-def _file_info(found: ObjectInfo) -> pafs.FileInfo:
-    modified = datetime.fromtimestamp(found.modified, UTC) if found.modified else None
-    return pafs.FileInfo(found.name, pafs.FileType.File, size=found.size, mtime=modified)
+def _file_info(info: ObjectInfo) -> pafs.FileInfo:
+    modified = datetime.fromtimestamp(info.modified, UTC) if info.modified else None
+    return pafs.FileInfo(info.name, pafs.FileType.File, size=info.size, mtime=modified)

@@ -1,6 +1,6 @@
-"""A store in this process's memory, for tests and small work; by name it is shared within the process.
+"""The store in memory, for tests and small work; named ones are shared within the process.
 
-It behaves as an object store does: no directories, no durability, and put-if-absent under a lock.
+It behaves like an object store: no directories, no durability, put-if-absent under a lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["MemoryStore"]
 
 
 class _Kept(NamedTuple):
-    """An object: its bytes, modification time, and a number that no other state of any object has."""
+    """A stored object: bytes, modification time, and a unique version number."""
 
     data: bytes
     modified: float
@@ -40,7 +40,7 @@ class _Kept(NamedTuple):
 
 
 class _Space:
-    """The objects that stores with one name share, by full name."""
+    """The objects of all stores with one name, by full name."""
 
     def __init__(self) -> None:
         self.lock: Final = threading.Lock()
@@ -56,9 +56,9 @@ _anonymous = itertools.count(1)
 class MemoryStore:
     """Objects in memory.
 
-    Without a `name` the store is its own; with one (``"bucket/some/table"``) it is the same for everybody in this
-    process: the part before the first slash names the space, the rest a directory in it. `now` gives modification
-    times in epoch seconds.
+    Without a `name` the store is private; with one (``"bucket/some/table"``) it is shared within
+    the process: the part before the first slash names the space, the rest a directory in it. `now`
+    returns modification times in epoch seconds.
 
     Example:
         >>> MemoryStore("demo/trips").put("a", b"x")
@@ -85,71 +85,71 @@ class MemoryStore:
 
     @property
     def url(self) -> str:
-        """``memory://`` and the name; of a store without a name, a number that no other has."""
+        """``memory://`` and the name; a store without a name has a unique number."""
         return self._url
 
     @property
     def capabilities(self) -> Capabilities:
-        """Atomic, without directories, gone when the process ends."""
+        """Atomic, without directories, lost when the process ends."""
         return Capabilities(put_if_absent=True, directories=False, durable=False, low_latency=True)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
     def read(self, name: str, max_bytes: int | None = None) -> bytes:
-        """Return a whole object of at most `max_bytes` bytes.
+        """Return an object of at most `max_bytes` bytes.
 
         Raises:
-            ObjectNotFound: there is none.
-            CorruptFile: it is larger than `max_bytes`.
+            ObjectNotFound: the object does not exist.
+            CorruptFile: the object exceeds `max_bytes`.
         """
-        found = self._space.objects.get(self._base + object_name(name))
-        if found is None:
+        stored = self._space.objects.get(self._base + object_name(name))
+        if stored is None:
             raise ObjectNotFound(f"there is no object {name!r} in {self.url}")
-        data = found.data
+        data = stored.data
         if max_bytes is not None and len(data) > max_bytes:
             raise CorruptFile(f"{name!r} in {self.url} has {len(data):,} bytes, at most {max_bytes:,} are expected")
         return data
 
     def info(self, name: str) -> ObjectInfo | None:
-        """Return an object's size and time, or None when there is none."""
-        found = self._space.objects.get(self._base + object_name(name))
-        return None if found is None else ObjectInfo(name, len(found.data), found.modified)
+        """Return an object's size and time, None if it does not exist."""
+        stored = self._space.objects.get(self._base + object_name(name))
+        return None if stored is None else ObjectInfo(name, len(stored.data), stored.modified)
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
-        """Yield the objects below the directory `prefix`, as they are at the first step, in no order."""
+        """Yield the objects below the directory `prefix` as of the first step, unordered."""
         return self._list(directory_name(prefix), recursive)
 
     def _list(self, prefix: str, recursive: bool) -> Iterator[ObjectInfo]:
         start = f"{prefix}/" if prefix else ""
-        for name, found in self._below(start):
+        for name, stored in self._below(start):
             if not is_temporary(name) and (recursive or "/" not in name[len(start) :]):
-                yield ObjectInfo(name, len(found.data), found.modified)
+                yield ObjectInfo(name, len(stored.data), stored.modified)
 
     def _below(self, start: str) -> builtins.list[tuple[str, _Kept]]:
         whole, cut = self._base + start, len(self._base)
         with self._space.lock:
-            return [(name[cut:], found) for name, found in self._space.objects.items() if name.startswith(whole)]
+            return [(name[cut:], stored) for name, stored in self._space.objects.items() if name.startswith(whole)]
 
     def list_directories(self, prefix: str = "") -> builtins.list[str]:
-        """Return the names of the directories directly inside `prefix` that hold an object."""
+        """Return the directories directly inside `prefix` that contain an object."""
         start = f"{directory_name(prefix)}/" if prefix else ""
         inside = (name[len(start) :].partition("/") for name, _ in self._below(start) if not is_temporary(name))
         return sorted({start + first for first, slash, _ in inside if slash})
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
-        """Return an Arrow file system over the stored bytes (nothing is copied) and an empty prefix."""
+        """Return an Arrow file system over the stored bytes (not copied) and an empty prefix."""
         return arrow_view(self), ""
 
     # ------------------------------------------------------------------------------------------------------ writing
 
     def put_if_absent(self, name: str, data: Buffer, *, durable: bool = False) -> PutOutcome:
-        """Create an object whole, unless the name is taken."""
+        """Create an object unless the name is taken."""
         key, value = self._base + object_name(name), self._kept(data)
         with self._space.lock:
             return PutOutcome.DONE if self._space.objects.setdefault(key, value) is value else PutOutcome.REFUSED
 
     def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
-        """Create or replace an object whole."""
+        """Create or replace an object."""
         key, value = self._base + object_name(name), self._kept(data)
         with self._space.lock:
             self._space.objects[key] = value
@@ -159,38 +159,38 @@ class MemoryStore:
 
     @property
     def has_versions(self) -> bool:
-        """True: a state of an object is compared and replaced under one lock."""
+        """True: compare-and-swap runs under one lock."""
         return True
 
     def read_version(self, name: str, max_bytes: int) -> Version | None:
-        """Return an object of at most `max_bytes` bytes with its mark, None when there is none.
+        """Return an object of at most `max_bytes` bytes with its version, None if it does not exist.
 
         Raises:
-            CorruptFile: it is larger than `max_bytes`.
+            CorruptFile: the object exceeds `max_bytes`.
         """
-        found = self._space.objects.get(self._base + object_name(name))
-        if found is None:
+        stored = self._space.objects.get(self._base + object_name(name))
+        if stored is None:
             return None
-        if len(found.data) > max_bytes:
-            raise CorruptFile(f"{name!r} in {self.url} has {len(found.data):,} bytes, at most {max_bytes:,} expected")
-        return Version(found.data, str(found.number))
+        if len(stored.data) > max_bytes:
+            raise CorruptFile(f"{name!r} in {self.url} has {len(stored.data):,} bytes, at most {max_bytes:,} expected")
+        return Version(stored.data, str(stored.number))
 
     def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
-        """Replace an object if its mark is still `mark`; with None: create it unless the name is taken."""
+        """Replace an object if its version is `mark`; None: create it unless the name is taken."""
         key, value = self._base + object_name(name), self._kept(data)
         with self._space.lock:
-            found = self._space.objects.get(key)
-            if (None if found is None else str(found.number)) != mark:
+            stored = self._space.objects.get(key)
+            if (None if stored is None else str(stored.number)) != mark:
                 return CasResult(PutOutcome.REFUSED)
             self._space.objects[key] = value
         return CasResult(PutOutcome.DONE, str(value.number))
 
     def create(self, name: str, *, durable: bool = False) -> MemoryObjectWriter:
-        """Open a sink for a large object that appears by put-if-absent."""
+        """Open a writer for a large object; it is created only if absent."""
         return MemoryObjectWriter(self, object_name(name))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects; those that are not there are ignored."""
+        """Remove objects; missing ones are ignored."""
         checked = object_names(names)
         with self._space.lock:
             for name in checked:
@@ -204,18 +204,18 @@ class MemoryStore:
                 del self._space.objects[name]
 
     def make_directories(self, names: Iterable[str]) -> None:
-        """Do nothing but check the names: there are no directories here."""
+        """Check the names; this store has no directories."""
         for name in names:
             directory_name(name)
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
-        """Remove temporary objects last written before `older_than_epoch` (epoch seconds); return how many."""
+        """Remove temporary objects written before `older_than_epoch` (epoch seconds); return their number."""
         old = [name for name, kept in self._below("") if is_temporary(name) and kept.modified < older_than_epoch]
         with self._space.lock:
             return sum(self._space.objects.pop(self._base + name, None) is not None for name in old)
 
     def leave_temporary_object(self, name: str, data: Buffer) -> None:
-        """Leave an object that a put of `name` leaves behind when its process dies half-way (for crash tests)."""
+        """Leave the temporary object of an interrupted put of `name` (for crash tests)."""
         directory, slash, _ = object_name(name).rpartition("/")
         key = f"{self._base}{directory}{slash}{TEMPORARY_PREFIX}{next(self._space.numbers)}"
         value = self._kept(data)
@@ -224,7 +224,7 @@ class MemoryStore:
 
 
 class MemoryObjectWriter:
-    """A large object of a :class:`MemoryStore` in the making; see :class:`lakefmt.storage.api.ObjectWriter`."""
+    """The writer of a :class:`MemoryStore`; see :class:`lakefmt.storage.api.ObjectWriter`."""
 
     def __init__(self, store: MemoryStore, name: str) -> None:
         self._store = store
@@ -234,21 +234,21 @@ class MemoryObjectWriter:
 
     @property
     def file(self) -> BinaryIO:
-        """The writable binary file that takes the bytes."""
+        """The binary file to write to."""
         if self._file is None:
             raise StateError("a sink is written to inside its with block")
         return self._file
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written."""
         return 0 if self._file is None else self._file.size
 
     def put_if_absent(self) -> PutOutcome:
-        """Give the finished object its name, whole, unless the name is taken.
+        """Create the finished object unless the name is taken.
 
         Raises:
-            StateError: it was called before, or outside the with block.
+            StateError: called twice, or outside of the with block.
         """
         if self._file is None or self._finished:
             raise StateError(f"the sink of {self._name!r} is finished already, or was not entered")
@@ -267,7 +267,7 @@ class MemoryObjectWriter:
 
 
 class _KeptBytes(io.BytesIO):
-    """A BytesIO whose bytes outlive its close: some writers close the file they were given."""
+    """A BytesIO whose bytes remain after close: some libraries close the file that they write to."""
 
     _closed_bytes: bytes | None = None
 

@@ -1,6 +1,6 @@
-"""The gate for names: what may be the name of an object, of a directory, and what is a temporary object.
+"""Check the names of objects and directories, and recognize temporary names. Pure.
 
-Rules of residence: pure functions over text, used by every store, so that all of them refuse and hide the same names.
+All stores use these functions, so they refuse and hide the same names.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ __all__ = [
     "object_names",
 ]
 
-#: How the last part of a temporary object's name begins. The leading dot and the missing ``.log.`` or extension keep it
-#: from parsing as a base file, log file, instant or property file (spec 2.1, 4.1).
+#: The prefix of temporary names. The leading dot and the missing ``.log.`` or extension keep them
+#: from parsing as base file, log file, instant or properties file (docs/format.md, File names;
+#: lakefmt's own files).
 TEMPORARY_PREFIX = ".lakefmt-tmp-"
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether `name` is one that unfinished puts use.
+    """Return whether `name` is that of an unfinished put.
 
     Example:
         >>> is_temporary("city=sf/.lakefmt-tmp-1a2b-77-0"), is_temporary("city=sf/a.parquet")
         (True, False)
     """
-    # The plain search comes first: it is the cheap answer for nearly every name.
+    # The substring search comes first: it settles nearly every name.
     return TEMPORARY_PREFIX in name and name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
 
 
 def object_name(name: str) -> str:
-    """Return `name` when an object may be called so.
+    """Return `name` if an object may have it.
 
     Raises:
-        UnsafePath: it leaves the base (see :func:`lakefmt.storage.api.check_name`) or is not valid Unicode.
-        InvalidInputError: it is kept for temporary objects.
+        UnsafePath: the name leaves the base (see :func:`lakefmt.storage.api.check_name`) or is not
+            valid Unicode.
+        InvalidInputError: the name is reserved for temporary objects.
 
     Example:
         >>> object_name("city=sf/a.parquet")
@@ -57,10 +59,10 @@ def object_name(name: str) -> str:
 
 
 def object_names(names: Iterable[str]) -> list[str]:
-    """Return every name, checked, before any of them is acted upon.
+    """Return all names after checking each.
 
     Raises:
-        InvalidInputError: `names` is one text (its letters would be taken for names).
+        InvalidInputError: `names` is one text, whose letters would be taken as names.
         UnsafePath: a name leaves the base.
 
     Example:
@@ -73,10 +75,10 @@ def object_names(names: Iterable[str]) -> list[str]:
 
 
 def directory_name(prefix: str) -> str:
-    """Return `prefix` when it is a directory below the base; empty means the base itself.
+    """Return `prefix` if it is a directory below the base; empty means the base.
 
     Raises:
-        UnsafePath: it leaves the base.
+        UnsafePath: the directory is outside of the base.
 
     Example:
         >>> directory_name(""), directory_name(".hoodie/timeline")
@@ -89,7 +91,7 @@ def directory_name(prefix: str) -> str:
 
 
 def is_addressable(name: str) -> bool:
-    """Return whether a name that a store showed us can be handed back to it: others are not part of any table.
+    """Return whether a listed name is valid; others belong to no table.
 
     Example:
         >>> is_addressable("a/b"), is_addressable("a//b")
@@ -104,7 +106,7 @@ def is_addressable(name: str) -> bool:
 
 
 def as_bytes(data: Buffer) -> bytes:
-    """Return `data` as immutable bytes, without a copy when it is that already.
+    """Return `data` as bytes, without a copy if it is bytes already.
 
     Example:
         >>> as_bytes(memoryview(b"abc"))

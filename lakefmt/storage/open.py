@@ -1,4 +1,4 @@
-"""From a path or URL to a store."""
+"""Open the store of a path or URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["local_path", "location_text", "open_store"]
 
-#: Which package brings a protocol, for the hint when it is missing.
+#: The package of each protocol, for the hint when it is missing.
 _PACKAGES: Final = {
     "s3": "lakefmt[s3]",
     "s3a": "lakefmt[s3]",
@@ -31,38 +31,39 @@ _PACKAGES: Final = {
     "abfs": "adlfs",
     "az": "adlfs",
 }
-#: Nothing may be answered from memory, and no other user of fsspec may share our instance and its settings.
+#: No caching, and no instance shared with other users of fsspec and their settings.
 _UNCACHED: Final = {"use_listings_cache": False, "skip_instance_cache": True}
 
 
 def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> ObjectStore:
     """Return the store whose base is a path or URL.
 
-    `url_or_path` is a local path, ``file:///path``, ``memory://name`` or a URL of any protocol that fsspec knows. Paths are
-    taken as they are; in ``file:`` URLs ``%20`` is a space, as everywhere. `storage_options` go to fsspec's file system as they are (for local paths and memory they mean nothing). Nothing is
-    read or written; the values of the options are never shown.
+    `url_or_path` is a local path, ``file:///path``, ``memory://name`` or a URL of any fsspec
+    protocol. Paths are not decoded; in ``file:`` URLs ``%20`` is a space. `storage_options` are
+    passed to fsspec's file system unchanged; local paths and memory ignore them. Nothing is read or
+    written; option values are never shown.
 
     Raises:
-        InvalidInputError: the URL is unknown to fsspec, names no place, or carries a password, a query or a fragment; the
-            options have a name that the driver does not know.
-        UnsupportedFeature: the package that brings the protocol is not installed.
-        StorageError: the file system cannot be set up with these options.
+        InvalidInputError: fsspec does not know the protocol; the URL has no path, or a password, a
+            query or a fragment; or the driver does not know an option.
+        UnsupportedFeature: the package of the protocol is not installed.
+        StorageError: the file system cannot be created with these options.
 
     Example:
         >>> open_store("/data/trips"), open_store("memory://trips").url
         (LocalStore('/data/trips'), 'memory://trips')
     """
     text = location_text(url_or_path)
-    if not isinstance(storage_options, Mapping | None):  # its value may be a secret: the message names its type only
+    if not isinstance(storage_options, Mapping | None):  # its value may be a secret: the message has only its type
         raise InvalidInputError(
             f"storage_options takes a dict of names and values, not a {type(storage_options).__name__}"
         )
     options = mapping_argument(storage_options, "storage_options")
-    protocol, found, rest = text.partition("://")
+    protocol, separator, rest = text.partition("://")
     protocol = protocol.lower()
     if text.startswith("file:") or protocol == "local":
         return LocalStore(local_path(text))
-    if not found:
+    if not separator:
         return LocalStore(os.path.expanduser(text))
     if protocol == "memory":
         if not rest.strip("/"):
@@ -72,10 +73,10 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
 
 
 def location_text(url_or_path: object) -> str:
-    """Return a path or URL as a text.
+    """Return a path or URL as text.
 
     Raises:
-        InvalidInputError: it is neither a text nor a path object, or names no table.
+        InvalidInputError: not a text or path object, or an empty one.
 
     Example:
         >>> from pathlib import PurePosixPath
@@ -87,7 +88,7 @@ def location_text(url_or_path: object) -> str:
     if not isinstance(text, str):
         raise InvalidInputError(f"path takes a text or a path object, not {shown(path)}")
     try:
-        os.fsencode(text)  # names of files need not be Unicode, but bytes
+        os.fsencode(text)  # file names may be bytes that are not Unicode
     except UnicodeEncodeError:
         raise InvalidInputError(f"{shown(text)} can be the name of no file: it holds half a surrogate pair") from None
     if not text:
@@ -101,7 +102,7 @@ def local_path(url: str) -> str:
     """Return the path of ``file:/path``, ``file:///path``, ``file://localhost/path`` or ``local://path``.
 
     Raises:
-        InvalidInputError: it names another host or no directory, or carries a query or a fragment.
+        InvalidInputError: another host, no directory, or a query or fragment.
 
     Example:
         >>> local_path("file:///data/f%20v"), local_path("local:///data/f%20v")
@@ -125,7 +126,7 @@ def local_path(url: str) -> str:
 
 
 def _check_plain(url: str, shown: str) -> None:
-    """Refuse what follows the path of a URL: one reader takes it for a part of the name, the next drops it."""
+    """Raise for a query or fragment: some readers take it as part of the name, others drop it."""
     for sign, what, instead in (("?", "a query", "%3F"), ("#", "a fragment", "%23")):
         if sign in url:
             hint = (
@@ -148,7 +149,7 @@ def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object])
     options = {**storage_options, **_UNCACHED}
     made = _make(url, protocol, shown, options)
     if isinstance(made, LakefmtError):
-        # Raised out here, so that the driver's error, whose text may hold secrets, is not chained to it.
+        # Raised here so that the driver's error, which may contain secrets, is not chained.
         raise made
     fs, root = made
     if not root.strip("/"):
@@ -159,7 +160,7 @@ def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object])
 def _make(
     url: str, protocol: str, shown: str, options: Mapping[str, object]
 ) -> tuple[AbstractFileSystem, str] | LakefmtError:
-    # Imported here: whoever stays on local disks need not wait for fsspec.
+    # Imported here: users of local disks need no fsspec.
     import fsspec.core
 
     try:

@@ -1,4 +1,4 @@
-"""From what the operating system or a client library raised to one StorageError with a sentence that helps."""
+"""Convert errors of the operating system and client libraries to StorageError."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ADVICE = {
 
 
 def is_transient_code(code: int | None) -> bool:
-    """Return whether an errno may go away by waiting.
+    """Return whether an errno may succeed on retry.
 
     Example:
         >>> is_transient_code(errno.ETIMEDOUT), is_transient_code(errno.ENOSPC)
@@ -56,10 +56,10 @@ def is_transient_code(code: int | None) -> bool:
 
 
 def raise_if_transient(error: LakefmtError) -> None:
-    """Raise an error that says nothing about what was looked at: the store only did not answer now.
+    """Raise if the store only did not answer: such an error says nothing about the object.
 
     Raises:
-        StorageError: the one that was given.
+        StorageError: the given one.
 
     Example:
         >>> raise_if_transient(StorageError("permission denied"))
@@ -69,7 +69,7 @@ def raise_if_transient(error: LakefmtError) -> None:
 
 
 def is_full(error: BaseException | None) -> TypeGuard[OSError]:
-    """Return whether somebody who wrote to a file of ours met the end of a disk, or a failing one.
+    """Return whether an error on our file means a full or failing disk.
 
     Example:
         >>> is_full(OSError(errno.ENOSPC, "x")), is_full(ValueError())
@@ -79,7 +79,7 @@ def is_full(error: BaseException | None) -> TypeGuard[OSError]:
 
 
 def os_failure(error: OSError, doing: str, name: str, base: str) -> StorageError:
-    """Return the StorageError that says what failed for which object, and why.
+    """Return the StorageError for a failed operation on an object.
 
     Example:
         >>> print(os_failure(OSError(errno.ENOSPC, "x"), "write", "a.parquet", "/data/trips"))

@@ -1,4 +1,4 @@
-"""Several looks at a store at once, where each of them is a journey (effects)."""
+"""Run store requests concurrently when the store has high latency (effects)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _AT_ONCE: Final = 16
 
 
 def map_concurrently(store: ObjectStore, looks: Sequence[Callable[[], T]]) -> list[T]:
-    """Return what several looks at the store find, in their order; for what others wait for, as under the table lock.
+    """Return the results of several store requests in order; used where others wait, as under the table lock.
 
-    A local disk or this memory answers sooner than a thread begins: there, one after the other.
+    Stores with low latency run them sequentially: a request is faster than starting a thread.
 
     Example:
         >>> from lakefmt.storage import MemoryStore

@@ -1,7 +1,4 @@
-"""What may be printed of a store: no value of its options, no user information, no query of its address.
-
-Rules of residence: pure functions over text.
-"""
+"""Remove secrets from texts: option values, user information and queries of URLs. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +11,17 @@ __all__ = ["Redactor", "has_password", "printable_url"]
 _USER: Final = re.compile(r"(?<=://)[^/\s@]+@")
 _QUERY: Final = re.compile(r"(?<=\S)\?[^\s'\"<>)\]]+")
 _PASSWORD: Final = re.compile(r"^[A-Za-z][\w+.-]*://[^/@]*:[^/]*@")
-#: These write ``container@account`` where others write a user.
+#: Protocols that write ``container@account`` where others have a user.
 _AT_IS_ADDRESS: Final = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
 _HIDDEN: Final = "***"
 _MAX_DEPTH: Final = 8
-# A shorter value is replaced only where it stands alone, or every "s3" and "1" of a message would go.
+# A shorter value is replaced only as a whole word, or every "s3" and "1" of a message would be
+# removed.
 _SHORT: Final = 6
 
 
 def has_password(url: str) -> bool:
-    """Return whether a URL carries ``user:password@``.
+    """Return whether a URL has ``user:password@``.
 
     Example:
         >>> has_password("s3://KEY:SECRET@bucket/t"), has_password("abfs://box@account/t")
@@ -39,8 +37,8 @@ def printable_url(url: str) -> str:
         >>> printable_url("https://me:secret@host/t?sig=abc")
         'https://host/t'
     """
-    protocol, found, rest = url.partition("://")
-    if not found:
+    protocol, separator, rest = url.partition("://")
+    if not separator:
         return url
     keeps_user = protocol.lower() in _AT_IS_ADDRESS and not has_password(url)
     without_query = rest.partition("?")[0]
@@ -48,7 +46,7 @@ def printable_url(url: str) -> str:
 
 
 class Redactor:
-    """Takes the values of `options`, however deep, and everything that looks like credentials out of a text.
+    """Removes the values of `options`, nested ones too, and everything that looks like credentials.
 
     Example:
         >>> Redactor({"secret": "hunter22"})("bad key hunter22 at https://host/x?sig=1")
@@ -57,12 +55,12 @@ class Redactor:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         values = {text for text in _texts(options, 0) if text}
-        # Long ones first: one value may be part of another.
+        # Longest first: one value may be part of another.
         patterns = [_pattern(value) for value in sorted(values, key=len, reverse=True)]
         self._values = re.compile("|".join(patterns)) if patterns else None
 
     def __call__(self, text: str) -> str:
-        """Return `text` with stars in the place of secrets."""
+        """Return `text` with secrets replaced by stars."""
         if self._values is not None:
             text = self._values.sub(_HIDDEN, text)
         return _QUERY.sub(f"?{_HIDDEN}", _USER.sub("", text))

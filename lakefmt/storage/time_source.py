@@ -1,7 +1,7 @@
-"""How time passes while something is waited for: real time, or the virtual time of a test that owns it (effects).
+"""Waiting: real time, or a test's virtual time (effects).
 
-Locks poll, retries pause, heartbeats beat: all through a :class:`TimeSource` that is handed in, so that a simulation can run
-many writers on one clock of its own.
+Lock polling, retry pauses and heartbeats use a given :class:`TimeSource`, so that a simulation can
+run many writers on a virtual clock.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ __all__ = ["SystemTimeSource", "TimeSource"]
 
 
 class TimeSource(Protocol):
-    """How waiting is done."""
+    """The protocol of waiting."""
 
     def monotonic(self) -> float:
-        """Return seconds that never run backwards."""
+        """Return seconds of a monotonic clock."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Wait `seconds`."""
         ...
 
     def acquire_lock(self, lock: threading.Lock, seconds: float) -> bool:
-        """Acquire a lock of this process; False when that took longer than `seconds`."""
+        """Acquire a lock of this process; False after `seconds`."""
         ...
 
     def jitter(self) -> float:
-        """Return a number from 0 (inclusive) to 1 (exclusive); it spreads writers that wait for each other."""
+        """Return a number in [0, 1) that spreads competing writers."""
         ...
 
     def schedule_periodic(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
-        """Do `work` every `seconds` beside everything else; the call that is returned ends that."""
+        """Call `work` every `seconds` in the background; the returned function stops it."""
         ...
 
 
 class SystemTimeSource:
-    """Real time; each thing that is repeated has a daemon thread of its own, from the first time that it is done.
+    """Real time; each periodic job gets a daemon thread when it first runs.
 
     Example:
         >>> time_source = SystemTimeSource()
@@ -53,30 +53,30 @@ class SystemTimeSource:
     """
 
     def monotonic(self) -> float:
-        """Return seconds that never run backwards."""
+        """Return seconds of a monotonic clock."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Wait `seconds`."""
         time.sleep(seconds)
 
     def acquire_lock(self, lock: threading.Lock, seconds: float) -> bool:
-        """Acquire a lock of this process; False when that took longer than `seconds`."""
+        """Acquire a lock of this process; False after `seconds`."""
         return lock.acquire(timeout=seconds)
 
     def jitter(self) -> float:
-        """Return a random number from 0 (inclusive) to 1 (exclusive)."""
+        """Return a random number in [0, 1)."""
         return random.SystemRandom().random()
 
     def schedule_periodic(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
-        """Do `work` every `seconds` in a daemon thread; the call that is returned ends it."""
+        """Call `work` every `seconds` in a daemon thread; the returned function stops it."""
         job = _Job(seconds, work, name)
         _alarm.set(job)
         return job.stop
 
 
 class _Job:
-    """Something that is repeated until it is stopped."""
+    """A periodic job."""
 
     def __init__(self, seconds: float, work: Callable[[], None], name: str) -> None:
         self.due = time.monotonic() + seconds
@@ -86,7 +86,7 @@ class _Job:
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Do it from now on, in a thread of its own: no other job waits for a slow one."""
+        """Run it from now on in its own thread: no other job waits for a slow one."""
         threading.Thread(target=self._repeat, name=self._name, daemon=True).start()
 
     def _repeat(self) -> None:
@@ -95,26 +95,27 @@ class _Job:
             self._stopping.wait(self._seconds)
 
     def stop(self) -> None:
-        """End it; twice is fine."""
+        """Stop it; a second call does nothing."""
         self._stopping.set()
         _alarm.forget(self)
 
 
 class _Alarm:
-    """Starts jobs when they are due for the first time.
+    """Starts jobs when they are first due.
 
-    A heartbeat is due after a minute and a commit of some rows is done after milliseconds: a thread for each, started
-    and awaited, was a tenth of such a commit. All of them share one thread, which ends when nothing waits.
+    A heartbeat is due after a minute, and a small commit takes milliseconds: starting and joining a
+    thread for each took a tenth of such a commit. All jobs share one thread until they are due; it
+    ends when nothing waits.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: after a fork neither the threads nor what they did for the parent are ours."""
+        """Forget everything after a fork: the parent's threads do not exist in the child."""
         self._changed = threading.Condition(threading.Lock())
         self._waiting: set[_Job] = set()
-        self._awake_at: float | None = None  # None: no thread runs
+        self._awake_at: float | None = None  # None: no thread is running
 
     def set(self, job: _Job) -> None:
         """Start a job when it is due."""
@@ -143,7 +144,7 @@ class _Alarm:
                         self._awake_at = min(job.due for job in self._waiting)
                         self._changed.wait(self._awake_at - now)
             finally:
-                self._awake_at = None  # the next job starts the thread anew, also after a thread could not be started
+                self._awake_at = None  # the next job starts a new thread, also if a thread could not be started
 
 
 _alarm = _Alarm()

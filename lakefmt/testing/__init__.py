@@ -1,4 +1,5 @@
-"""The published test kit: a model of a table, verbs and strategies, laws, stores that fail, real kills, typed rows.
+"""The published test kit: a table model, operations and strategies, invariants, failing stores, crashes, typed rows.
 
-The chapter `docs/testing.md` shows each module at work. Only ``strategies`` needs hypothesis, only ``suites`` pytest.
+`docs/testing.md` shows each module. Only ``strategies`` needs hypothesis, only ``suites`` needs
+pytest.
 """

@@ -1,6 +1,6 @@
-"""Die for real: kill this process at its n-th call that changes the file system.
+"""Crash tests: kill this process at its n-th change of the file system.
 
-For tests in processes of their own: what a SIGKILL leaves behind is what a table must survive.
+For tests in child processes: a table must survive what a SIGKILL leaves behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def die_at(effect: int) -> None:
-    """Kill this process just before its `effect`-th change of the file system from now on (1 is the next one).
+    """Kill this process just before its `effect`-th change of the file system from now on (1 is the next).
 
     Example:
         >>> die_at(10**9)
@@ -33,7 +33,7 @@ def die_at(effect: int) -> None:
 
 
 def count_effects() -> Callable[[], int]:
-    """Return a function that tells how often this process has changed the file system since; see :func:`die_at`.
+    """Return a function that counts this process's changes of the file system; see :func:`die_at`.
 
     Example:
         >>> import tempfile
@@ -53,7 +53,7 @@ def count_effects() -> Callable[[], int]:
 
 
 def _watch(seen: Callable[[int], None]) -> None:
-    """Call `seen` with 1, 2, … before every change of the file system; an audit hook stays until the process ends."""
+    """Call `seen` with 1, 2, … before every change of the file system; the audit hook stays until the process ends."""
     counted = 0
     lock = Lock()
 

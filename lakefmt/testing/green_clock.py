@@ -1,7 +1,7 @@
-"""Programs that take turns on one virtual clock without threads: greenlets, so that a switch costs a microsecond.
+"""Run programs on a virtual clock as greenlets: a switch takes a microsecond.
 
-:class:`GreenletClock` is a :class:`~lakefmt.testing.virtual_time.VirtualTime` for thousands of histories. It needs the package
-``greenlet``. What a program does in threads of its own (reads in a pool) happens in no time, while everybody stands still.
+:class:`GreenletClock` is a fast :class:`~lakefmt.testing.virtual_time.VirtualTime`. It needs the
+package ``greenlet``. Work in threads that a program starts takes no virtual time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STEP_LIMIT = 400_000
 
 
 class GreenletClock(VirtualTime):
-    """One clock, in seconds from 0; whoever waits hands the turn to who is due next.
+    """A clock in seconds from 0; a waiting program yields to the one that is due next.
 
     Example:
         >>> time, seen = GreenletClock(), []
@@ -39,23 +39,23 @@ class GreenletClock(VirtualTime):
 
     @property
     def is_turn(self) -> bool:
-        """Whether a program asks that may wait; False in the threads that it started."""
+        """Whether the caller is a program that may wait; False in threads that it started."""
         return greenlet.getcurrent() in self._turns
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass; in a thread that a program started, none do."""
-        mine = greenlet.getcurrent()
-        if mine in self._turns:
-            self.at(self.now + max(seconds, 0.0), mine.switch)
+        """Wait `seconds`; in a thread that a program started, return at once."""
+        current = greenlet.getcurrent()
+        if current in self._turns:
+            self.at(self.now + max(seconds, 0.0), current.switch)
             self._hub.switch()
-        elif mine is self._hub:
+        elif current is self._hub:
             super().sleep(seconds)
 
     def run(self, programs: list[Callable[[], None]]) -> None:
-        """Run programs beside each other until all of them, and what they spawned, have ended.
+        """Run programs concurrently until all of them, and those they spawned, have ended.
 
         Raises:
-            AssertionError: they have not ended after very many steps.
+            AssertionError: they have not ended after a very large number of steps.
         """
         self._hub = greenlet.getcurrent()
         for program in programs:
@@ -67,7 +67,7 @@ class GreenletClock(VirtualTime):
         raise AssertionError(f"the programs have not ended after {_STEP_LIMIT:,} steps")
 
     def spawn(self, work: Callable[[], None]) -> None:
-        """Do `work` beside the others, from now on."""
+        """Run `work` concurrently from now on."""
 
         def whole() -> None:
             try:

@@ -1,16 +1,16 @@
-"""Laws of a table as functions: run them after every step of a test; each raises AssertionError with its story.
+"""Invariants of a table as functions; each raises AssertionError with details.
 
-| law | function |
+| invariant | function |
 |---|---|
-| nothing is visible before it is completed | :func:`check_visible`, and :class:`Watched` at every effect of a write |
-| nothing that can be reached is removed | :func:`check_reachable` |
-| a key lives once, per partition or in the table | :func:`check_unique_keys` |
-| a key's file group changes only by a replacement or a delete | :func:`check_file_ids` |
-| what commits count is what is there | :func:`check_counts` |
-| meta columns agree with names, keys and partitions | :func:`check_meta_columns` |
-| footers tell the key range, filters hold every key | :func:`check_footers` |
-| nothing lies about that no commit names | :func:`check_no_orphans` |
-| rows lie in the partition that their columns say | :func:`check_partitions` |
+| nothing is visible before its commit completes | :func:`check_visible`, and :class:`Watched` at every effect of a write |
+| files in commits exist until a clean | :func:`check_reachable` |
+| a key is unique in its partition or in the table | :func:`check_unique_keys` |
+| a key changes its file group only by a replacement or delete | :func:`check_file_ids` |
+| the counts of commits are right | :func:`check_counts` |
+| meta columns match names, keys and partitions | :func:`check_meta_columns` |
+| footers have the key range and a filter with every key | :func:`check_footers` |
+| every file is in a commit | :func:`check_no_orphans` |
+| rows are in the partition of their columns | :func:`check_partitions` |
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ __all__ = [
     "check_visible",
 ]
 
-#: Rows or files that the message shows.
+#: Number of rows or files that the message shows.
 _SHOWN = 5
 _HOODIE = ".hoodie/"
-#: Where a write leaves its traces until it is over.
+#: Where a write leaves its temporary files.
 _TRACES = (".hoodie/.temp/", ".hoodie/.heartbeat/")
-#: Commits that rearrange rows: afterwards a key may be in another file group.
+#: Operations that move rows: afterwards a key may be in another file group.
 _REARRANGE = frozenset({WriteOperation.CLUSTER})
 
 
 def check_invariants(table: Table | View, *, keys_unique: bool = True, global_keys: bool = False) -> None:
-    """Run every law that holds whenever no write is under way.
+    """Check all invariants that hold while no write is active.
 
     Args:
-        table: the table to look at.
-        keys_unique: whether a key may live only once (plain inserts allow more).
-        global_keys: once in the table, not only in its partition (a global index).
+        table: the table to check.
+        keys_unique: whether keys are unique (plain inserts allow duplicates).
+        global_keys: unique in the table instead of the partition (a global index).
 
     Raises:
-        AssertionError: a law is broken.
+        AssertionError: an invariant is violated.
 
     Example:
         >>> import lakefmt
@@ -98,7 +98,7 @@ def check_invariants(table: Table | View, *, keys_unique: bool = True, global_ke
 
 
 def check_visible(table: Table | View) -> None:
-    """Every file that readers see is named by a completed commit, and every row in it was written by one."""
+    """Every visible file is named by a completed commit, and every row in it was written by one."""
     view = View.of(table)
     done = pa.array([i.time for i in view.state.timeline.commits], pa.string())
     named = view.named
@@ -111,37 +111,37 @@ def check_visible(table: Table | View) -> None:
 
 
 def check_reachable(table: Table | View) -> None:
-    """Every file that a completed commit wrote is there, back to where the last clean has left files alone."""
+    """Every file of completed commits exists, back to what the last clean retained."""
     view = View.of(table)
     oldest = view.client.retained_from(view.state) or ""
     present = view.present
     for instant, commit in view.commits:
-        gone = [] if instant.time < oldest else [s.path for s in commit.stats if s.path and s.path not in present]
-        _law(not gone, f"commit {instant.time} can be read and needs {gone[:_SHOWN]}, which are gone")
+        missing = [] if instant.time < oldest else [s.path for s in commit.stats if s.path and s.path not in present]
+        _law(not missing, f"commit {instant.time} can be read and needs {missing[:_SHOWN]}, which are gone")
 
 
 def check_unique_keys(table: Table | View, *, global_keys: bool = False) -> None:
-    """A key lives once per partition; once in the table with `global_keys`."""
+    """A key is unique in its partition; with `global_keys` in the table."""
     view = View.of(table)
     files = view.visible()
     if not files:
         return
-    found = pa.chunked_array([chunk for file in files for chunk in view.keys(file).chunks], pa.string())
+    all_keys = pa.chunked_array([chunk for file in files for chunk in view.keys(file).chunks], pa.string())
     if not global_keys:
         places = [pa.array([str(file.partition)] * len(view.keys(file)), pa.string()) for file in files]
-        found = pc.binary_join_element_wise(pa.chunked_array(places, pa.string()), found, "\x00")
-    counted = pc.value_counts(found.combine_chunks())
+        all_keys = pc.binary_join_element_wise(pa.chunked_array(places, pa.string()), all_keys, "\x00")
+    counted = pc.value_counts(all_keys.combine_chunks())
     twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
     where = "in the table" if global_keys else "in one partition"
     _law(not len(twice), f"{len(twice)} keys live more than once {where}: {_some(twice)}")
 
 
 def check_file_ids(table: Table | View, last: int | None = None) -> None:
-    """From one commit to the next a key stays in its file group, unless that was replaced or the key deleted.
+    """From commit to commit a key stays in its file group, unless that is replaced or the key is deleted.
 
     Args:
-        table: the table to look at.
-        last: how many of the newest commits to compare with what was before them; None: all that can be read.
+        table: the table to check.
+        last: number of newest commits to compare with their predecessors; None: all readable ones.
     """
     view = View.of(table)
     oldest = view.client.retained_from(view.state) or ""
@@ -158,9 +158,10 @@ def check_file_ids(table: Table | View, last: int | None = None) -> None:
 
 
 def check_counts(table: Table | View) -> None:
-    """What commits count is what is there: bytes on disk, rows in footers, rows in and rows out.
+    """The counts of commits are right: file sizes, rows in footers, rows in and rows out.
 
-    A rewritten file has the rows of its predecessor, plus inserts, less deletes; a new one its inserts.
+    A rewritten file has the rows of its predecessor, plus inserts, minus deletes; a new one its
+    inserts.
     """
     view = View.of(table)
     for _, commit in view.commits:
@@ -175,21 +176,21 @@ def check_counts(table: Table | View) -> None:
             before = view.predecessor(stat)
             if before is None:
                 continue
-            told = f"{before} before + {stat.num_inserts} inserted - {stat.num_deletes} deleted"
-            _law(before + stat.num_inserts - stat.num_deletes == rows, f"{stat.path}: {told}, but {rows} are there")
+            equation = f"{before} before + {stat.num_inserts} inserted - {stat.num_deletes} deleted"
+            _law(before + stat.num_inserts - stat.num_deletes == rows, f"{stat.path}: {equation}, but {rows} are there")
 
 
 def check_meta_columns(table: Table | View) -> None:
-    """The meta columns of every row agree with its file's name, its key, its partition and the timeline.
+    """The meta columns of every row match its file's name, its key, its partition and the timeline.
 
-    In a table that does not populate them they are there, and empty.
+    In a table that does not populate them they exist and are null.
     """
     view = View.of(table)
     config = view.state.config
     if not config.populate_meta_fields:
         for file in view.unchecked("meta columns"):
-            found = view.client.reader.rows(file, META_COLUMNS)
-            filled = [name for name in META_COLUMNS if found.column(name).null_count < found.num_rows]
+            values = view.client.reader.rows(file, META_COLUMNS)
+            filled = [name for name in META_COLUMNS if values.column(name).null_count < values.num_rows]
             _law(not filled, f"{file.path}: {', '.join(filled)} are filled, and the table says that they are not")
         return
     spec = view.client.key_spec(config)
@@ -198,11 +199,11 @@ def check_meta_columns(table: Table | View) -> None:
         if not rows.num_rows:
             continue
         for column, value in ((FILE_NAME, file.name), (PARTITION_PATH, str(file.partition))):
-            found = pc.unique(rows.column(column))
-            _law(found.equals(pa.array([value])), f"{file.path}: {column} says {found}")
+            values = pc.unique(rows.column(column))
+            _law(values.equals(pa.array([value])), f"{file.path}: {column} says {values}")
         newest = pc.max(rows.column(COMMIT_TIME))
         _law(str(newest) <= file.instant, f"{file.path}: rows newer than the file")
-        # A key that plain inserts have left twice is updated twice, by one row with one number.
+        # A duplicate key of plain inserts is updated in both rows, with one sequence number.
         numbers, pairs = (
             rows.group_by(names).aggregate([]).num_rows for names in ([COMMIT_SEQNO], [COMMIT_SEQNO, RECORD_KEY])
         )
@@ -214,7 +215,7 @@ def check_meta_columns(table: Table | View) -> None:
 
 
 def check_partitions(table: Table | View) -> None:
-    """Every row lies in the partition that its columns say; not a law where rows stay with their keys."""
+    """Every row is in the partition of its columns; does not hold if rows stay with their keys."""
     view = View.of(table)
     spec = view.client.key_spec(view.state.config)
     for file in view.unchecked("partitions"):
@@ -224,13 +225,13 @@ def check_partitions(table: Table | View) -> None:
 
 
 def check_footers(table: Table | View) -> None:
-    """Every base file's footer has its key range, and a filter in which every key is found; without meta columns neither."""
+    """Every footer has its key range and a filter with every key; without meta columns neither."""
     view = View.of(table)
     for file in view.unchecked("footers"):
         if not view.state.config.populate_meta_fields:
             footer = view.client.reader.footer(file)
-            said = footer.min_key is not None or footer.max_key is not None or footer.bloom_filter() is not None
-            _law(not said, f"{file.path} tells of keys, and its rows have none")
+            has_entries = footer.min_key is not None or footer.max_key is not None or footer.bloom_filter() is not None
+            _law(not has_entries, f"{file.path} tells of keys, and its rows have none")
             continue
         keys = view.keys(file)
         footer, bloom = view.client.reader.footer(file), view.client.reader.bloom_filter(file)
@@ -241,9 +242,9 @@ def check_footers(table: Table | View) -> None:
 
 
 def check_no_orphans(table: Table | View) -> None:
-    """Once no write is under way, a full listing holds nothing that no completed commit names, and no traces."""
+    """While no write is active, every file is named by a completed commit, and there are no temporary files."""
     view = View.of(table)
-    names = {found.name for found in view.client.store.list()}
+    names = {info.name for info in view.client.store.list()}
     named = view.named
     orphans = sorted(name for name in names if not _has_reason(name, named, names))
     _law(not orphans, f"orphans: {orphans[:_SHOWN]}")
@@ -254,7 +255,7 @@ def check_no_orphans(table: Table | View) -> None:
 
 def _has_reason(name: str, named: Mapping[str, object], names: set[str]) -> bool:
     directory, _, last = name.rpartition("/")
-    if last.startswith(".") and last.endswith(".crc"):  # Hadoop's checksum, beside the file that it is of
+    if last.startswith(".") and last.endswith(".crc"):  # Hadoop's checksum file
         return f"{directory}/{last[1:-4]}".removeprefix("/") in names
     return name.startswith(_HOODIE) or name in named or last.startswith(PARTITION_METADATA)
 
@@ -264,13 +265,14 @@ def _has_reason(name: str, named: Mapping[str, object], names: set[str]) -> bool
 
 @dataclass
 class Watched:
-    """Looks at a table after every effect of a write: until the commit completes nothing of it may show.
+    """Observes a table after every effect of a write: nothing may be visible before the commit completes.
 
-    Hand :meth:`look` to a :class:`~lakefmt.testing.stores.WatchStore`, write through it, and then :meth:`check`.
+    Pass :meth:`look` to a :class:`~lakefmt.testing.stores.WatchStore`, write through it, then call
+    :meth:`check`.
 
     Attributes:
-        see: what a reader of its own sees now, as something that can be compared.
-        completes: whether an effect is the one that makes the write visible.
+        see: returns what a separate reader sees now, as a comparable value.
+        completes: whether an effect makes the write visible.
 
     Example:
         >>> import lakefmt
@@ -293,14 +295,15 @@ class Watched:
         self._before = self.see()
 
     def look(self, effect: Effect) -> None:
-        """Remember what is seen after an effect."""
+        """Record what is visible after an effect."""
         self._seen.append((effect, self.see()))
 
     def check(self) -> None:
-        """Compare what was seen: the state before until the completing effect, one state from then on.
+        """Compare the records: the old state until the completing effect, one new state after it.
 
         Raises:
-            AssertionError: something showed early or went on changing, or no effect completed anything.
+            AssertionError: something was visible early or changed later, or no effect completed
+                anything.
         """
         after = [seen for effect, seen in self._seen if self.completes(effect)]
         _law(len(after) == 1, f"{len(after)} effects completed a commit, not one")
@@ -321,14 +324,14 @@ def _is_completion(name: str) -> bool:
 
 @dataclass
 class View:
-    """A table at one moment, archived commits included, and the files that the store really holds.
+    """A table at one moment with its archived commits, and the existing files.
 
-    Every law takes one in place of the table: then several laws look only once.
+    Every invariant accepts one instead of the table, so that several share the reads.
 
     Attributes:
-        client: the table.
-        state: its properties and its timeline.
-        present: every base file of a full listing, by path.
+        client: the table client.
+        state: properties and timeline.
+        present: path → base file of a full listing.
     """
 
     client: TableClient
@@ -339,32 +342,33 @@ class View:
 
     @classmethod
     def of(cls, table: Table | View, since: View | None = None) -> View:
-        """Look at a table; what has been looked at already stays as it is.
+        """Read a table; a view is returned unchanged.
 
         Args:
             table: the table, or a view of it.
-            since: an earlier view: base files that it has found lawful are not read again, since they never change.
+            since: an earlier view: base files that passed there are not read again, because they
+                never change.
         """
         if isinstance(table, View):
             return table
         state = table.client.with_history(table.client.load())
-        bases, _ = table.client.listing(state.config).files(None)
+        bases, _ = table.client.storage_listing(state.config).files(None)
         present = {file.path: file for file in bases}
         return cls(table.client, state, present, *((since._keys, since._lawful) if since else ()))
 
     @cached_property
     def reader(self) -> BaseFileReader:
-        """Reads rows with what their files do not hold."""
+        """Reads complete rows."""
         return self.client.row_reader(self.state)
 
     @cached_property
     def commits(self) -> list[tuple[Instant, CommitMetadata]]:
-        """Every completed commit with what it says, by requested time."""
+        """All completed commits with their metadata, by requested time."""
         return [(i, self.client.commit_metadata(self.state, i)) for i in self.state.timeline.commits]
 
     @cached_property
     def named(self) -> dict[str, WriteStat]:
-        """Every file that a completed commit names, by path."""
+        """All files in completed commits, by path."""
         stats = [stat for _, commit in self.commits for stat in commit.stats]
         return {path: stat for stat in stats for path in (stat.path, *cdc_paths(stat))}
 
@@ -373,40 +377,40 @@ class View:
         return {(file.partition, file.file_id, file.instant): file for file in self.present.values()}
 
     def visible(self, at: Instant | None = None) -> list[BaseFile]:
-        """Return the files that readers see, now or after a commit."""
+        """Return the visible files, now or after a commit."""
         state = self.state if at is None else self.state.as_of(at.time)
         slices = build_slices(self.present.values(), [], state.timeline, self.client.replaced(state))
-        return [piece.base for piece in slices if piece.base is not None]
+        return [file_slice.base for file_slice in slices if file_slice.base is not None]
 
     def unchecked(self, law: str) -> Iterator[BaseFile]:
-        """Return the visible files that have not passed a law; each has when the next one is asked for."""
+        """Return the visible files that have not passed an invariant; they pass when the next one is requested."""
         for file in self.visible():
             if (law, file.path) not in self._lawful:
                 yield file
                 self._lawful.add((law, file.path))
 
     def keys(self, file: BaseFile) -> pa.ChunkedArray:
-        """Return a file's record keys, read once."""
+        """Return a file's record keys, cached."""
         if file.path not in self._keys:
             self._keys[file.path] = self.reader.keys(file)
         return self._keys[file.path]
 
     def predecessor(self, stat: WriteStat) -> int | None:
-        """Return how many rows the file had whose place this one took: 0 for a new one, None: it is not there."""
+        """Return the row count of the file that this one replaced: 0 for a new group, None if it is missing."""
         if stat.prev_commit in ("", "null"):
             return 0
         file = self._by_group.get((stat.partition_path, stat.file_id, stat.prev_commit))
         return None if file is None else self.client.reader.footer(file).num_rows
 
     def homes(self, at: Instant) -> pa.Table:
-        """Return which key was in which file group after a commit; a key that is there twice, once."""
+        """Return the file group of each key after a commit; duplicates once."""
         schema = pa.schema([(name, pa.string()) for name in ("partition", "key", "file_id")])
-        pieces = [schema.empty_table()]
+        tables = [schema.empty_table()]
         for file in self.visible(at):
             keys = self.keys(file)
             where = [pa.array([str(text)] * len(keys), pa.string()) for text in (file.partition, file.file_id)]
-            pieces.append(pa.table([where[0], keys, where[1]], schema=schema))
-        return pa.concat_tables(pieces).group_by(["partition", "key", "file_id"]).aggregate([])
+            tables.append(pa.table([where[0], keys, where[1]], schema=schema))
+        return pa.concat_tables(tables).group_by(["partition", "key", "file_id"]).aggregate([])
 
 
 def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:

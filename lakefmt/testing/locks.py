@@ -1,7 +1,7 @@
-"""The test kit of table locks: one suite that every lock provider passes, and broken ones do not.
+"""A test suite for table locks.
 
-Subclass :class:`LockSuite` and say in the fixture `kind` how the lock is opened by a process and what its keeper promises.
-Everything happens on virtual time, so nothing sleeps and every history can be had again.
+Subclass :class:`LockSuite`; its fixture `kind` says how a process opens the lock and what the lock
+guarantees. Time is virtual, so nothing sleeps and every history is reproducible.
 """
 
 # ruff: noqa: D102 - the names of tests are sentences
@@ -31,15 +31,16 @@ _LONGEST_REQUESTS = 40
 
 @dataclass(frozen=True)
 class LockKind:
-    """One lock under test.
+    """A lock under test.
 
     Attributes:
-        open: opens it in a process, with a patience; what processes share is up to it.
-        lease_seconds: how long a silent holder keeps it at least and how often, in thirds of it, work is paced; any
-            number for locks that are not lost by silence.
-        recovery_seconds: after how long somebody else has the lock of a silent holder, at the latest; None: never.
-        renewed: a living holder keeps it however long it works.
-        asks: it is asked for by requests (of :class:`Process`), so that answers can be lost.
+        open: opens it in a process with a retry policy; processes may share state.
+        lease_seconds: the minimum lease of a silent holder; work is paced in thirds of it; any
+            number for locks without a lease.
+        recovery_seconds: the maximum time until another process gets the lock of a silent holder;
+            None: never.
+        renewed: a live holder keeps the lock as long as it works.
+        asks: it uses requests of :class:`Process`, so answers can be lost.
     """
 
     open: Callable[[Process, RetryPolicy], TableLock]
@@ -49,12 +50,12 @@ class LockKind:
     renewed: bool = True
 
     def retry_policy(self, seconds: float) -> RetryPolicy:
-        """Return the patience of somebody who asks often enough for this lock, and not oftener."""
+        """Return a retry policy that polls just often enough for this lock."""
         return RetryPolicy(seconds, pause=self.lease_seconds / 60)
 
 
 class Writer:
-    """A process with the lock opened."""
+    """A process with an opened lock."""
 
     def __init__(
         self, kind: LockKind, time: VirtualTime, number: int, *, skew: float = 0.0, latency: float = 0.0
@@ -64,17 +65,17 @@ class Writer:
         self._context = kind.open(self.process, _QUICK).hold()
 
     def take(self, retry_policy: RetryPolicy = _QUICK) -> Lease:
-        """Take the lock and keep it."""
+        """Acquire and keep the lock."""
         self._context = self._kind.open(self.process, retry_policy).hold()
         return self._context.__enter__()
 
     def give(self) -> None:
-        """Give it back; the dead try in vain."""
+        """Release the lock; a dead process fails to."""
         with contextlib.suppress(SimulatedCrash):
             self._context.__exit__(None, None, None)
 
     def can_take(self) -> bool:
-        """Try to take the lock; when it is had, it is given back."""
+        """Return whether the lock can be acquired; release it again."""
         try:
             self.take()
         except LockUnavailable:
@@ -85,7 +86,7 @@ class Writer:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Expect that a commit is refused in the block."""
+    """Expect that a commit in the block is refused."""
     with pytest.raises(LeaseLost):
         yield
 
@@ -112,7 +113,7 @@ class LockSuite:
 
     @pytest.fixture
     def kind(self) -> LockKind:
-        """Return the lock under test; to be overridden. Each call begins with nobody holding it."""
+        """Return the lock under test, to be overridden. At each call it is free."""
         raise NotImplementedError("override the fixture `kind`")
 
     @pytest.fixture
@@ -123,14 +124,14 @@ class LockSuite:
     # ------------------------------------------------------------------------------------------------- one at a time
 
     def test_one_at_a_time(self, kind: LockKind, time: VirtualTime) -> None:
-        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
+        first, second = Writer(kind, time, 1), Writer(kind, time, 2)
         for _ in range(3):
-            lease = one.take()
+            lease = first.take()
             lease.check()
-            assert not two.can_take()
+            assert not second.can_take()
             lease.check()
-            one.give()
-            assert two.can_take()
+            first.give()
+            assert second.can_take()
 
     def test_each_tenure_has_a_token_of_its_own(self, kind: LockKind, time: VirtualTime) -> None:
         writers = [Writer(kind, time, number) for number in (1, 2, 1, 2)]
@@ -143,144 +144,144 @@ class LockSuite:
         assert len({*tokens}) == len(tokens)
 
     def test_a_lease_that_was_given_back_is_no_lease(self, kind: LockKind, time: VirtualTime) -> None:
-        one = Writer(kind, time, 1)
-        lease = one.take()
-        one.give()
+        writer = Writer(kind, time, 1)
+        lease = writer.take()
+        writer.give()
         if isinstance(lease, FencedLease):
             with refused():
                 lease.check()
 
     def test_a_failure_inside_gives_the_lock_back(self, kind: LockKind, time: VirtualTime) -> None:
-        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
-        lock = kind.open(one.process, _QUICK)
+        first, second = Writer(kind, time, 1), Writer(kind, time, 2)
+        lock = kind.open(first.process, _QUICK)
         with pytest.raises(KeyError), lock.hold():
             raise KeyError("the work failed")
-        assert two.can_take()
+        assert second.can_take()
 
     # ------------------------------------------------------------------------------------------ delay, pause, expiry
 
     def test_slow_work_keeps_the_lock(self, kind: LockKind, time: VirtualTime) -> None:
-        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
-        lease = one.take()
+        first, second = Writer(kind, time, 1), Writer(kind, time, 2)
+        lease = first.take()
         if not kind.renewed:
-            one.give()
+            first.give()
             pytest.skip("this lock is not renewed: slow work loses it, which the next tests look at")
         for _ in range(12):
             time.sleep(kind.lease_seconds / 3)
-            assert not two.can_take(), f"taken away from a living holder after {time.now:g} s"
+            assert not second.can_take(), f"taken away from a living holder after {time.now:g} s"
             lease.check()
-        one.give()
-        assert two.can_take()
+        first.give()
+        assert second.can_take()
 
     def test_a_holder_that_outlives_its_lease_cannot_commit(self, kind: LockKind, time: VirtualTime) -> None:
-        one, two, three = (Writer(kind, time, number) for number in (1, 2, 3))
-        lease = one.take()
-        one.process.pause()
+        first, second, third = (Writer(kind, time, number) for number in (1, 2, 3))
+        lease = first.take()
+        first.process.pause()
         if kind.recovery_seconds is None:
             time.sleep(20 * kind.lease_seconds)
-            assert not two.can_take()
-            one.process.wake()
+            assert not second.can_take()
+            first.process.wake()
             lease.check()
             return
-        theirs = two.take(kind.retry_policy(kind.recovery_seconds + 2))
-        one.process.wake()
+        second_lease = second.take(kind.retry_policy(kind.recovery_seconds + 2))
+        first.process.wake()
         with refused():
             lease.check()
-        one.give()
-        theirs.check()
-        assert not three.can_take(), "the holder that was late has taken away what is not its own"
-        two.give()
-        assert three.can_take()
+        first.give()
+        second_lease.check()
+        assert not third.can_take(), "the holder that was late has taken away what is not its own"
+        second.give()
+        assert third.can_take()
 
     def test_a_lease_that_is_over_stays_over(self, kind: LockKind, time: VirtualTime) -> None:
         if kind.recovery_seconds is None:
             pytest.skip("this lock has no end")
-        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
-        lease = one.take()
-        one.process.pause()
+        first, second = Writer(kind, time, 1), Writer(kind, time, 2)
+        lease = first.take()
+        first.process.pause()
         time.sleep(kind.recovery_seconds + 1)
-        one.process.wake()
+        first.process.wake()
         with refused():
             lease.check()
         time.sleep(kind.lease_seconds)
         with refused():
             lease.check()
-        one.give()
-        assert two.can_take()
+        first.give()
+        assert second.can_take()
 
     def test_nobody_is_early(self, kind: LockKind, time: VirtualTime) -> None:
-        one, two = Writer(kind, time, 1), Writer(kind, time, 2)
-        lease = one.take()
-        one.process.pause()
+        first, second = Writer(kind, time, 1), Writer(kind, time, 2)
+        lease = first.take()
+        first.process.pause()
         while time.now < kind.lease_seconds * 3:
-            if two.can_take():
+            if second.can_take():
                 assert not is_good(lease), f"two holders at {time.now:g} s"
                 assert time.now >= kind.lease_seconds - 1
                 break
             time.sleep(kind.lease_seconds / 30)
-        one.give()
+        first.give()
 
     # ------------------------------------------------------------------------------------------- lost answers, death
 
     @pytest.mark.parametrize("mode", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST])
     def test_a_lost_answer_makes_no_second_holder(self, kind: LockKind, mode: FaultMode) -> None:
-        for at in range(1, _LONGEST_REQUESTS) if kind.asks else ():
+        for request in range(1, _LONGEST_REQUESTS) if kind.asks else ():
             time = VirtualTime()
-            one, two = Writer(kind, time, 2 * at), Writer(kind, time, 2 * at + 1)
-            one.process.faults = fault_at(at, Fault(mode, crash=False))
+            first, second = Writer(kind, time, 2 * request), Writer(kind, time, 2 * request + 1)
+            first.process.faults = fault_at(request, Fault(mode, crash=False))
             try:
-                lease = one.take()
+                lease = first.take()
             except (LockUnavailable, StorageError):
                 pass
             else:
                 time.sleep(kind.lease_seconds / 2)
-                assert not (is_good(lease) and two.can_take()), f"two holders after a fault at request {at}"
-                one.give()
+                assert not (is_good(lease) and second.can_take()), f"two holders after a fault at request {request}"
+                first.give()
             if kind.recovery_seconds is not None:
-                two.take(kind.retry_policy(kind.recovery_seconds + 2)).check()
-                two.give()
-            if one.process.requests < at:
+                second.take(kind.retry_policy(kind.recovery_seconds + 2)).check()
+                second.give()
+            if first.process.requests < request:
                 return
             if kind.recovery_seconds is None:
-                one.process.faults = lambda number: None
-                self._tidy(one)
+                first.process.faults = lambda number: None
+                self._tidy(first)
 
     def _tidy(self, writer: Writer) -> None:
-        """Free a lock that nobody frees by itself, as a person would; to be overridden where there is such a thing."""
+        """Free a lock that needs an administrator, to be overridden where that exists."""
 
     @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER])
     def test_a_dead_holder_does_not_hold_for_ever(self, kind: LockKind, mode: FaultMode) -> None:
-        for at in range(1, _LONGEST_REQUESTS) if kind.asks else ():
+        for number in range(1, _LONGEST_REQUESTS) if kind.asks else ():
             time = VirtualTime()
-            one, two = Writer(kind, time, 2 * at), Writer(kind, time, 2 * at + 1)
-            one.process.faults = fault_at(at, Fault(mode))
+            first, second = Writer(kind, time, 2 * number), Writer(kind, time, 2 * number + 1)
+            first.process.faults = fault_at(number, Fault(mode))
             with contextlib.suppress(SimulatedCrash):
-                lease = one.take()
+                lease = first.take()
                 with contextlib.suppress(SimulatedCrash):
                     lease.check()
-                one.give()
+                first.give()
             if kind.recovery_seconds is None:
-                self._tidy(two)
-            two.take(kind.retry_policy((kind.recovery_seconds or 0.0) + 2)).check()
-            two.give()
-            if one.process.requests < at:
+                self._tidy(second)
+            second.take(kind.retry_policy((kind.recovery_seconds or 0.0) + 2)).check()
+            second.give()
+            if first.process.requests < number:
                 return
 
     # ----------------------------------------------------------------------------------------------------- clock skew
 
     @pytest.mark.parametrize("skew", [-0.45, 0.45, -3600.0, 3600.0])
     def test_clocks_that_differ_make_no_second_commit(self, kind: LockKind, time: VirtualTime, skew: float) -> None:
-        one, two = Writer(kind, time, 1), Writer(kind, time, 2, skew=skew)
-        lease = one.take()
-        one.process.pause()
+        first, second = Writer(kind, time, 1), Writer(kind, time, 2, skew=skew)
+        lease = first.take()
+        first.process.pause()
         while time.now < kind.lease_seconds * 2:
-            if two.can_take():
+            if second.can_take():
                 assert not is_good(lease), f"two holders at {time.now:g} s with clocks {skew:g} s apart"
-                # Clocks within what is promised do not even take the lock away too early.
+                # Clocks within the guaranteed skew do not end the lease early either.
                 assert abs(skew) > 1 or time.now >= kind.lease_seconds - 1
                 break
             time.sleep(kind.lease_seconds / 40)
-        one.give()
+        first.give()
 
     # ------------------------------------------------------------------------------------------------ many, at random
 
@@ -314,14 +315,14 @@ class LockSuite:
 
 
 class LockedTable:
-    """What writers of one table do under its lock: see its state, work, and replace it if nobody else has."""
+    """Writers under the lock: read the state, work, and replace the state if it is unchanged."""
 
     def __init__(self) -> None:
         self.commits = 0
         self.longest_wait = 0.0
 
     def commit(self, writer: Writer, retry_policy: RetryPolicy, work: Callable[[], None]) -> None:
-        """Commit once; a commit that replaces another one which it has not seen fails the test."""
+        """Commit once; a commit that replaces an unseen one fails the test."""
         begin = writer.process.monotonic()
         lease = writer.take(retry_policy)
         self.longest_wait = max(self.longest_wait, writer.process.monotonic() - begin)
@@ -335,7 +336,7 @@ class LockedTable:
             writer.give()
 
     def write(self, kind: LockKind, writer: Writer, dice: random.Random) -> None:
-        """Commit a few times, sometimes slowly, sometimes after a pause that is too long."""
+        """Commit several times, sometimes slowly, sometimes after too long a pause."""
         for _ in range(4):
 
             def work() -> None:
@@ -352,11 +353,11 @@ class LockedTable:
 
 
 def fault_at(at: int, fault: Fault) -> Callable[[int], Fault | None]:
-    """Return faults that let the request with the number `at` (from 1) fail and no other."""
+    """Return faults that fail only the request with the number `at` (from 1)."""
     return lambda number: fault if number == at else None
 
 
 def random_faults(dice: random.Random) -> Callable[[int], Fault | None]:
-    """Return faults that lose one request in twelve, or its answer."""
+    """Return faults that lose one request or answer in twelve."""
     modes = [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST]
     return lambda number: Fault(dice.choice(modes), crash=False) if dice.random() < 1 / 12 else None

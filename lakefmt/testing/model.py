@@ -1,8 +1,8 @@
-"""A keyed table with history as a dictionary: what every verb must do, said in the simplest way.
+"""A model of a keyed table with history: what every operation must do.
 
-The model knows nothing of files. It remembers the state after every commit, and with every row the commit that wrote
-it last, so that time travel, increments and rollbacks can be compared too. Commits are numbered from 1; 0 is the empty
-table. A column that a row does not have is a null.
+The model has no files. It keeps the state after every commit, and for every row the commit that
+wrote it last, so that time travel, increments and rollbacks can be compared, too. Commits are
+numbered from 1; 0 is the empty table. A missing column is null.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGN_TURNED = bytes(byte ^ 0x80 for byte in range(256))
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A row, where it lies, and the number of the commit that wrote it last."""
+    """A row, its partition, and the number of the commit that wrote it last."""
 
     row: Row
     place: object
@@ -30,14 +30,14 @@ class _Stored:
 
 @dataclass
 class ModelTable:
-    """What a table should hold.
+    """The expected content of a table.
 
     Attributes:
         key: the key column.
-        partition: the partition column, None for an unpartitioned table.
+        partition: the partition column; None for an unpartitioned table.
         ordering: the ordering column; None: the later write wins.
-        global_keys: True when a key is unique in the table, not only in its partition (a global index).
-        moves: with global keys, whether a row whose partition has changed moves there, or stays where its key is.
+        global_keys: keys are unique in the table instead of the partition (a global index).
+        moves: with global keys, whether a row moves when its partition value changes.
 
     Example:
         >>> model = ModelTable("id", None, "ts")
@@ -64,115 +64,115 @@ class ModelTable:
 
     @property
     def history(self) -> list[list[Row]]:
-        """The rows after each commit, the first one first."""
+        """The rows after each commit, oldest first."""
         return [self.as_of(number) for number in range(1, len(self._states))]
 
     def rows(self) -> list[Row]:
-        """Return the rows, in no order."""
+        """Return the rows, unordered."""
         return self.as_of(self.commits)
 
     def as_of(self, commit: int) -> list[Row]:
-        """Return the rows after commit number `commit`; 0: before the first one."""
+        """Return the rows after commit number `commit`; 0: before the first."""
         return [dict(stored.row) for stored in self._states[commit]]
 
     def incremental(self, start: int, end: int | None = None) -> list[Row]:
-        """Return the rows that were written after commit `start`, up to commit `end` (None: now), as they were then."""
+        """Return the rows written after commit `start` up to commit `end` (None: now), as of then."""
         until = self._states[self.commits if end is None else end]
         return [dict(stored.row) for stored in until if stored.written > start]
 
     def next_start(self, start: int, end: int | None = None) -> int:
-        """Return the number of the commit behind which the next pull begins."""
+        """Return the commit number after which the next pull starts."""
         return max(start, self.commits if end is None else end)
 
     def places(self) -> set[object]:
-        """Return the partition values under which rows lie; None stands for the only place of an unpartitioned table."""
+        """Return the partition values with rows; None stands for an unpartitioned table."""
         return {stored.place for stored in self._now}
 
     def homes(self, key: object) -> set[object]:
-        """Return the places where a key is stored."""
+        """Return the partitions where a key is stored."""
         return {stored.place for stored in self._now if stored.row[self.key] == key}
 
     @property
     def has_duplicates(self) -> bool:
-        """Whether plain inserts have left a key twice where it may live once."""
+        """Whether plain inserts stored a unique key twice."""
         return len({self._stored_identity(stored) for stored in self._now}) != len(self._now)
 
     # --- writing -------------------------------------------------------------------------------------------------
 
     def upsert(self, rows: Iterable[Row], *, partial: bool = False) -> None:
-        """Insert new keys, update known ones by the table's rule; a key that is stored twice is updated twice.
+        """Insert new keys, update stored ones by the merge rule; duplicates are all updated.
 
         Args:
-            rows: what comes in.
-            partial: columns that a row does not have keep their stored values.
+            rows: the incoming rows.
+            partial: columns that a row lacks keep their stored values.
         """
         kept: dict[int, _Stored | None] = dict(enumerate(self._now))
         added: list[_Stored] = []
         for identity, row in self._combined(rows).items():
-            known = [at for at, old in enumerate(self._now) if self._stored_identity(old) == identity]
+            stored_rows = [index for index, old in enumerate(self._now) if self._stored_identity(old) == identity]
             late = False
-            for at in known:
-                old = self._now[at]
+            for index in stored_rows:
+                old = self._now[index]
                 leaves = self.global_keys and self.moves and old.place != self._place(row)
                 if not self._wins(row, old.row):
                     late = late or leaves
                 elif leaves:
-                    kept[at] = None
+                    kept[index] = None
                 else:
-                    kept[at] = self._written({**old.row, **row} if partial else row, old.place)
-            stays = any(kept[at] is not None for at in known)
+                    kept[index] = self._written({**old.row, **row} if partial else row, old.place)
+            stays = any(kept[index] is not None for index in stored_rows)
             if not stays and not late:
-                gone = self._now[known[0]].row if known and partial else {}
-                added.append(self._written({**gone, **row}))
+                replaced = self._now[stored_rows[0]].row if stored_rows and partial else {}
+                added.append(self._written({**replaced, **row}))
         self._commit([*(stored for stored in kept.values() if stored is not None), *added])
 
     def insert(self, rows: Iterable[Row]) -> None:
-        """Add rows whatever is stored (``insert`` and ``bulk_insert``)."""
+        """Add rows without a look-up (``insert`` and ``bulk_insert``)."""
         self._commit([*self._now, *map(self._written, rows)])
 
     def insert_new(self, rows: Iterable[Row]) -> None:
-        """Add rows whose key is not stored, one per key (``drop_duplicates=True``)."""
-        known = {self._stored_identity(stored) for stored in self._now}
-        fresh = [row for identity, row in self._combined(rows).items() if identity not in known]
+        """Add rows with new keys, one per key (``drop_duplicates=True``)."""
+        stored_keys = {self._stored_identity(stored) for stored in self._now}
+        fresh = [row for identity, row in self._combined(rows).items() if identity not in stored_keys]
         self._commit([*self._now, *map(self._written, fresh)])
 
     def delete(self, keys: Iterable[object]) -> None:
-        """Remove keys wherever they are; a delete by key has no event time."""
-        gone = set(keys)
-        self._commit([stored for stored in self._now if stored.row[self.key] not in gone])
+        """Delete keys in all partitions; a delete by key has no event time."""
+        deleted = set(keys)
+        self._commit([stored for stored in self._now if stored.row[self.key] not in deleted])
 
     def delete_where(self, selected: Callable[[Row], bool]) -> None:
-        """Remove the keys of the rows selected, each in its own partition."""
-        gone = {(stored.row[self.key], stored.place) for stored in self._now if selected(stored.row)}
-        self._commit([stored for stored in self._now if (stored.row[self.key], stored.place) not in gone])
+        """Delete the keys of the selected rows, each in its own partition."""
+        deleted = {(stored.row[self.key], stored.place) for stored in self._now if selected(stored.row)}
+        self._commit([stored for stored in self._now if (stored.row[self.key], stored.place) not in deleted])
 
     def update(self, selected: Callable[[Row], bool], values: Row) -> None:
-        """Set columns of the rows selected, whose keys must not be stored twice."""
+        """Set columns of the selected rows, whose keys must be unique."""
         self._commit(
             [self._written({**s.row, **values}, s.place) if selected(s.row) else s for s in self._now],
         )
 
     def soft_delete(self, keys: Iterable[object], columns: Sequence[str]) -> None:
-        """Keep keys and set the columns named to null."""
-        gone = set(keys)
-        self.update(lambda row: row[self.key] in gone, dict.fromkeys(columns))
+        """Keep keys and set columns to null."""
+        deleted = set(keys)
+        self.update(lambda row: row[self.key] in deleted, dict.fromkeys(columns))
 
     def overwrite(self, rows: Sequence[Row]) -> None:
-        """Replace the partitions that the rows touch (``insert_overwrite``)."""
+        """Replace the partitions of the rows (``insert_overwrite``)."""
         touched = {self._place(row) for row in rows}
         self._commit([*(s for s in self._now if s.place not in touched), *map(self._written, rows)])
 
     def overwrite_table(self, rows: Sequence[Row]) -> None:
-        """Replace everything (``insert_overwrite_table``)."""
+        """Replace all rows (``insert_overwrite_table``)."""
         self._commit([*map(self._written, rows)])
 
     def delete_partitions(self, places: Iterable[object]) -> None:
-        """Remove whole partitions."""
-        gone = set(places)
-        self._commit([stored for stored in self._now if stored.place not in gone])
+        """Delete whole partitions."""
+        deleted = set(places)
+        self._commit([stored for stored in self._now if stored.place not in deleted])
 
     def rollback(self) -> None:
-        """Undo the newest commit, as if it had never been; also what a verb did that made no instant."""
+        """Remove the newest commit, also one of an operation that made no instant."""
         if self.commits:
             self._states.pop()
 
@@ -200,10 +200,10 @@ class ModelTable:
     def _wins(self, new: Row, old: Row) -> bool:
         if self.ordering is None or self.ordering not in new:
             return True
-        mine, theirs = new[self.ordering], old.get(self.ordering)
-        if mine is None or theirs is None:
-            return theirs is None
-        return bool(_place_in_order(mine) >= _place_in_order(theirs))  # type: ignore[operator]
+        new_value, old_value = new[self.ordering], old.get(self.ordering)
+        if new_value is None or old_value is None:
+            return old_value is None
+        return bool(_place_in_order(new_value) >= _place_in_order(old_value))  # type: ignore[operator]
 
     def _combined(self, rows: Iterable[Row]) -> dict[object, Row]:
         best: dict[object, Row] = {}
@@ -215,7 +215,7 @@ class ModelTable:
 
 
 def _place_in_order(value: object) -> object:
-    """Return what compares as an ordering value does: NaN is the largest float, -0.0 precedes 0.0, bytes are signed."""
+    """Return a value that compares in Hudi's order: NaN is the largest float, -0.0 precedes 0.0, bytes are signed."""
     if isinstance(value, float):
         return (math.isnan(value), 0.0 if math.isnan(value) else value, math.isnan(value) or math.copysign(1.0, value))
     if isinstance(value, bytes):

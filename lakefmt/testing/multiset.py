@@ -1,14 +1,13 @@
-"""Rows as a multiset: what two tables hold, whatever the order of rows and columns.
+"""Compare tables as multisets of typed rows, whatever the order of rows and columns.
 
-Every row becomes one byte string that says everything about its typed values and nothing about how Arrow keeps them;
-equal rows have equal bytes and different rows different ones, so that sorting and counting byte strings is exact
-(no row is compared by a hash). Rules:
+Every row becomes one byte string of its typed values, independent of Arrow's layout; equal rows
+have equal bytes and different rows different ones, so sorting and counting them is exact. Rules:
 
-* columns are matched by name; their order, chunking and nullability mean nothing; nor do schema and field metadata
+* columns match by name; order, chunking, nullability and metadata are ignored
 * large, view and fixed-size strings, binaries and lists equal their plain kind; dictionaries and extension types equal
   the type they hold; ``date64`` equals ``date32``; decimals are equal by precision and scale
-* timestamps with a zone (any spelling, ``UTC`` or ``+00:00``) are instants, those without are wall clocks; the two
-  differ. Seconds, milliseconds and microseconds equal each other by value; nanoseconds are a type of their own
+* timestamps with a zone (``UTC``, ``+00:00`` or others) are instants, those without are local times; the two
+  differ. Seconds, milliseconds and microseconds are equal by value; nanoseconds are a separate type
 * a map is the multiset of its entries; a list and a struct keep their order, a struct also its field names
 * NaN equals every NaN, 0.0 and -0.0 differ, null differs from empty, 1 as int32 differs from 1 as int64
 
@@ -38,7 +37,7 @@ _Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class MultisetDifference:
-    """What one table holds more often than another; true when they differ."""
+    """The rows that one table has more often than the other; true if they differ."""
 
     left_only: pa.Table
     right_only: pa.Table
@@ -48,15 +47,15 @@ class MultisetDifference:
 
 
 def multiset_difference(left: pa.Table, right: pa.Table) -> MultisetDifference:
-    """Return the rows of each table that the other one lacks, each as often as it is lacking.
+    """Return the rows that each table lacks, as often as it lacks them.
 
     Parameters:
         left: any table.
-        right: a table with the same column names and types, in any column order.
+        right: a table with the same column names and types in any order.
 
     Raises:
         SchemaMismatch: names or types differ; the message names them.
-        UnsupportedFeature: a column type has no rule here (unions, intervals, run-ends).
+        UnsupportedFeature: an unsupported column type (unions, intervals, run-ends).
 
     Example:
         >>> a, b = pa.table({"k": [1, 1, 2]}), pa.table({"k": [2, 1, 3]})
@@ -75,14 +74,14 @@ def multiset_difference(left: pa.Table, right: pa.Table) -> MultisetDifference:
 
 
 def multiset_digest(table: pa.Table) -> str:
-    """Return the SHA-256, in hexadecimal, of the table's typed rows as a multiset.
+    """Return the SHA-256 of the table's typed rows as a multiset, hexadecimal.
 
     Parameters:
-        table: any table; two tables that are equal under the rules of this module have one digest.
+        table: any table; tables that are equal under the rules of this module have one digest.
 
     Raises:
         InvalidInputError: two columns share a name.
-        UnsupportedFeature: a column type has no rule here (unions, intervals, run-ends).
+        UnsupportedFeature: an unsupported column type (unions, intervals, run-ends).
 
     Example:
         >>> a = pa.table({"k": [1, 2], "v": ["x", None]})
@@ -96,7 +95,7 @@ def multiset_digest(table: pa.Table) -> str:
     sha = hashlib.sha256(f"lakefmt-multiset-1|{table.num_rows}|{signature}|".encode())
     rows = _encode_rows(table)
     for chunk in rows.take(pc.sort_indices(rows)).chunks:
-        sha.update(_bytes_of(chunk).data)  # each row tells its own length, so no separator is needed
+        sha.update(_bytes_of(chunk).data)  # each row contains its length, so no separator is needed
     return sha.hexdigest()
 
 
@@ -104,10 +103,10 @@ def multiset_digest(table: pa.Table) -> str:
 
 
 def type_signature(type_: pa.DataType) -> str:
-    """Return the name under which `type_` is compared: equal names mean comparable types.
+    """Return the name of a type for comparisons: equal names mean comparable types.
 
     Raises:
-        UnsupportedFeature: the type has no rule here (unions, intervals, run-ends).
+        UnsupportedFeature: an unsupported type (unions, intervals, run-ends).
 
     Example:
         >>> type_signature(pa.large_list(pa.field("element", pa.timestamp("ms", "+00:00"), nullable=False)))
@@ -130,7 +129,7 @@ def type_signature(type_: pa.DataType) -> str:
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """`type_` without dictionary and extension wrapping."""
+    """`type_` without dictionary and extension types."""
     if isinstance(type_, pa.BaseExtensionType):
         return _plain(type_.storage_type)
     if pa.types.is_dictionary(type_):
@@ -139,7 +138,7 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def _leaf_type(type_: pa.DataType) -> pa.DataType:
-    """The type to which a leaf column is cast before its bytes are taken."""
+    """The type to which a leaf column is cast before its bytes are used."""
     if _is_binary(type_) or _is_string(type_):
         return _BINARY
     if pa.types.is_timestamp(type_):
@@ -178,10 +177,14 @@ def _names(schema: pa.Schema) -> list[str]:
 
 
 def _check_same_columns(left: pa.Schema, right: pa.Schema) -> None:
-    theirs, ours = set(_names(right)), set(_names(left))
-    if theirs != ours:
-        raise SchemaMismatch(f"columns only left: {sorted(ours - theirs)}, only right: {sorted(theirs - ours)}")
-    pairs = {name: (type_signature(left.field(name).type), type_signature(right.field(name).type)) for name in ours}
+    right_names, left_names = set(_names(right)), set(_names(left))
+    if right_names != left_names:
+        raise SchemaMismatch(
+            f"columns only left: {sorted(left_names - right_names)}, only right: {sorted(right_names - left_names)}"
+        )
+    pairs = {
+        name: (type_signature(left.field(name).type), type_signature(right.field(name).type)) for name in left_names
+    }
     wrong = [f"{name}: {a} left, {b} right" for name, (a, b) in sorted(pairs.items()) if a != b]
     if wrong:
         raise SchemaMismatch("columns differ in type: " + "; ".join(wrong))
@@ -191,7 +194,7 @@ def _check_same_columns(left: pa.Schema, right: pa.Schema) -> None:
 
 
 def _encode_rows(table: pa.Table) -> pa.ChunkedArray:
-    """One byte string per row; columns in the order of their names."""
+    """One byte string per row; columns ordered by name."""
     ordered = table.select(_names(table.schema))
     batches = ordered.to_batches(max_chunksize=_BATCH_ROWS)
     return pa.chunked_array(
@@ -206,7 +209,7 @@ def _joined(rows: int, parts: list[pa.Array]) -> pa.Array:
 
 
 def _encode(array: pa.Array) -> pa.Array:
-    """One self-delimiting byte string per value: a byte that tells null from present, then the value."""
+    """One self-delimiting byte string per value: a null flag, then the value."""
     array = _unwrapped(array)
     if pa.types.is_null(array.type):
         return _from_fixed(np.zeros((len(array), 1), np.uint8))
@@ -232,12 +235,12 @@ def _encoder(type_: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 def _encode_fixed(array: pa.Array) -> pa.Array:
     present = _present(array)
     values = _fixed_bytes(_cast(array, _leaf_type(array.type)))
-    values[~present] = 0  # what stands under a null is anything
+    values[~present] = 0  # the value under a null is undefined
     return _from_fixed(np.concatenate([present[:, None].astype(np.uint8), values], axis=1))
 
 
 def _fixed_bytes(array: pa.Array) -> _Bytes:
-    """The values' bytes, one row each, as a copy."""
+    """The bytes of fixed-width values, one row each, as a copy."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
     width = array.type.bit_width // 8
@@ -288,12 +291,12 @@ def _present(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """`array` as `target`; only lossless casts are asked for."""
+    """`array` as `target`, lossless."""
     if array.type == target:
         return array
     try:
         if pa.types.is_timestamp(target) and array.type.tz not in (None, "UTC"):
-            array = array.view(pa.timestamp(array.type.unit, "UTC"))  # a zone names no other instant
+            array = array.view(pa.timestamp(array.type.unit, "UTC"))  # the zone does not change the instant
         return array.cast(target)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedFeature(f"this pyarrow cannot read {array.type} as {target}: {error}") from error
@@ -319,7 +322,7 @@ def _from_buffers(offsets: _Ints, data: pa.Buffer) -> pa.Array:
 
 
 def _regrouped(children: pa.Array, lengths: _Ints) -> pa.Array:
-    """The byte strings of each parent's children, put together: neighbours already, only the offsets change."""
+    """The byte strings of each parent's children, concatenated: only the offsets change."""
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     return _from_buffers(_offsets(children)[ends], children.buffers()[2] or pa.py_buffer(b""))
 
@@ -333,7 +336,7 @@ def _offsets(array: pa.Array) -> _Ints:
 
 
 def _bytes_of(array: pa.Array) -> _Bytes:
-    """All bytes of a byte-string array, in order."""
+    """All bytes of a byte-string array in order."""
     offsets, buffer = _offsets(array), array.buffers()[2]
     if buffer is None:
         return np.zeros(0, np.uint8)
@@ -341,7 +344,7 @@ def _bytes_of(array: pa.Array) -> _Bytes:
 
 
 def _surplus(ids: _Ints, excess: _Ints) -> _Ints:
-    """The rows to show: of each kind the first so many, in the table's order."""
+    """The rows to show: the first ones of each kind, in table order."""
     order = np.argsort(ids, kind="stable")
     grouped = ids[order]
     starts = np.searchsorted(grouped, grouped, side="left")

@@ -1,7 +1,7 @@
-"""Writing verbs as values: one that is run on a table can be played on the model, too, and printed when they differ.
+"""Write operations as values: run on a table, replayed on the model, and printable.
 
-A test draws a :class:`TableShape` and a list of :class:`Verb` (by hand, or with :mod:`lakefmt.testing.strategies`), and
-calls :func:`perform` with each of them.
+A test draws a :class:`TableShape` and a list of :class:`Verb` (by hand, or with
+:mod:`lakefmt.testing.strategies`), and calls :func:`perform` for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakefmt.values import CommitResult
 
 __all__ = ["VERBS", "TableShape", "Verb", "perform"]
 
-#: Every verb that a :class:`Verb` can be.
+#: All operations that a :class:`Verb` can be.
 VERBS: Final = (
     "upsert",
     "partial_upsert",
@@ -40,17 +40,18 @@ VERBS: Final = (
 
 @dataclass(frozen=True)
 class TableShape:
-    """What a table is made with.
+    """The definition of a table.
 
     Attributes:
         schema: the columns.
         record_key: the key column.
-        partition_by: the partition column, None for an unpartitioned table.
-        ordering: the ordering column, None when the later write wins.
+        partition_by: the partition column; None: unpartitioned.
+        ordering: the ordering column; None: the later write wins.
         index: ``bloom``, ``simple``, ``global_bloom`` or ``global_simple``.
-        moves: with a global index, whether a row moves when its partition changes.
+        moves: with a global index, whether a row moves when its partition value changes.
         table_version: 6, 8 or 9.
         table_type: ``cow`` or ``mor``.
+        properties: further properties of the table, such as those of its index.
 
     Example:
         >>> shape = TableShape(pa.schema([("id", pa.string()), ("v", pa.int64())]))
@@ -69,28 +70,30 @@ class TableShape:
     moves: bool = True
     table_version: int = 8
     table_type: str = "cow"
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_global(self) -> bool:
-        """Whether a key is unique in the table, not only in its partition."""
+        """Whether keys are unique in the table instead of the partition."""
         return self.index.startswith("global")
 
     @property
     def fixed_columns(self) -> tuple[str, ...]:
-        """The columns that make a row's key and place, or order it."""
+        """The columns of key, partition and ordering."""
         return tuple(name for name in (self.record_key, self.partition_by, self.ordering) if name)
 
     @property
     def free_columns(self) -> tuple[str, ...]:
-        """The other ones."""
+        """The other columns."""
         return tuple(name for name in self.schema.names if name not in self.fixed_columns)
 
     def options(self) -> dict[str, object]:
-        """Return the settings without which handles of this table do something else."""
-        return {f"hoodie.{kind}.index.update.partition.path": self.moves for kind in ("bloom", "simple")}
+        """Return the settings that all handles of this table need; all states stay readable, as in the model."""
+        moves = {f"hoodie.{kind}.index.update.partition.path": self.moves for kind in ("bloom", "simple")}
+        return {**moves, "hoodie.clean.automatic": False}
 
     def create(self, url: str, options: Mapping[str, object] | None = None, **further: Any) -> Table:
-        """Make the table; `options` and `further` are for ``create_table``."""
+        """Create the table; `options` and `further` are passed to ``create_table``."""
         return create_table(
             url,
             schema=self.schema,
@@ -101,31 +104,31 @@ class TableShape:
             table_type=self.table_type,
             table_version=self.table_version,
             options={**self.options(), **(options or {})},
-            **further,
+            **{"properties": dict(self.properties), **further},
         )
 
     def model(self) -> ModelTable:
-        """Return the model of an empty table."""
+        """Return the model of the empty table."""
         return ModelTable(self.record_key, self.partition_by, self.ordering, self.is_global, self.moves)
 
     def as_table(self, rows: Iterable[Row], columns: Iterable[str] | None = None) -> pa.Table:
-        """Return rows as an Arrow table; what a row does not have is null."""
+        """Return rows as an Arrow table; missing columns are null."""
         wanted = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         return pa.Table.from_pylist([dict(row) for row in rows], schema=wanted)
 
 
 @dataclass(frozen=True)
 class Verb:
-    """One writing verb with what it is called with.
+    """One write operation with its arguments.
 
     Attributes:
         name: one of :data:`VERBS`.
-        rows: of verbs that bring rows.
-        columns: of a partial upsert: the columns that it brings; of a soft delete: those that become null.
-        keys: of deletes by key and of soft deletes.
-        where: of ``update`` and ``delete_where``: a column and the value that selects a row.
-        values: of ``update``: what the selected rows get.
-        places: of ``delete_partitions``: values of the partition column.
+        rows: the rows, of operations with rows.
+        columns: the columns of a partial upsert, or those that a soft delete sets to null.
+        keys: the keys of a delete or soft delete.
+        where: for ``update`` and ``delete_where``: a column and the value of selected rows.
+        values: for ``update``: the new values.
+        places: for ``delete_partitions``: values of the partition column.
         how: further arguments of the table's method, such as ``sort``.
     """
 
@@ -139,11 +142,11 @@ class Verb:
     how: Mapping[str, Any] = field(default_factory=dict)
 
     def fitted(self, model: ModelTable) -> Verb | None:
-        """Return the verb reduced to what its guarantees cover in the present state; None when nothing is left.
+        """Return the operation reduced to what is defined in the current state; None if nothing is left.
 
-        Plain inserts and overwrites do not look keys up, so under a global index they only get keys that are new.
-        Updates are not for keys that are stored twice, only partitions that are there can be removed, and what moves
-        to another partition brings all its columns.
+        Plain inserts and overwrites do not look up keys, so under a global index they only get new
+        keys. Updates need unique keys, only existing partitions are deleted, and a row that moves
+        has all columns.
         """
         if self.name in ("insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table"):
             rows = self._new_to(model) if model.global_keys else self.rows
@@ -163,7 +166,7 @@ class Verb:
         replaced = self._replaced(model)
         rows = {row[model.key]: row for row in self.rows if model.homes(row[model.key]) <= replaced}
         kept = tuple(rows.values())
-        # A row that was left out may have been the one for whose sake a partition would be replaced.
+        # An omitted row may have been the only one of a partition to replace.
         return kept if len(kept) == len(self.rows) else replace(self, rows=kept)._new_to(model)
 
     def _replaced(self, model: ModelTable) -> set[object]:
@@ -172,23 +175,23 @@ class Verb:
         return model.places() if self.name == "insert_overwrite_table" else set()
 
     def play(self, model: ModelTable) -> None:
-        """Do it to the model."""
+        """Apply it to the model."""
         _PLAYS[self.name](self, model)
 
     def run(self, shape: TableShape, table: Table) -> CommitResult:
-        """Do it to the table.
+        """Run it on the table.
 
         Raises:
-            LakefmtError: as the table's method does.
+            LakefmtError: as the table's method.
         """
         return _RUNS[self.name](self, shape, table)
 
 
 def perform(verb: Verb, shape: TableShape, table: Table, model: ModelTable) -> CommitResult:
-    """Run a verb on a table and play it on the model; a verb that made no instant leaves no commit in the model.
+    """Run an operation on a table and apply it to the model; one without an instant leaves no commit in the model.
 
     Raises:
-        LakefmtError: the table refused; then the model has not changed.
+        LakefmtError: the table refused it; the model is unchanged.
     """
     result = verb.run(shape, table)
     verb.play(model)

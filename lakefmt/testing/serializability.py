@@ -1,12 +1,12 @@
-"""What several writers did to one table, and whether it may have happened.
+"""Record what several writers do to a table, and check that the history is serializable.
 
-The commits of a table have an order: that in which they completed. A history is right when
+Commits are ordered by completion. A history is valid if
 
-* every read saw the table as it was after some prefix of them, no older than when it began and no newer than when it ended;
-* every acknowledged write is among them, once; every refused one is not; one whose answer was lost may be either;
-* after the last one the table holds what the writes do one after the other: no key is lost, none doubled;
-* nobody was undone who showed signs of life;
-* once the next writer and the next clean came by, nothing is left of who died, and the laws of
+* every read saw the table after some prefix of them, between its own start and its own end;
+* every acknowledged write is among them once, no refused one is, and one with a lost answer may be;
+* the final table is the result of the writes in this order: no key is lost or doubled;
+* no writer with signs of life was rolled back;
+* after the next writer and the next clean nothing is left of dead writers, and the invariants of
   :mod:`lakefmt.testing.invariants` hold.
 """
 
@@ -37,9 +37,11 @@ from lakefmt.values import InstantTime
 
 __all__ = ["Read", "RecordedHistory", "Tried", "check_history"]
 
-#: Names of the files that complete a write, in both timeline layouts.
+_NUMBERED_STORE = re.compile(r"memory://#[0-9]+")
+
+#: Name patterns of files that complete a write, in both timeline layouts.
 _COMPLETED: Final = re.compile(r"^\.hoodie/(timeline/)?(\d{17})(_\d{17})?\.(commit|deltacommit|replacecommit)$")
-#: Refusals: whoever gets one knows that nothing was written.
+#: Errors after which nothing was written.
 _REFUSED: Final = (CommitConflict, InstantNotPending, LeaseLost, LockUnavailable, SnapshotExpired, WriterActive)
 _UNKNOWN: Final = (StorageError, SimulatedCrash)
 _CLAIMED: Final = re.compile(r"(p\d+) put_if_absent \.hoodie/\.heartbeat/(\d{17})$", re.MULTILINE)
@@ -48,7 +50,7 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a reader saw; how many commits had completed when it began and when it ended."""
+    """The result of a read; the number of completed commits at its start and end."""
 
     rows: pa.Table
     begun: int
@@ -57,15 +59,15 @@ class Read:
 
 @dataclass(slots=True)
 class Tried:
-    """One call of a writer.
+    """A call of a writer.
 
     Attributes:
-        name: of the call; commits are known by it.
-        verb: what was written; None: a service.
-        process: who called.
+        name: the name of the call, stored in its commit.
+        verb: the operation; None: a table service.
+        process: the caller.
         acknowledged: it returned.
-        error: what it raised.
-        begun: when it was called, in seconds; `ended`: when it returned.
+        error: the raised error.
+        begun: start of the call in seconds; `ended`: its end.
     """
 
     name: str
@@ -79,17 +81,17 @@ class Tried:
 
 @dataclass
 class RecordedHistory:
-    """What happened to one table.
+    """The history of one table.
 
     Attributes:
-        seed: what it was made from.
+        seed: the seed of the simulation.
         shape: the table.
-        scene_lock: the lock's name.
-        trace: what everybody did, in order.
-        completions: requested times of the writes that became visible, in that order.
-        tried: every call.
-        reads: what readers saw.
-        unlucky: processes that lost a request or an answer, so that they may be taken for dead.
+        scene_lock: the name of the lock.
+        trace: all steps in order.
+        completions: requested times of completed writes, in order.
+        tried: all calls.
+        reads: the results of readers.
+        unlucky: processes that lost a request or an answer, and may be taken for dead.
     """
 
     seed: int
@@ -104,34 +106,35 @@ class RecordedHistory:
     table: Table | None = None
 
     def is_completion(self, name: str) -> bool:
-        """Return whether an object's name makes a write visible."""
+        """Return whether an object's name completes a write."""
         return _COMPLETED.match(name) is not None
 
     def note(self, now: float, process: int, kind: str, name: str, applied: bool) -> None:
-        """Take down one effect."""
+        """Record an effect."""
         self.say(now, process, f"{kind} {name}{'' if applied else ' (refused)'}")
         completed = _COMPLETED.match(name) if applied and "put" in kind else None
         if completed is not None:
             self.completions.append(completed[2])
 
     def say(self, now: float, process: int, text: str) -> None:
-        """Take down something."""
-        self.trace.append(f"{now:9.3f} p{process} {text}")
+        """Record a step."""
+        # Stores in memory are numbered: the same seed gives the same text, however many there were before.
+        self.trace.append(f"{now:9.3f} p{process} {_NUMBERED_STORE.sub('memory://', text)}")
 
     def load(self, verb: Verb, table: Table) -> None:
-        """Write the first rows, while nobody is beside."""
+        """Write the first rows, before the other writers start."""
         verb.run(self.shape, table)
         self.tried.append(Tried("load", verb, 1, acknowledged=True))
         self._of_setup(table, "load")
 
     def _of_setup(self, table: Table, name: str) -> None:
-        # Nothing is noted of what happens while no program runs.
+        # Nothing is recorded while no program runs.
         newest = table.timeline.timeline.latest_commit
         assert newest is not None, f"{name} made no commit"
         self.completions.append(newest.time)
 
     def tidy(self, table: Table) -> None:
-        """Do what the next writer, compaction and clean do, long after everybody is done or dead."""
+        """Run recovery, compaction and clean, long after all writers have ended or died."""
         self.table = table
         last = {"id": "last", "city": "sf", "ts": 1, "v": 1}
         verb = Verb("upsert", rows=(last,), how={"commit_metadata": {"simulated": "last"}})
@@ -144,10 +147,11 @@ class RecordedHistory:
 
 
 def check_history(history: RecordedHistory) -> None:
-    """Judge a history.
+    """Check a history.
 
     Raises:
-        AssertionError: it cannot have happened if writers were kept apart; the seed, the scene and the last steps are told.
+        AssertionError: the history is not serializable; the message has the seed, the scene and the
+            last steps.
     """
     try:
         _check(history)
@@ -159,7 +163,7 @@ def check_history(history: RecordedHistory) -> None:
 
 
 def compact_trace(trace: list[str]) -> list[str]:
-    """Return the steps that people look at: calls, mishaps and what happens on the timeline."""
+    """Return the main steps: calls, faults and timeline changes."""
     wanted = re.compile(r" p\d+ (begins|died|paused|answer|request|w\d|read)|\.(requested|inflight|commit|deltacommit)")
     return [line for line in trace if wanted.search(line) and "heartbeat" not in line]
 
@@ -175,30 +179,30 @@ def _check(history: RecordedHistory) -> None:
         assert fits, f"a read saw {_difference(states[read.ended], seen)} against the state after {read.ended} commits"
     for error in history.failed_reads:
         assert isinstance(error, SnapshotExpired | StorageError), f"a read failed: {error!r}"
-    found = _content(table.read())
-    assert found == states[-1], f"in the end: {_difference(states[-1], found)}"
-    if history.shape.table_type == "cow":  # the laws know nothing of logs
+    content = _content(table.read())
+    assert content == states[-1], f"in the end: {_difference(states[-1], content)}"
+    if history.shape.table_type == "cow":  # the invariants do not cover logs
         check_invariants(table)
     _forgive(history, table)
     check_no_orphans(table)
 
 
 def _forgive(history: RecordedHistory, table: Table) -> None:
-    """Remove the files of writers that were paused, undone meanwhile, wrote on and died: nobody can know of those."""
+    """Remove the files of writers that were paused, rolled back, continued and died: no writer can know of those."""
     paused, died = ({line.split()[1] for line in history.trace if f" {word} " in line} for word in ("paused", "died"))
     claimed = {time: who for who, time in _CLAIMED.findall("\n".join(history.trace)) if who in paused & died}
     undone = {time for time in claimed if time not in history.completions}
-    names = [found.name for found in table.client.store.list() if not found.name.startswith(".hoodie/")]
+    names = [info.name for info in table.client.store.list() if not info.name.startswith(".hoodie/")]
     table.client.store.delete(name for name in names if any(time in name for time in undone))
 
 
 def _check_calls(history: RecordedHistory, table: Table) -> list[str | None]:
-    """Compare what callers were told with what completed; return the calls' names in the order of completion."""
+    """Compare results of calls with completed commits; return the calls' names in order of completion."""
     view = View.of(table)
-    said = {i.time: commit.extra_metadata.get("simulated") for i, commit in view.commits}
-    gone = [time for time in history.completions if time not in said]
-    assert not gone, f"instants {gone} completed and are on the timeline no more"
-    names = [said[InstantTime(time)] for time in history.completions]
+    calls_by_time = {i.time: commit.extra_metadata.get("simulated") for i, commit in view.commits}
+    missing = [time for time in history.completions if time not in calls_by_time]
+    assert not missing, f"instants {missing} completed and are on the timeline no more"
+    names = [calls_by_time[InstantTime(time)] for time in history.completions]
     counted = Counter(name for name in names if name is not None)
     for tried in history.tried:
         times = counted[tried.name] if tried.verb is not None else 0
@@ -216,13 +220,13 @@ def _check_calls(history: RecordedHistory, table: Table) -> list[str | None]:
 
 
 def _check_was_silent(history: RecordedHistory, tried: Tried) -> None:
-    """Only who showed no sign of life for long enough may be undone."""
+    """Only a writer without signs of life for long enough may be rolled back."""
     paused = any(f" p{tried.process} paused" in line for line in history.trace)
     assert paused or tried.process in history.unlucky, f"{tried.name} was undone while it showed signs of life"
 
 
 def _states(history: RecordedHistory, names: list[str | None]) -> list[dict[object, int]]:
-    """Return the table's content after each prefix of the commits; 0: before the first one."""
+    """Return the table's content after each prefix of the commits; 0: before the first."""
     verbs = {tried.name: tried.verb for tried in history.tried}
     model: ModelTable = history.shape.model()
     states = [_rows(model)]
@@ -243,6 +247,6 @@ def _content(rows: pa.Table) -> dict[object, int]:
     return dict(Counter(zip(*columns, strict=True)))
 
 
-def _difference(expected: dict[object, int], found: dict[object, int]) -> str:
-    missing, more = Counter(expected) - Counter(found), Counter(found) - Counter(expected)
+def _difference(expected: dict[object, int], actual: dict[object, int]) -> str:
+    missing, more = Counter(expected) - Counter(actual), Counter(actual) - Counter(expected)
     return f"missing {sorted(map(str, missing.elements()))}, too many {sorted(map(str, more.elements()))}"

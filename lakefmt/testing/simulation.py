@@ -1,10 +1,10 @@
-"""Several writers of one table in one thread, on a virtual clock, driven by one number.
+"""Simulate several writers of a table in one thread, on a virtual clock, from a seed.
 
-A *seed* says everything: the kind of table and of lock, how many writers there are, which verbs and services they call,
-how long each request takes, which answers are lost, who is paused beyond every lease, and who dies at which effect. The
-same seed gives the same history, step by step. :func:`simulate` makes one, :func:`check_history` judges it.
+A *seed* determines everything: table type and lock, number of writers, their operations and
+services, the time of each request, lost answers, pauses beyond every lease, and crashes. The same
+seed gives the same history. :func:`simulate` creates one, :func:`check_history` checks it.
 
-What a history is judged by is told in :mod:`lakefmt.testing.serializability`.
+:mod:`lakefmt.testing.serializability` describes the checks.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _FIXED: Final = ("u0", "u1")
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """How likely each mishap is, per effect.
+    """The probability of each fault per effect.
 
     Attributes:
-        lost: the answer, or the request, is lost.
-        crash: the process dies before, after or half-way.
+        lost: the answer or the request is lost.
+        crash: the process dies before, after or in the middle.
         pause: the process sleeps beyond its leases before the effect.
         slow: the request takes twenty times as long.
     """
@@ -70,16 +70,18 @@ CALM: Final = Chances(0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a seed says about a history.
+    """The parameters of a history.
 
     Attributes:
-        seed: the number.
+        seed: the seed.
         shape: the table.
         lock: Hudi's class name of the lock.
-        apart: new rows get file groups of their own, so that only keys can conflict.
-        writers: how many there are.
-        calls: how many calls each of them makes.
-        chances: how likely mishaps are.
+        apart: new rows get their own file groups, so that only keys conflict.
+        writers: number of writers.
+        calls: number of calls per writer.
+        chances: probabilities of faults.
+        mode: ``hoodie.write.concurrency.mode``. Non-blocking writers only upsert, and no two rows have one event time, so
+            that the order of their commits does not matter.
     """
 
     seed: int
@@ -89,10 +91,11 @@ class Scene:
     writers: int
     calls: int
     chances: Chances
+    mode: str = "optimistic_concurrency_control"
 
 
 def scene_of(seed: int, chances: Chances | None = None) -> Scene:
-    """Return what a seed says; eighteen seeds in a row have every version, kind of table and lock once.
+    """Return the parameters of a seed; eighteen consecutive seeds cover every version, table type and lock.
 
     Example:
         >>> scene_of(4).shape.table_version, scene_of(4).shape.table_type, scene_of(4).lock
@@ -107,7 +110,7 @@ def scene_of(seed: int, chances: Chances | None = None) -> Scene:
 
 
 class _Place(str):
-    """The same text for everybody, and for each process a key of its own: locks of this process are found by it."""
+    """One text for all processes with a different hash key each: in-process locks are found by it."""
 
     process: int
 
@@ -124,15 +127,15 @@ class _Place(str):
 
 
 class SimulatedStore(WrapperStore):
-    """The table's store as one process sees it: requests take time, and some of them meet their fate.
+    """The table's store as one process sees it: requests take time and may fail.
 
     Args:
-        inner: where everything really is.
-        process: whose requests they are.
-        dice: the fate of requests.
-        chances: how likely mishaps are.
-        history: takes down what happens.
-        shared: what the processes of one machine share: they have one lock between them.
+        inner: the store.
+        process: the process of the requests.
+        dice: the random numbers for faults.
+        chances: probabilities of faults.
+        history: records the steps.
+        shared: state of the processes of one machine, for a lock that they share.
     """
 
     def __init__(
@@ -154,21 +157,21 @@ class SimulatedStore(WrapperStore):
 
     @property
     def url(self) -> str:
-        """The inner store's base; each process has locks of its own for it, unless those are what is simulated."""
+        """The inner store's base; each process has its own in-process locks for it, unless those are simulated."""
         return self.inner.url if self._shared else _Place(self.inner.url, self._process.number)
 
     def look(self, kind: str, name: str, run: Callable[[], T]) -> T:
-        """Carry out one read after its time."""
+        """Run a read after its latency."""
         if self._is_turn():
             self._travel(name)
         return run()
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
-        """Return what is there at one moment, however late somebody looks through it."""
+        """Return a listing as of one moment, however late it is consumed."""
         return iter([*super().list(prefix, recursive=recursive)])
 
     def perform(self, step: Step[T]) -> T:
-        """Carry out one effect: its request and its answer take their time, and may be lost."""
+        """Run an effect; request and answer take time and may be lost."""
         if not self._is_turn():
             return step.run()
         chances, dice = self._chances, self._dice
@@ -185,8 +188,8 @@ class SimulatedStore(WrapperStore):
         return answer
 
     def _is_last_step(self, name: str) -> bool:
-        # Between the proof of a lease and the put that completes, nobody can be stopped for longer than the lease by
-        # anything but bad luck of the machine: no lock by time can guard that moment, and its limits say so.
+        # Between checking a lease and the put that completes, only a machine-wide stall could
+        # outlast the lease: no lease can protect that moment, which docs/locks.md states.
         return not self._process_lock_is_kept and self._history.is_completion(name)
 
     @property
@@ -244,7 +247,8 @@ class SimulatedStore(WrapperStore):
         self._history.say(self._process.time.now, self._process.number, f"died {how} {step.kind} {step.name}")
         self._process.die()
         if self._stamp is not None:
-            # Somebody sees that the holder of the file is dead, and removes it, as the message of those who wait says.
+            # An administrator sees that the file's holder is dead and removes the file, as the
+            # error message advises.
             self._process.time.at(self._process.time.now + 1 + 4 * self._dice.random(), self._remove_lock_of_the_dead)
         self._check_alive()
 
@@ -265,7 +269,7 @@ class _Clock:
 
 
 class _World:
-    """One history in the making."""
+    """A history while it is created."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -277,12 +281,12 @@ class _World:
 
     def options(self) -> dict[str, object]:
         return {
-            "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+            "hoodie.write.concurrency.mode": self.scene.mode,
             "hoodie.write.lock.provider": self.scene.lock,
             "hoodie.write.lock.storage.validity.timeout.secs": int(_LEASE_SECONDS),
             "hoodie.write.lock.storage.renew.interval.secs": 1,
             "hoodie.client.heartbeat.interval_in_ms": int(_BEAT_SECONDS * 1000),
-            "lakefmt.write.turn.after.conflicts": 1,  # the more often the better
+            "lakefmt.write.turn.after.conflicts": 1,  # as often as possible
             "lakefmt.durability": "none",
             "lakefmt.write.threads": 1,
             "hoodie.archive.automatic": False,
@@ -316,14 +320,14 @@ class _World:
             merge=None,
             name="simulated",
             database=None,
-            properties={},
+            properties=shape.properties,
             durable=False,
         )
         return table
 
 
 class _Beside(Process):
-    """A process whose waits are spread by its own dice."""
+    """A process whose waits are spread by its own random numbers."""
 
     def __init__(self, time: GreenletClock, number: int, dice: random.Random) -> None:
         super().__init__(time, number)
@@ -342,7 +346,7 @@ class _Beside(Process):
 
 
 class _Writer:
-    """A writer: it calls verbs and services one after the other, and begins anew after each death."""
+    """A writer: it calls operations and services in turn, and restarts after each crash."""
 
     def __init__(self, world: _World, name: str) -> None:
         self._world = world
@@ -424,13 +428,16 @@ class _Writer:
         dice, shape = self._dice, self._world.scene.shape
         own = int.from_bytes(name.encode()[-6:], "big") % 1_000_000
 
-        # A delete in a log keeps an event time, against which late rows lose until a compaction forgets it; the model knows
-        # nothing of that: either rows are late, or rows are deleted.
+        # A delete in a log keeps an event time, against which late rows lose until a compaction;
+        # the model does not know that, so a history has either late rows or deletes.
         keeps_times = shape.table_type == "mor" and shape.ordering is not None
         is_late = not keeps_times or self._world.scene.seed % 2 == 0
 
+        non_blocking = self._world.scene.mode == "non_blocking_concurrency_control"
+
         def row(key: str, city: str | None = None) -> Mapping[str, object]:
-            return {"id": key, "city": city or _HOMES[key], "ts": dice.randint(1, 9) if is_late else 5, "v": own}
+            time = dice.getrandbits(40) if non_blocking else dice.randint(1, 9) if is_late else 5
+            return {"id": key, "city": city or _HOMES[key], "ts": time, "v": own}
 
         def some() -> list[str]:
             return dice.sample(_KEYS, dice.choice((1, 1, 2, 3)))
@@ -446,15 +453,17 @@ class _Writer:
             lambda: Verb("update", where=("id", dice.choice(_FIXED)), values={"v": own}),
             lambda: Verb("insert_overwrite", rows=(row(f"{name}.over", "bern"),)),
         ]
+        if non_blocking:
+            return dice.choice(choices[:3])()
         deletes = 0 if keeps_times and is_late else 3
         return dice.choices(choices, weights=(5, 4, 2, 2, 2, 1, deletes, 3, 1))[0]()
 
 
 def simulate(scene: Scene | int) -> RecordedHistory:
-    """Make the history of a seed, and tidy up after it as the next writer would.
+    """Create the history of a seed, and clean up as the next writer would.
 
     Args:
-        scene: a seed, or what it says.
+        scene: a seed or its parameters.
 
     Example:
         >>> history = simulate(0)
@@ -472,7 +481,8 @@ def simulate(scene: Scene | int) -> RecordedHistory:
     world.history.load(Verb("upsert", rows=tuple(rows), how={"commit_metadata": {"simulated": "load"}}), first)
     writers = [_Writer(world, f"w{number}") for number in range(scene.writers)]
     world.time.run([writer.run for writer in writers])
-    # Long afterwards everybody is done or dead, and who looks after the table removes a lock that a dead one left.
+    # Long afterwards all writers have ended or died, and an administrator removes a dead holder's
+    # lock.
     world.time.now += 10_000
     world.store.delete([_LOCK_FILE])
     world.history.tidy(world.table(CALM)[0])

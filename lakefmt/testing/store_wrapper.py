@@ -1,10 +1,10 @@
-"""A store around a store that passes everything on: the base of the wrappers in :mod:`lakefmt.testing.stores`.
+"""A store that delegates to another: the base of the wrappers in :mod:`lakefmt.testing.stores`.
 
-An *effect* is one change of the store: a put, a put-if-absent, the put-if-absent of a sink, one removed name, one
-removed tree, one call of make_directories.
+An *effect* is one change of the store: a put, a put-if-absent (of a writer, too), one removed name,
+one removed tree, or one call of make_directories.
 
-Process locks (:mod:`lakefmt.storage.local.process_lock`) are not passed on: a test that plays a dead process still runs, and
-would go on holding them.
+Process locks (:mod:`lakefmt.storage.local.process_lock`) are not delegated: a test that simulates a
+dead process would still hold them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ T = TypeVar("T")
 
 
 class SimulatedCrash(BaseException):
-    """The process died here. Not an Exception, so that no handler takes it for something to recover from."""
+    """The simulated end of the process. Not an Exception, so that no handler catches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One change of a store: its number (from 1), kind, object or directory, and size in bytes where there is one."""
+    """One change of a store: number (from 1), kind, object or directory, and size in bytes if it has one."""
 
     number: int
     kind: str
@@ -56,7 +56,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Step(Generic[T]):
-    """One effect on its way: how to do it, how to leave it half done, and the answer that says 'unknown'."""
+    """An effect to perform: how to do it, how to do half of it, and the answer for 'unknown'."""
 
     kind: str
     name: str
@@ -67,9 +67,9 @@ class Step(Generic[T]):
 
 
 class WrapperStore:
-    """Passes everything on to `inner`: the base of the wrappers, and of your own.
+    """Delegates everything to `inner`: the base of store wrappers.
 
-    Override :meth:`perform` to see every effect and :meth:`look` to see every read.
+    Override :meth:`perform` for effects and :meth:`look` for reads.
 
     Example:
         >>> from lakefmt.storage import MemoryStore
@@ -87,11 +87,11 @@ class WrapperStore:
         raise TypeError("a store is not pickled: wrap another one on the other side")
 
     def perform(self, step: Step[T]) -> T:
-        """Carry out one effect."""
+        """Perform one effect."""
         return step.run()
 
     def look(self, kind: str, name: str, run: Callable[[], T]) -> T:
-        """Carry out one read of `kind` read, info, list or list_directories."""
+        """Perform one read of `kind` read, info, list or list_directories."""
         return run()
 
     @property
@@ -101,15 +101,15 @@ class WrapperStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The inner store's promises."""
+        """The inner store's guarantees."""
         return self.inner.capabilities
 
     def read(self, name: str, max_bytes: int | None = None) -> bytes:
-        """Return a whole object of the inner store."""
+        """Return an object of the inner store."""
         return self.look("read", name, lambda: self.inner.read(name, max_bytes))
 
     def info(self, name: str) -> ObjectInfo | None:
-        """Return what the inner store knows of an object."""
+        """Return the info of an object in the inner store."""
         return self.look("info", name, lambda: self.inner.info(name))
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
@@ -151,16 +151,16 @@ class WrapperStore:
 
     @property
     def has_versions(self) -> bool:
-        """Whether the inner store compares and swaps."""
+        """Whether the inner store supports versions."""
         return with_versions(self.inner) is not None
 
     def read_version(self, name: str, max_bytes: int) -> Version | None:
-        """Return an object of the inner store with its mark, as one read."""
+        """Return an object of the inner store with its version, as one read."""
         inner = self._versions()
         return self.look("read_version", name, lambda: inner.read_version(name, max_bytes))
 
     def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
-        """Replace an object of the inner store if it is still the one that was seen, as one effect."""
+        """Replace an object of the inner store if its version is unchanged, as one effect."""
         inner = self._versions()
         return self.perform(
             Step(
@@ -174,17 +174,17 @@ class WrapperStore:
         )
 
     def _versions(self) -> SupportsVersions:
-        found = with_versions(self.inner)
-        if found is None:
+        versions = with_versions(self.inner)
+        if versions is None:
             raise UnsupportedFeature(f"{self.url} does not compare and swap")
-        return found
+        return versions
 
     def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[ObjectWriter]:
-        """Open a sink whose put_if_absent is one effect."""
+        """Open a writer whose put_if_absent is one effect."""
         return _WrappedObjectWriter(self, name, self.inner.create(name, durable=durable))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects one after another, each as one effect."""
+        """Remove objects one by one, each as one effect."""
         waiting = object_names(names)
         while waiting:
             self.perform(self._removal(tuple(waiting)))
@@ -201,7 +201,7 @@ class WrapperStore:
         )
 
     def _tear_tree(self, prefix: str) -> None:
-        names = sorted(found.name for found in self.inner.list(prefix))
+        names = sorted(info.name for info in self.inner.list(prefix))
         self.inner.delete(names[: len(names) // 2])
 
     def make_directories(self, names: Iterable[str]) -> None:
@@ -218,21 +218,21 @@ class WrapperStore:
         )
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
-        """Remove the inner store's temporary objects, if it has such things; return how many."""
+        """Remove the inner store's temporary objects, if it has any; return their number."""
         return self.inner.remove_leftovers(older_than_epoch) if isinstance(self.inner, SupportsTempCleanup) else 0
 
     def remove_abandoned(self, prefix: str = "", *, recursive: bool = True) -> int:
-        """Remove what dead processes left in the inner store, if it can tell; return how many."""
+        """Remove temporary objects of dead processes in the inner store, if it can; return their number."""
         return remove_abandoned(self.inner, prefix, recursive=recursive)
 
     def leave_temporary_object(self, name: str, data: Buffer) -> None:
-        """Leave a temporary object in the inner store, if it has such things."""
+        """Leave a temporary object in the inner store, if it has any."""
         if isinstance(self.inner, SupportsTempCleanup):
             self.inner.leave_temporary_object(name, data)
 
 
 class _WrappedObjectWriter:
-    """A sink of the inner store whose put_if_absent passes by the wrapper."""
+    """A writer of the inner store whose put_if_absent goes through the wrapper."""
 
     def __init__(self, store: WrapperStore, name: str, inner: AbstractContextManager[ObjectWriter]) -> None:
         self._store = store
@@ -248,16 +248,16 @@ class _WrappedObjectWriter:
 
     @property
     def file(self) -> BinaryIO:
-        """The inner sink's file."""
+        """The inner writer's file."""
         return self._entered.file
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written."""
         return self._entered.size
 
     def put_if_absent(self) -> PutOutcome:
-        """Give the object its name, as one effect."""
+        """Create the object, as one effect."""
         return self._store.perform(
             Step(
                 "sink.put_if_absent",
@@ -278,5 +278,5 @@ class _WrappedObjectWriter:
     ) -> None:
         self._context.__exit__(kind, error, trace)
         if isinstance(error, SimulatedCrash):
-            # The inner sink tidied up; a process that dies does not.
+            # The inner writer cleaned up; a dying process does not.
             self._store.leave_temporary_object(self._name, b"half of it")

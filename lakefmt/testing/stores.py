@@ -1,7 +1,7 @@
-"""Stores around a store, for tests: they count, watch, fail, freeze and delay what passes through.
+"""Store wrappers for tests: they count, watch, fail, freeze and delay accesses.
 
-Each of them takes any :class:`~lakefmt.storage.api.ObjectStore` and is one, so they can be stacked. Effects (see
-:mod:`lakefmt.testing.store_wrapper`) are numbered from 1 in the order in which they begin.
+Each wraps any :class:`~lakefmt.storage.api.ObjectStore` and is one, so they can be stacked. Effects
+(see :mod:`lakefmt.testing.store_wrapper`) are numbered from 1 in the order of their start.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One thing that was done: its kind, object or directory, bytes moved, and where in the object they begin."""
+    """One access: kind, object or directory, bytes moved, and offset in the object."""
 
     kind: str
     name: str
@@ -62,14 +62,14 @@ class Access:
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each kind of access happened, and how many bytes moved."""
+    """The number of accesses of each kind, and the bytes moved."""
 
     by_kind: Mapping[str, int]
     bytes_read: int
     bytes_written: int
 
     def of(self, *kinds: str) -> int:
-        """Return how often accesses of these kinds happened, taken together."""
+        """Return the total number of accesses of these kinds."""
         return sum(self.by_kind.get(kind, 0) for kind in kinds)
 
 
@@ -77,7 +77,7 @@ _READING: Final = frozenset({"read", "range"})
 
 
 class CountingStore(WrapperStore):
-    """Writes down every effect and every read, the ranges that Arrow reads included (kind ``range``).
+    """Records every effect and every read, range reads by Arrow included (kind ``range``).
 
     Example:
         >>> from lakefmt.storage import MemoryStore
@@ -95,19 +95,19 @@ class CountingStore(WrapperStore):
 
     @property
     def log(self) -> builtins.list[Access]:
-        """Everything so far, in order of completion."""
+        """All accesses so far, in order of completion."""
         with self._lock:
             return [*self._log]
 
     def statistics(self) -> Counts:
-        """Return the log in numbers."""
+        """Return the log's totals."""
         log = self.log
         read = sum(client.size for client in log if client.kind in _READING)
         written = sum(client.size for client in log if "put" in client.kind)
         return Counts(Counter(client.kind for client in log), read, written)
 
     def reset(self) -> None:
-        """Forget what was written down."""
+        """Clear the log."""
         with self._lock:
             self._log.clear()
 
@@ -116,24 +116,24 @@ class CountingStore(WrapperStore):
             self._log.extend(accesses)
 
     def perform(self, step: Step[T]) -> T:
-        """Carry out one effect and write it down, also when it fails."""
+        """Perform and record one effect, also if it fails."""
         try:
             return step.run()
         finally:
             self._note(Access(step.kind, step.name, step.size))
 
     def look(self, kind: str, name: str, run: Callable[[], T]) -> T:
-        """Carry out one read and write it down, also when it fails."""
+        """Perform and record one read, also if it fails."""
         size = 0
         try:
-            found = run()
-            size = len(found) if isinstance(found, bytes) else 0
+            result = run()
+            size = len(result) if isinstance(result, bytes) else 0
         finally:
             self._note(Access(kind, name, size))
-        return found
+        return result
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects in one call, as the inner store likes it; each name is written down."""
+        """Remove objects in one call of the inner store; each name is recorded."""
         wanted = object_names(names)
         try:
             self.inner.delete(wanted)
@@ -141,8 +141,8 @@ class CountingStore(WrapperStore):
             self._note(*(Access("delete", name) for name in wanted))
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
-        """Return an Arrow file system that writes down every range read."""
-        opener = _watched_opener(self.inner, lambda name, at, size: self._note(Access("range", name, size, at)))
+        """Return an Arrow file system that records every range read."""
+        opener = _watched_opener(self.inner, lambda name, offset, size: self._note(Access("range", name, size, offset)))
         return arrow_view(self, opener), ""
 
 
@@ -151,13 +151,15 @@ def _watched_opener(inner: ObjectStore, seen: Callable[[str, int, int], None]) -
 
     def open_watched(name: str) -> pa.NativeFile:
         file = fs.open_input_file(prefix + name)
-        return pa.PythonFile(track_arrow_use(_WatchedFile(file, lambda at, size: seen(name, at, size))), mode="r")
+        return pa.PythonFile(
+            track_arrow_use(_WatchedFile(file, lambda offset, size: seen(name, offset, size))), mode="r"
+        )
 
     return open_watched
 
 
 class _WatchedFile:
-    """A readable file that tells of every range read; Arrow asks one thing at a time of it."""
+    """A readable file that reports every range read; Arrow calls it sequentially."""
 
     def __init__(self, file: pa.NativeFile, seen: Callable[[int, int], None]) -> None:
         self._file = file
@@ -171,9 +173,9 @@ class _WatchedFile:
         self._file.close()
 
     def read(self, size: int = -1) -> bytes:
-        at = self._file.tell()
+        offset = self._file.tell()
         data: bytes = self._file.read(None if size < 0 else size)
-        self._seen(at, len(data))
+        self._seen(offset, len(data))
         return data
 
     def seek(self, position: int, whence: int = 0) -> int:
@@ -196,37 +198,38 @@ class _WatchedFile:
 
 
 class FaultMode(enum.Enum):
-    """How one effect goes wrong."""
+    """How an effect fails."""
 
-    BEFORE = "before"  # it is not done, then the failure
-    AFTER = "after"  # it is done, then the failure
-    TORN = "torn"  # half of it is done (of an atomic put: a temporary object stays), then the failure
-    ANSWER_LOST = "answer_lost"  # it is done, and nobody learns that
-    REQUEST_LOST = "request_lost"  # it is not done, and nobody learns that
+    BEFORE = "before"  # not done, then the error
+    AFTER = "after"  # done, then the error
+    TORN = "torn"  # half done (an atomic put leaves a temporary object), then the error
+    ANSWER_LOST = "answer_lost"  # done, the answer is lost
+    REQUEST_LOST = "request_lost"  # not done, the answer is lost
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to one effect; `crash`: the process dies of it, otherwise it gets a transient StorageError.
+    """The fault of one effect; `crash`: the process dies, else the effect raises a transient StorageError.
 
-    A lost answer or request kills nobody: puts-if-absent answer UNKNOWN, everything else a transient StorageError.
+    A lost answer or request does not crash: puts-if-absent return UNKNOWN, everything else raises a
+    transient StorageError.
     """
 
     mode: FaultMode
     crash: bool = True
 
 
-#: Decides the fate of each effect.
+#: Chooses the fault of each effect.
 Plan = Callable[[Effect], Fault | None]
 
 
 def no_faults(effect: Effect) -> Fault | None:
-    """Let every effect pass: the plan of the run that counts them."""
+    """Choose no fault: the plan of a run that counts effects."""
     return None
 
 
 def fail_at(number: int, mode: FaultMode, *, crash: bool = True) -> Plan:
-    """Return the plan that lets the effect with that `number` (from 1) fail and no other.
+    """Return the plan that fails only the effect `number` (from 1).
 
     Example:
         >>> fail_at(2, FaultMode.AFTER)(Effect(2, "put", "a")).mode
@@ -236,9 +239,9 @@ def fail_at(number: int, mode: FaultMode, *, crash: bool = True) -> Plan:
 
 
 class FaultStore(WrapperStore):
-    """Lets effects fail as `plan` says; after a crash nothing passes any more, in either direction.
+    """Makes effects fail as `plan` says; after a crash nothing passes in either direction.
 
-    Look at the damage through `inner`, as the next process would.
+    Examine the damage through `inner`, as the next process would.
 
     Example:
         >>> from lakefmt.storage import MemoryStore
@@ -256,27 +259,27 @@ class FaultStore(WrapperStore):
 
     @property
     def crashed(self) -> bool:
-        """Whether the process that used this store is dead."""
+        """Whether the process that used this store has crashed."""
         return self._crashed
 
     @property
     def effects(self) -> builtins.list[Effect]:
-        """The effects that were begun, in order."""
+        """The started effects in order."""
         with self._lock:
             return [*self._effects]
 
     def look(self, kind: str, name: str, run: Callable[[], T]) -> T:
-        """Carry out one read, unless the process is dead."""
+        """Perform a read, unless the process has crashed."""
         self._check_alive()
         return run()
 
     def create(self, name: str, *, durable: bool = False) -> AbstractContextManager[ObjectWriter]:
-        """Open a sink, unless the process is dead."""
+        """Open a writer, unless the process has crashed."""
         self._check_alive()
         return super().create(name, durable=durable)
 
     def perform(self, step: Step[T]) -> T:
-        """Carry out one effect as the plan says."""
+        """Perform an effect as the plan says."""
         with self._lock:
             self._check_alive()
             effect = Effect(len(self._effects) + 1, step.kind, step.name, step.size)
@@ -306,7 +309,7 @@ class FaultStore(WrapperStore):
 
 
 class WatchStore(WrapperStore):
-    """Calls `seen` after every effect, also after one that failed.
+    """Calls `seen` after every effect, also a failed one.
 
     Example:
         >>> from lakefmt.storage import MemoryStore
@@ -324,7 +327,7 @@ class WatchStore(WrapperStore):
         self._begun = 0
 
     def perform(self, step: Step[T]) -> T:
-        """Carry out one effect, then tell of it; others wait meanwhile."""
+        """Perform an effect and report it; others wait meanwhile."""
         with self._lock:
             self._begun += 1
             try:
@@ -334,9 +337,9 @@ class WatchStore(WrapperStore):
 
 
 class FreezeStore(WrapperStore):
-    """Stops the effect with the number `at` (from 1) before it is done, until :meth:`release`; others pass by it.
+    """Blocks the effect with the number `at` (from 1) before it runs, until :meth:`release`; others pass.
 
-    It plays the writer that sleeps at the worst moment and wakes up when the world has moved on.
+    It simulates a writer that stalls at the worst moment and continues later.
 
     Example:
         >>> from lakefmt.storage import MemoryStore
@@ -357,7 +360,7 @@ class FreezeStore(WrapperStore):
         self._released = threading.Event()
 
     def perform(self, step: Step[T]) -> T:
-        """Carry out one effect; the chosen one waits."""
+        """Perform an effect; the chosen one blocks."""
         with self._lock:
             self._begun += 1
             waits = self._begun == self._at
@@ -367,11 +370,11 @@ class FreezeStore(WrapperStore):
         return step.run()
 
     def wait_until_frozen(self, timeout_seconds: float = 30.0) -> bool:
-        """Wait until the chosen effect is reached; False when it was not in time."""
+        """Wait until the chosen effect blocks; False on a timeout."""
         return self._frozen.wait(timeout_seconds)
 
     def release(self) -> None:
-        """Let the frozen effect go on."""
+        """Unblock the effect."""
         self._released.set()
 
 
@@ -380,10 +383,11 @@ def _twenty_milliseconds(kind: str, name: str, size: int) -> float:
 
 
 class DelayStore(WrapperStore):
-    """Calls `sleep` with the seconds that `seconds` gives for (kind, name, bytes), once per effect and read.
+    """Calls `sleep` with the result of `seconds` for (kind, name, bytes), once per effect and read.
 
-    With a sleeper that only adds up, a test tells how long a remote store would have taken. Effects wait before they
-    are done; reads and the ranges that Arrow reads (kind ``range``) afterwards, when their size is known.
+    With a sleeper that only adds up, a test computes the time of a remote store. Effects wait
+    before they run; reads and Arrow's range reads (kind ``range``) afterwards, when their size is
+    known.
 
     Example:
         >>> from lakefmt.storage import MemoryStore
@@ -406,22 +410,22 @@ class DelayStore(WrapperStore):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The inner store's promises, but that it is far away."""
+        """The inner store's guarantees, without low latency."""
         return replace(self.inner.capabilities, low_latency=False)
 
     def _wait(self, kind: str, name: str, size: int) -> None:
         self._sleep(self._seconds(kind, name, size))
 
     def perform(self, step: Step[T]) -> T:
-        """Wait, then carry out one effect."""
+        """Wait, then perform an effect."""
         self._wait(step.kind, step.name, step.size)
         return step.run()
 
     def look(self, kind: str, name: str, run: Callable[[], T]) -> T:
-        """Carry out one read, then wait."""
-        found = run()
-        self._wait(kind, name, len(found) if isinstance(found, bytes) else 0)
-        return found
+        """Perform a read, then wait."""
+        result = run()
+        self._wait(kind, name, len(result) if isinstance(result, bytes) else 0)
+        return result
 
     def delete(self, names: Iterable[str]) -> None:
         """Wait once, then remove objects in one call."""

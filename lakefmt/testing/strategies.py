@@ -1,7 +1,7 @@
-"""Hypothesis strategies: shapes of tables, rows and batches for them, writing verbs.
+"""Hypothesis strategies: table shapes, rows, batches, operations.
 
-The only module of lakefmt that needs hypothesis (``pip install "hypothesis>=6.100"``). What is drawn is small and
-meets itself: few keys, few partitions, few ordering values, so that updates, ties and late rows happen all the time.
+The only module of lakefmt that needs hypothesis (``pip install "hypothesis>=6.100"``). There are
+few keys, partitions and ordering values, so that updates, ties and late rows are frequent.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ except ImportError:
 
 __all__ = ["KEYS", "PLACES", "TYPES", "batches", "rows", "schemas", "shapes", "values", "verbs"]
 
-#: Keys that rows share: short ones, and some that careless code mangles.
+#: Common keys: short ones, and some that need careful encoding.
 KEYS: Final = ("k0", "k1", "k2", "k3", "k4", "ключ", "a:b,c", "x/y z", "\U0001f986", "K0")
-#: Partition values, some of which need encoding in a path.
+#: Partition values, some of which need encoding.
 PLACES: Final = ("sf", "oslo", "são/paulo", "a=b c", None)
 
 _POINT = pa.struct([("x", pa.float64()), ("name", pa.string())])
 _NOON = dt.datetime(2026, 1, 2, 12, 0, 0, 1, tzinfo=dt.UTC)
-#: Column type → values worth a test; nulls come on top.
+#: Column type → interesting values; nulls are added.
 TYPES: Final[dict[pa.DataType, Sequence[object]]] = {
     pa.string(): ["", "a", "ä\U0001f986", "x" * 40],
     pa.int32(): [0, -1, 2**31 - 1],
@@ -57,13 +57,13 @@ def values(kind: pa.DataType, *, nullable: bool = True) -> st.SearchStrategy[Any
         >>> values(pa.bool_(), nullable=False)
         sampled_from([True, False])
     """
-    known = [*TYPES[kind], None] if nullable else [*TYPES[kind]]
-    return st.sampled_from(known)
+    choices = [*TYPES[kind], None] if nullable else [*TYPES[kind]]
+    return st.sampled_from(choices)
 
 
 @st.composite
 def schemas(draw: st.DrawFn, max_columns: int = 2) -> pa.Schema:
-    """Draw a schema: ``id`` (key), ``city`` (partition), ``ts`` (ordering), ``v``, and up to `max_columns` of any type."""
+    """Draw a schema: ``id`` (key), ``city`` (partition), ``ts`` (ordering), ``v``, and up to `max_columns` others."""
     kinds = draw(st.lists(st.sampled_from(list(TYPES)), max_size=max_columns))
     fixed = [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
     return pa.schema([*fixed, *((f"c{number}", kind) for number, kind in enumerate(kinds))])
@@ -75,7 +75,7 @@ def shapes(
     versions: Sequence[int] = (6, 8, 9),
     indexes: Sequence[str] = ("bloom", "simple", "global_bloom", "global_simple"),
 ) -> TableShape:
-    """Draw what a table is made with: columns, partitioned or not, ordered or not, index, version."""
+    """Draw a table shape: columns, partitioned or not, ordered or not, index, version."""
     return TableShape(
         draw(schemas()),
         partition_by=draw(st.sampled_from(["city", None])),
@@ -87,7 +87,7 @@ def shapes(
 
 
 def rows(shape: TableShape) -> st.SearchStrategy[Row]:
-    """Return a strategy for one row of a table of this shape."""
+    """Return a strategy for a row of a table."""
     return st.fixed_dictionaries({name: _column(shape, name) for name in shape.schema.names})
 
 
@@ -103,17 +103,18 @@ def _column(shape: TableShape, name: str) -> st.SearchStrategy[Any]:
 
 
 def batches(shape: TableShape, min_rows: int = 1, max_rows: int = 6) -> st.SearchStrategy[tuple[Row, ...]]:
-    """Return a strategy for the rows of one batch; ``shape.as_table`` makes Arrow data of them."""
+    """Return a strategy for the rows of a batch; ``shape.as_table`` converts them to Arrow."""
     return st.lists(rows(shape), min_size=min_rows, max_size=max_rows).map(tuple)
 
 
 def verbs(shape: TableShape, names: Sequence[str] = VERBS, max_rows: int = 6) -> st.SearchStrategy[Verb]:
-    """Return a strategy for writing verbs on a table of this shape.
+    """Return a strategy for operations on a table.
 
     Args:
-        shape: the table's.
-        names: which of :data:`~lakefmt.testing.operations.VERBS`; those that need partitions are left out without them.
-        max_rows: the largest batch.
+        shape: the table shape.
+        names: a subset of :data:`~lakefmt.testing.operations.VERBS`; those that need partitions are
+            dropped without them.
+        max_rows: the maximum rows of a batch.
 
     Example:
         >>> verbs(TableShape(pa.schema([("id", pa.string()), ("v", pa.int64())])), ["rollback"])
@@ -150,7 +151,7 @@ def _verb(shape: TableShape, name: str, max_rows: int) -> st.SearchStrategy[Verb
 
 
 def _some_columns(shape: TableShape) -> st.SearchStrategy[tuple[str, ...]]:
-    """The key, the partition, and some of the rest: what a partial upsert may bring."""
+    """The key, the partition, and some other columns, for a partial upsert."""
     needed = {name for name in (shape.record_key, shape.partition_by) if name}
     rest = [name for name in shape.schema.names if name not in needed]
     several = [{*needed}, *({*needed, name} for name in rest), *({*needed, *pair} for pair in combinations(rest, 2))]

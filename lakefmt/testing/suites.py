@@ -1,7 +1,7 @@
-"""Suites: what every implementation of a protocol must keep, as tests to be inherited.
+"""Test suites for implementations of a protocol, to be inherited.
 
-A store's author subclasses :class:`StoreSuite`, gives it a fixture ``store`` that returns an empty store, and has the
-contract of :mod:`lakefmt.storage.api` tested, name by name. Needs pytest; for readable failures put
+Subclass :class:`StoreSuite` with a fixture ``store`` that returns an empty store to test the
+contract of :mod:`lakefmt.storage.api`. Needs pytest; for readable failures put
 ``pytest.register_assert_rewrite("lakefmt.testing.suites")`` into a conftest.py above.
 """
 
@@ -25,7 +25,7 @@ from lakefmt.testing.threads import together
 
 __all__ = ["ODD_NAMES", "UNSAFE_NAMES", "StoreSuite"]
 
-#: Names that people and engines really use, and that careless stores mangle.
+#: Names in use that need careful encoding.
 ODD_NAMES: tuple[str, ...] = (
     "plain",
     "a/b/c/d/e",
@@ -44,7 +44,7 @@ ODD_NAMES: tuple[str, ...] = (
     "question?versionless=1",
 )
 
-#: Names that leave the base, or are none.
+#: Names that leave the base or are not valid.
 UNSAFE_NAMES: tuple[str, ...] = (
     "",
     "/",
@@ -66,8 +66,8 @@ TEMPORARY_NAME = ".lakefmt-tmp-mine"
 
 
 def listed_names(store: ObjectStore, prefix: str = "", *, recursive: bool = True) -> list[str]:
-    """Return the names that a listing gives, sorted; a name that comes twice stays twice."""
-    return sorted(found.name for found in store.list(prefix, recursive=recursive))
+    """Return the sorted names of a listing, duplicates included."""
+    return sorted(info.name for info in store.list(prefix, recursive=recursive))
 
 
 class StoreSuite:
@@ -83,7 +83,7 @@ class StoreSuite:
 
     @pytest.fixture
     def store(self) -> ObjectStore:
-        """Return an empty store; to be overridden."""
+        """Return an empty store, to be overridden."""
         raise NotImplementedError("override the fixture `store`")
 
     # --------------------------------------------------------------------------------------------------- identity
@@ -107,9 +107,9 @@ class StoreSuite:
         assert store.put_if_absent(name, b"two") is PutOutcome.REFUSED
         assert store.read(name) == b"one"
         assert listed_names(store) == [name]
-        found = store.info(name)
-        assert found is not None
-        assert (found.name, found.size) == (name, 3)
+        info = store.info(name)
+        assert info is not None
+        assert (info.name, info.size) == (name, 3)
         fs, prefix = store.arrow_filesystem()
         with fs.open_input_file(prefix + name) as file:
             assert file.read() == b"one"
@@ -187,14 +187,14 @@ class StoreSuite:
         assert store.read("empty") == b""
         assert store.read("empty", 0) == b""
         assert store.read("empty", 100) == b""
-        assert [(found.name, found.size) for found in store.list()] == [("empty", 0)]
+        assert [(info.name, info.size) for info in store.list()] == [("empty", 0)]
 
     def test_times_are_epoch_seconds(self, store: ObjectStore) -> None:
         store.put("a", b"")
-        found = store.info("a")
-        assert found is not None
-        assert found.modified == 0.0 or 1.6e9 < found.modified < 1e10
-        assert next(store.list()).modified == pytest.approx(found.modified, abs=2)
+        info = store.info("a")
+        assert info is not None
+        assert info.modified == 0.0 or 1.6e9 < info.modified < 1e10
+        assert next(store.list()).modified == pytest.approx(info.modified, abs=2)
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -224,9 +224,9 @@ class StoreSuite:
         for data in (b"x", b"longer", b"s", b""):
             store.put("a", data)
             assert store.read("a") == data
-            found = store.info("a")
-            assert found is not None
-            assert found.size == len(data)
+            info = store.info("a")
+            assert info is not None
+            assert info.size == len(data)
 
     def test_of_eight_that_put_if_absent_one_is_done(self, store: ObjectStore) -> None:
         if not store.capabilities.put_if_absent:
@@ -328,16 +328,16 @@ class StoreSuite:
         assert store.read("a") == b"12345"
 
     def test_a_big_sink(self, store: ObjectStore) -> None:
-        piece = bytes(range(256)) * 4096
+        chunk = bytes(range(256)) * 4096
         with store.create("big/one") as sink:
             for _ in range(20):
-                sink.file.write(piece)
-            assert sink.size == 20 * len(piece)
+                sink.file.write(chunk)
+            assert sink.size == 20 * len(chunk)
             assert sink.put_if_absent() is PutOutcome.DONE
-        found = store.info("big/one")
-        assert found is not None
-        assert found.size == 20 * len(piece)
-        assert store.read("big/one") == piece * 20
+        info = store.info("big/one")
+        assert info is not None
+        assert info.size == 20 * len(chunk)
+        assert store.read("big/one") == chunk * 20
 
     # ------------------------------------------------------------------------------------------------------ listing
 
@@ -353,7 +353,7 @@ class StoreSuite:
         assert listed_names(store, "top") == []
         assert listed_names(store, "missing") == []
         assert listed_names(store, "missing", recursive=False) == []
-        assert {found.name: found.size for found in store.list("a")} == {"a/1": 3, "a/b/2": 5, "a/b/c/3": 7}
+        assert {info.name: info.size for info in store.list("a")} == {"a/1": 3, "a/b/2": 5, "a/b/c/3": 7}
 
     def test_directories_are_those_directly_inside(self, store: ObjectStore) -> None:
         for name in ("a/1", "a/b/2", "a/b/c/3", "ab/4", "top"):
@@ -379,7 +379,7 @@ class StoreSuite:
         store.put("d/b", b"1")
         assert store.list_directories() == ["d"]
         store.put("d/a", b"123")
-        assert {found.name: found.size for found in store.list("d")} == {"d/a": 3, "d/b": 1}
+        assert {info.name: info.size for info in store.list("d")} == {"d/a": 3, "d/b": 1}
         store.delete(["d/a"])
         assert listed_names(store, "d") == ["d/b"]
         store.delete_tree("d")
@@ -392,7 +392,7 @@ class StoreSuite:
         listing = store.list()
         first = next(listing).name
         store.delete(names)
-        assert set(names) >= {first, *(found.name for found in listing)}
+        assert set(names) >= {first, *(info.name for info in listing)}
 
     def test_many_writers_lose_no_name(self, store: ObjectStore) -> None:
         def write(writer: int) -> None:

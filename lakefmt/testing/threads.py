@@ -1,4 +1,4 @@
-"""Threads for tests: all begin at the same moment, and none is lost."""
+"""Threads for tests that start at the same moment and are all joined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BEGIN_WITHIN_SECONDS = 30.0
 
 
 def together(acts: list[Callable[[], T]]) -> list[T]:
-    """Run every act in a thread of its own, all beginning at the same moment, and return their answers in order.
+    """Run every act in its own thread, all starting at the same moment, and return their results in order.
 
     Example:
         >>> together([lambda: 1, lambda: 2])

@@ -1,8 +1,8 @@
-"""Time that a test owns: processes that wait on one clock, take turns in a fixed order, pause, and die.
+"""Virtual time: processes wait on one clock, run in a fixed order, pause, and die.
 
-A :class:`VirtualTime` moves only when somebody waits. Used straight, waiting passes time and lets what is due happen on the
-way; with :meth:`VirtualTime.run` several programs wait beside each other, one running at a time, so that every history can
-be had again.
+A :class:`VirtualTime` advances only when a program waits. Used directly, waiting advances it and
+runs what is due; with :meth:`VirtualTime.run` several programs wait concurrently, one running at a
+time, so that every history is reproducible.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STEP_LIMIT = 200_000
 
 
 class VirtualTime:
-    """One clock, in seconds from 0.
+    """A clock in seconds from 0.
 
     Example:
         >>> time = VirtualTime()
@@ -48,11 +48,11 @@ class VirtualTime:
         self._failures: list[BaseException] = []
 
     def at(self, moment: float, act: Callable[[], None]) -> None:
-        """Let something happen at a moment; at the same one in the order in which it was asked for."""
+        """Schedule a call; calls of one moment run in the order of scheduling."""
         heapq.heappush(self._due, (moment, next(self._numbers), act))
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Wait `seconds`."""
         program = self._programs.get(threading.current_thread())
         if program is not None:
             self.at(self.now + max(seconds, 0.0), program.resume)
@@ -69,7 +69,7 @@ class VirtualTime:
         act()
 
     def run(self, programs: list[Callable[[], None]]) -> None:
-        """Run programs beside each other until all have ended; the first failure is raised."""
+        """Run programs concurrently until all have ended; raise the first failure."""
         self._failures.clear()
         begun = [self._begin(program) for program in programs]
         for _ in range(_STEP_LIMIT):
@@ -82,7 +82,7 @@ class VirtualTime:
             raise self._failures[0]
 
     def spawn(self, work: Callable[[], None]) -> None:
-        """Do `work` now: beside the others while programs run, else at once."""
+        """Run `work` concurrently while programs run, else at once."""
         if self._programs:
             self._begin(work)
         else:
@@ -95,14 +95,14 @@ class VirtualTime:
         return program
 
     def ended(self, thread: threading.Thread, failure: BaseException | None) -> None:
-        """Take note of a program's end."""
+        """Record the end of a program."""
         del self._programs[thread]
         if failure is not None and not isinstance(failure, SimulatedCrash):
             self._failures.append(failure)
 
 
 class _Program:
-    """A thread that runs only while everybody else stands still."""
+    """A thread that runs only while all others wait."""
 
     def __init__(self, time: VirtualTime, work: Callable[[], None]) -> None:
         self._time = time
@@ -118,27 +118,28 @@ class _Program:
         failure: BaseException | None = None
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - handed to whoever runs the programs
+        except BaseException as error:  # noqa: BLE001 - re-raised by run()
             failure = error
         self.ended = True
         self._time.ended(threading.current_thread(), failure)
         self._back.release()
 
     def resume(self) -> None:
-        """Let it run until it waits or ends."""
+        """Run it until it waits or ends."""
         self._go.release()
         self._back.acquire()
 
     def wait(self) -> None:
-        """Hand the turn back, until it is resumed."""
+        """Yield until resumed."""
         self._back.release()
         self._go.acquire()
 
 
 class Process:
-    """A process on a virtual clock: its pacing, its wall clock, its requests and their fate.
+    """A process on a virtual clock: its waits, its wall clock, its requests and their faults.
 
-    `skew` is how far its wall clock is ahead, in seconds; `latency` the longest way of a request, and of an answer.
+    `skew` is how far its wall clock is ahead, in seconds; `latency` the maximum time of a request
+    and of an answer.
 
     Example:
         >>> one = Process(VirtualTime(), latency=0.5)
@@ -161,19 +162,19 @@ class Process:
     # ------------------------------------------------------------------------------------------------------- pacing
 
     def monotonic(self) -> float:
-        """Return seconds that never run backwards."""
+        """Return seconds of a monotonic clock."""
         return self.time.now
 
     def wall(self) -> float:
-        """Return epoch seconds, as its own clock has them."""
+        """Return epoch seconds of its own clock."""
         return _EPOCH + self.time.now + self._skew
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Wait `seconds`."""
         self.time.sleep(seconds)
 
     def acquire_lock(self, lock: threading.Lock, seconds: float) -> bool:
-        """Acquire a lock; False when that took longer than `seconds`."""
+        """Acquire a lock; False after `seconds`."""
         deadline = self.time.now + seconds
         while not lock.acquire(blocking=False):
             if self.time.now >= deadline:
@@ -182,11 +183,11 @@ class Process:
         return True
 
     def jitter(self) -> float:
-        """Return the next number of a fixed row, from 0 (inclusive) to 1 (exclusive)."""
+        """Return the next number of a fixed sequence in [0, 1)."""
         return self._random.random()
 
     def schedule_periodic(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
-        """Do `work` every `seconds`, unless the process is paused or dead; the call that is returned ends that."""
+        """Call `work` every `seconds` unless the process is paused or dead; the returned function stops it."""
         running = [True]
 
         def beat() -> None:
@@ -204,7 +205,7 @@ class Process:
     # ------------------------------------------------------------------------------------------- pauses, faults, death
 
     def pause(self) -> None:
-        """Stop its background work: as if the process slept."""
+        """Stop its background work, as if the process slept."""
         if self._silent_since is None:
             self._silent_since = self.time.now
 
@@ -215,19 +216,20 @@ class Process:
             self._silent_since = None
 
     def die(self) -> None:
-        """End the process: no request of it passes any more."""
+        """End the process: its requests fail from now on."""
         self.dead = True
         self.pause()
 
     def was_silent(self, since: float, seconds: float) -> bool:
-        """Return whether it was paused or dead for longer than `seconds` in one piece, after the moment `since`."""
+        """Return whether it was paused or dead for more than `seconds` at a stretch after the moment `since`."""
         running = [] if self._silent_since is None else [(self._silent_since, self.time.now)]
         return any(end - max(begin, since) > seconds for begin, end in [*self._silences, *running])
 
     def request(self, kind: str, run: Callable[[], T], unknown: T | None = None) -> T:
-        """Send one request: it takes its time, and may meet its fate on either way.
+        """Send a request, which takes time and may fail on either way.
 
-        `unknown` is the answer that says so; without one a lost request or answer is a transient StorageError.
+        `unknown` is the result for a lost answer; without one, a lost request or answer raises a
+        transient StorageError.
         """
         from lakefmt.errors import StorageError
 
@@ -260,7 +262,7 @@ class Process:
 
 
 class RequestStore(WrapperStore):
-    """A store as one process sees it: every effect and every read is a request of it.
+    """A store as one process sees it: every effect and read is a request of it.
 
     Example:
         >>> from lakefmt.storage import MemoryStore
@@ -275,14 +277,14 @@ class RequestStore(WrapperStore):
 
     @property
     def url(self) -> str:
-        """The inner store's base and the process: what threads of one process share, others do not."""
+        """The inner store's base and the process, shared by the threads of one process only."""
         return f"{self.inner.url}#{self._process.number}"
 
     def perform(self, step: Step[T]) -> T:
-        """Carry out one effect as a request."""
+        """Perform an effect as a request."""
         unknown = step.unknown if isinstance(step.unknown, PutOutcome | CasResult) else None
         return self._process.request(step.kind, step.run, unknown)
 
     def look(self, kind: str, name: str, run: Callable[[], T]) -> T:
-        """Carry out one read as a request."""
+        """Perform a read as a request."""
         return self._process.request(kind, run)

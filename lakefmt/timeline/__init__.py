@@ -1,1 +1,1 @@
-"""What happened, in which order, and who may happen next."""
+"""The timeline: instants, their states and bodies, conflicts, locks, archive."""

@@ -1,14 +1,12 @@
-"""The Avro schemas of timeline bodies as data (spec 3.4), and their JSON texts.
+"""The Avro schemas of timeline bodies (docs/format.md, Avro records of the timeline).
 
-One line per field: its name, its type and its default, in the notation of the specification::
+One line per field: name, type, default. Notation of types::
 
     ?T          null or T, default null
-    T?          T or null (the order matters in the file)
-    [T]  {T}    array, map with text keys
-    = v         default v; ?T! has none
+    T?          T or null (the order is part of the format)
 
-The field sets are those that Hudi writes from 1.0.2 to 1.2.0: on the schemas of real files of both releases they are the same,
-field by field. Whoever knows fewer (0.14, 0.15) skips the rest, because Avro readers go by the schema in the file.
+The fields are those of Hudi 1.0.2 to 1.2.0, whose schemas in real files are equal. Older readers
+(0.14, 0.15) skip unknown fields, because Avro readers use the schema of the file.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ NAMESPACE = "org.apache.hudi.avro.model"
 
 
 class BodyKind(enum.Enum):
-    """What a timeline file holds; the value is the name of the Avro record."""
+    """The kinds of timeline bodies; the value is the name of the Avro record."""
 
     COMMIT = "HoodieCommitMetadata"
     REPLACE_COMMIT = "HoodieReplaceCommitMetadata"
@@ -274,9 +272,9 @@ RECORDS: dict[str, str] = {
 
 @cache
 def body_schema(kind: BodyKind) -> str:
-    """Return the schema that a body is written with, as Avro JSON text.
+    """Return the writer schema of a body as Avro JSON.
 
-    Spec 3.4.
+    Source: docs/format.md, Avro records of the timeline.
 
     Example:
         >>> body_schema(BodyKind.INDEX_PLAN)[:73]
@@ -287,7 +285,7 @@ def body_schema(kind: BodyKind) -> str:
 
 @cache
 def reader_schema(kind: BodyKind) -> str:
-    """Return the schema that a body is read with: that of the writer, and what it may be called instead.
+    """Return the reader schema of a body: the writer schema with aliases.
 
     A replace commit may be stored as a plain commit: Hudi does so until it completes.
 
@@ -300,7 +298,7 @@ def reader_schema(kind: BodyKind) -> str:
 
 
 def record_fields(name: str) -> tuple[str, ...]:
-    """Return the names of a record's fields, in order.
+    """Return the field names of a record in order.
 
     Example:
         >>> record_fields("HoodieInstantInfo")
@@ -334,7 +332,7 @@ def _field(name: str, rest: str, defined: set[str]) -> dict[str, object]:
 
 
 def _type(notation: str, defined: set[str]) -> object:
-    """Return the Avro type of a notation; a record is spelled out where it is first named."""
+    """Return the Avro type of a notation; a record is defined at its first use."""
     if notation.startswith("?"):
         return ["null", _type(notation[1:], defined)]
     if notation.endswith("?"):
@@ -342,7 +340,7 @@ def _type(notation: str, defined: set[str]) -> object:
     if notation.startswith("["):
         return {"type": "array", "items": _type(notation[1:-1], defined)}
     if notation.startswith("{"):
-        # Java turns the keys of maps into its own strings only where this says so, and the same for texts.
+        # Java uses its own strings for texts and map keys only with this entry.
         return {"type": "map", "values": _type(notation[1:-1], defined), "avro.java.string": "String"}
     if notation == "string":
         return {"type": "string", "avro.java.string": "String"}

@@ -1,7 +1,8 @@
-"""New instant times: strictly increasing, above everything on the timeline (spec 3.1).
+"""Generate instant times: strictly increasing, larger than all on the timeline (docs/format.md, Instant times).
 
-Pure but for the clock that is handed in. Requested and completion times come from the same source, so R < C, and an
-instant that starts after another completed gets a larger time, even when the machine's clock steps back.
+Pure except the given clock. Requested and completion times come from one generator, so R < C, and
+an instant that starts after another completed has a larger time, even if the system clock steps
+back.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def next_instant_time(time: InstantTime, zone: tzinfo = UTC) -> InstantTime:
 
 
 class InstantClock:
-    """Hands out instant times for one table."""
+    """Generates the instant times of one table."""
 
     def __init__(self, clock: Clock, zone: tzinfo | None = UTC) -> None:
         self._clock = clock
@@ -37,14 +38,15 @@ class InstantClock:
         self._lock = Lock()
 
     def next(self, above: InstantTime | None = None) -> InstantTime:
-        """Return a time above `above` and above every time this clock handed out."""
+        """Return a time larger than `above` and than all times that this clock returned."""
         with self._lock:
             now = self._clock.now()
             zone = self._zone or now.astimezone().tzinfo or UTC
             candidate = format_instant_time(now, zone)
             floor = max(self._last, above or InstantTime(""))
             if candidate <= floor:
-                # As text, not by calendar: a floor from a daylight-saving gap must still be passed.
+                # Compared as text, not by calendar, so that a local time inside a daylight-saving
+                # gap is exceeded, too.
                 candidate = next_instant_time(floor, UTC)
             self._last = candidate
             return candidate

@@ -1,4 +1,4 @@
-"""What a completed commit says: files written and replaced, and what the writer left beside them (spec 3.4–3.6). Pure."""
+"""Commit metadata: written and replaced files, extra metadata (docs/format.md, Values in timeline bodies). Pure."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ from lakefmt.values import FileId, PartitionPath, TableVersion, WriteOperation, 
 
 __all__ = ["SCHEMA_KEY", "CommitMetadata", "decode_commit", "encode_commit"]
 
+#: How Hudi's names of operations on prepared records end.
+_PREPARED = "_PREPPED"
+
 #: The extra metadata that holds the table's schema after the commit, as Avro JSON.
 SCHEMA_KEY = "schema"
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """The content of a completed commit, delta commit or replace commit.
+    """The metadata of a completed commit, deltacommit or replacecommit.
 
     Attributes:
-        operation: what the write did.
-        stats: one entry per file written, grouped by partition.
-        replaced_file_ids: file groups that readers no longer see, by partition.
-        extra_metadata: the table's schema, checkpoints of ingestion tools and whatever else the writer left.
-        compacted: True when a compaction made it; None when the writer did not say.
+        operation: the write operation.
+        stats: one write stat per file, grouped by partition.
+        replaced_file_ids: partition → ids of replaced file groups.
+        extra_metadata: table schema, checkpoints of ingestion tools and other entries.
+        compacted: True for a compaction; None if not stored.
 
     Example:
         >>> stat = WriteStat(FileId("f-0"), PartitionPath("p"), "p/f-0_1-0-0_20260101000000000.parquet", num_inserts=3)
@@ -50,12 +53,12 @@ class CommitMetadata:
 
     @property
     def schema_text(self) -> str | None:
-        """The table's schema after the commit as Avro JSON, without meta columns; None when it says nothing."""
+        """The table schema after the commit as Avro JSON without meta columns; None if not stored."""
         return self.extra_metadata.get(SCHEMA_KEY) or None
 
     @property
     def stats_by_partition(self) -> dict[PartitionPath, tuple[WriteStat, ...]]:
-        """The stats by partition, in the order of their first appearance."""
+        """The stats by partition, in order of first appearance."""
         grouped: dict[PartitionPath, list[WriteStat]] = {}
         for stat in self.stats:
             grouped.setdefault(stat.partition_path, []).append(stat)
@@ -63,39 +66,39 @@ class CommitMetadata:
 
     @property
     def num_writes(self) -> int:
-        """Rows in the files written, unchanged ones included."""
+        """Rows in the written files, unchanged ones included."""
         return sum(stat.num_writes for stat in self.stats)
 
     @property
     def num_inserts(self) -> int:
-        """Rows that are new."""
+        """Inserted rows."""
         return sum(stat.num_inserts for stat in self.stats)
 
     @property
     def num_updates(self) -> int:
-        """Rows that replace another image of themselves."""
+        """Updated rows."""
         return sum(stat.num_update_writes for stat in self.stats)
 
     @property
     def num_deletes(self) -> int:
-        """Rows taken away."""
+        """Deleted rows."""
         return sum(stat.num_deletes for stat in self.stats)
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of the files written."""
+        """Size of the written files in bytes."""
         return sum(stat.total_write_bytes for stat in self.stats)
 
     def file_ids(self) -> frozenset[tuple[PartitionPath, FileId]]:
-        """Return the file groups that the commit touched, by writing or by replacing them."""
+        """Return the file groups that the commit wrote or replaced."""
         written = {(stat.partition_path, stat.file_id) for stat in self.stats if stat.file_id}
-        replaced = {(partition, one) for partition, ids in self.replaced_file_ids.items() for one in ids}
+        replaced = {(partition, file_id) for partition, ids in self.replaced_file_ids.items() for file_id in ids}
         return frozenset(written | replaced)
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
-#: Java keeps these in plain numbers: it writes 0 where there is nothing to say.
+#: Java stores these as primitive numbers: 0 means none.
 _ZEROS: dict[str, object] = dict.fromkeys(
     (
         "totalLogRecords",
@@ -110,7 +113,7 @@ _ZEROS: dict[str, object] = dict.fromkeys(
     ),
     0,
 )
-#: Fields of a stat that :class:`WriteStat` has no place of its own for.
+#: Fields of a write stat that :class:`WriteStat` keeps in ``extra``.
 _EXTRAS = (
     *_ZEROS,
     "totalLogFiles",
@@ -122,18 +125,20 @@ _EXTRAS = (
 )
 
 
-def encode_commit(meta: CommitMetadata, version: TableVersion, replace: bool) -> bytes:
-    """Return the body of a completed commit, as `version` has it.
+def encode_commit(meta: CommitMetadata, version: TableVersion, replace: bool, *, prepared: bool = False) -> bytes:
+    """Return the body of a completed commit in the format of `version`.
 
     Parameters:
         meta: what the commit says; names in ``extra`` of a stat that are no fields of Hudi's are left out.
         version: version 6 has JSON, later ones an Avro container.
         replace: True for a replace commit, which also names the replaced file groups.
+        prepared: the records came with their places, which Hudi has names of its own for (``UPSERT_PREPPED``).
 
     Raises:
-        InvalidInputError: a plain commit replaces file groups, or a value does not fit its field.
+        InvalidInputError: a plain commit with replaced file groups, or a value that does not fit
+            its field.
 
-    Spec 3.4–3.6.
+    Source: docs/format.md, Values in timeline bodies.
 
     Example:
         >>> body = encode_commit(CommitMetadata(WriteOperation.DELETE_PARTITION), TableVersion.EIGHT, replace=True)
@@ -147,7 +152,7 @@ def encode_commit(meta: CommitMetadata, version: TableVersion, replace: bool) ->
         "compacted": meta.compacted,
         "extraMetadata": dict(meta.extra_metadata),
         "version": None,  # as Java does, whatever the default of the schema
-        "operationType": meta.operation.value,
+        "operationType": meta.operation.value + (_PREPARED if prepared else ""),
     }
     if replace:
         record["partitionToReplaceFileIds"] = {p: list(ids) for p, ids in meta.replaced_file_ids.items()}
@@ -183,7 +188,7 @@ def _stat_record(stat: WriteStat) -> dict[str, object]:
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
-#: Up to so many stats are made one by one.
+#: Up to this number, stats are built one by one.
 _FEW_STATS = 4
 
 
@@ -209,28 +214,28 @@ _MORE = _picked(_EXTRAS)
 
 
 def decode_commit(data: bytes, what: str) -> CommitMetadata:
-    """Return what a completed commit says, whatever release wrote it, in Avro or JSON.
+    """Return the metadata of a completed commit of any release, in Avro or JSON.
 
-    The partition of a stat is the one it is listed under. Values that are absent, and numbers that are zero, do not
-    appear in ``extra``. Operations that lakefmt has no name for become ``UNKNOWN``; those on prepared records count as
-    the plain ones.
+    The partition of a stat is the map key above it. ``extra`` omits absent values and zeros. An
+    unknown operation becomes ``UNKNOWN``; operations on prepared records (``_PREPPED``) become the
+    plain ones.
 
     Parameters:
-        data: the whole file.
-        what: how the file is named in errors.
+        data: the bytes of the file.
+        what: the file's name in errors.
 
     Raises:
-        CorruptFile: the bytes are no commit.
-        UnsafePath: a path, partition or file id leads out of the table.
+        CorruptFile: the bytes are not commit metadata.
+        UnsafePath: a path, partition or file id leaves the table.
 
-    Spec 3.4–3.6. See :func:`encode_commit` for an example.
+    Source: docs/format.md, Values in timeline bodies. See :func:`encode_commit` for an example.
     """
     record: dict[str, Any] = decode_commit_rows(data, what=what)
     by_partition: dict[str, list[tuple[Any, ...]]] = record["partitionToWriteStats"] or {}
     replaced: dict[str, list[str]] = record["partitionToReplaceFileIds"] or {}
     try:
         _check_partitions((*by_partition, *replaced))
-        _check_file_ids({one for ids in replaced.values() for one in ids})
+        _check_file_ids({file_id for ids in replaced.values() for file_id in ids})
         stats = _stats(by_partition)
     except UnsafePath as error:
         raise UnsafePath(f"{what}: {error}") from None
@@ -245,13 +250,13 @@ def decode_commit(data: bytes, what: str) -> CommitMetadata:
 
 def _operation(name: str | None) -> WriteOperation:
     try:
-        return WriteOperation((name or "UNKNOWN").removesuffix("_PREPPED"))
+        return WriteOperation((name or "UNKNOWN").removesuffix(_PREPARED))
     except ValueError:
         return WriteOperation.UNKNOWN
 
 
 def _stats(by_partition: Mapping[str, Sequence[tuple[Any, ...]]]) -> tuple[WriteStat, ...]:
-    """Return the stats of all partitions: column by column, which takes a third of the time of one after the other."""
+    """Return the stats of all partitions by columns, three times faster than one by one."""
     rows = [row for stats in by_partition.values() for row in stats]
     if len(rows) <= _FEW_STATS:
         return tuple(_stat(partition, row) for partition, stats in by_partition.items() for row in stats)
@@ -290,7 +295,7 @@ def _stats(by_partition: Mapping[str, Sequence[tuple[Any, ...]]]) -> tuple[Write
 
 
 def _stat(partition: str, row: tuple[Any, ...]) -> WriteStat:
-    """Return one stat: most commits have one or two, for which columns are not worth making."""
+    """Return one stat: most commits have one or two, too few for columns."""
     file_id, path, prev_commit, log_files, cdc_stats, base_file, prev_base_file = _TEXTS(row)
     writes, inserts, updates, deletes, written, size, errors, version, offset = _NUMBERS(row)
     _check_file_ids((file_id,) if file_id else ())
@@ -347,7 +352,7 @@ def _check_names(*columns: Iterable[str | None]) -> None:
 
 
 def _checked_paths(paths: Iterable[str | None], file_ids: Iterable[str]) -> list[str]:
-    """Return the paths, ``""`` where a profile tells of rows that are still to be written."""
+    """Return the checked paths, ``""`` for entries of a profile without files."""
     for path, file_id in zip(paths, file_ids, strict=True):
         if path or (path is not None and file_id):
             check_name(path)

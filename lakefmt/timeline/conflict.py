@@ -1,9 +1,10 @@
-"""Can two commits stand beside each other: clean, rebase or abort? Pure.
+"""Decide whether two commits conflict. Pure.
 
-``check_conflict`` compares what a write is about to commit with one commit that completed since it began. As in Hudi, both may not
-touch one file group. Beyond Hudi: no key that this write promises to keep once may have come in elsewhere meanwhile, and
-what a write covers as a whole (an overwritten partition) may not have changed. ``check_plan_conflict`` compares it with what is
-planned and not done: a clustering takes the rows of its file groups elsewhere, a compaction those of version 6.
+``check_conflict`` compares a write with a commit that completed since it began. As in Hudi, both
+may not change the same file group. Stricter than Hudi: a key that the write must keep unique may
+not have been inserted elsewhere, and partitions that the write replaces as a whole may not have
+changed. ``check_plan_conflict`` compares it with pending plans: a clustering moves the rows of its
+file groups, a compaction those of version 6.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from lakefmt.formats.names import has_bucket_number
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
@@ -32,13 +34,13 @@ __all__ = [
 Group = tuple[PartitionPath, FileId]
 
 _COMPACTIONS: Final = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
-#: They bring rows to other files and no row that was not there.
+#: Compactions move rows and add none.
 _MOVERS: Final = frozenset({*_COMPACTIONS, WriteOperation.CLUSTER})
 _NONE: Final[frozenset[PartitionPath]] = frozenset()
 
 
 class Verdict(enum.Enum):
-    """What becomes of a write that meets another one."""
+    """The outcome for a write that meets another one."""
 
     CLEAN = "clean"
     REBASE = "rebase"
@@ -46,7 +48,7 @@ class Verdict(enum.Enum):
 
 
 class Reason(enum.Enum):
-    """Why two writes cannot stand beside each other: in words, and what would have avoided it."""
+    """Why two writes conflict: a text, and advice."""
 
     GROUPS = (
         "completed meanwhile and changed the same file groups",
@@ -81,28 +83,28 @@ class Reason(enum.Enum):
 
     @property
     def text(self) -> str:
-        """What happened, as the end of a sentence that begins with the rival."""
+        """The conflict, as the end of a sentence that begins with the other instant."""
         return self.value[0]
 
     @property
     def advice(self) -> str:
-        """The choice that would have avoided it."""
+        """The advice for avoiding the conflict."""
         return self.value[1]
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a commit changed, as far as others may mind.
+    """The changes of a commit, as far as conflict detection needs them.
 
     Attributes:
-        operation: what it did.
-        groups: file groups that it wrote or replaced.
-        logs: those of them that it only added logs to, each with the instant of the slice that the log's name tells.
-        rewritten: those of them that it gave a new base file on top of stored rows.
-        read: file groups that it relied on and left alone.
-        covers: partitions that it replaces as a whole; None: all there are.
-        keys_in: partitions where a key of its own must not come in beside it; None: anywhere.
-        added: the files that brought new rows.
+        operation: the write operation.
+        groups: written or replaced file groups.
+        logs: file groups that only got logs → base instant in the log's name.
+        rewritten: file groups with a new base file over stored rows.
+        read: file groups that the write depends on and did not change.
+        covers: partitions replaced as a whole; None: all.
+        keys_in: partitions in which no other write may insert a key of this one; None: all.
+        added: the files with new rows.
     """
 
     operation: WriteOperation
@@ -117,15 +119,15 @@ class Changes:
 
 @dataclass(frozen=True)
 class ConflictFinding:
-    """Why a write cannot stand as it is.
+    """A conflict.
 
     Attributes:
         verdict: rebase or abort.
-        reason: why.
-        rival: who was faster, or is planned.
-        file_groups: what both touch.
-        partitions: where they meet, when not in file groups.
-        doubtful: files of the rival that may hold a key of this write; when none does, there is no conflict.
+        rival: the completed or pending instant.
+        file_groups: the file groups that both change.
+        partitions: the common partitions, if not file groups.
+        doubtful: files of the other commit that may have a key of this write; if none has, there is
+            no conflict.
     """
 
     verdict: Verdict
@@ -149,13 +151,13 @@ def changes_of(
     covers: Collection[PartitionPath] | None = (),
     keys_in: Collection[PartitionPath] | None = (),
 ) -> Changes:
-    """Return what a commit changed; the rest is what its writer alone knows.
+    """Return the changes of a commit.
 
     Args:
-        commit: what it says.
-        read: file groups that it relied on.
-        covers: partitions that it replaces as a whole; None: all.
-        keys_in: partitions where a key of its own must not come in beside it; None: anywhere.
+        commit: its metadata.
+        read: file groups that the write depends on.
+        covers: partitions replaced as a whole; None: all.
+        keys_in: partitions in which no other write may insert a key of this one; None: all.
 
     Example:
         >>> stat = WriteStat(FileId("f-0"), PartitionPath("p"), "p/f-0_1-0-0_20260101000000000.parquet", num_inserts=1)
@@ -181,7 +183,7 @@ def _opens_group(stat: WriteStat) -> bool:
 
 
 def adds_rows(stat: WriteStat) -> bool:
-    """Return whether a file brought rows whose keys may be new.
+    """Return whether a file has rows with new keys.
 
     Example:
         >>> adds_rows(WriteStat(FileId("f-0"), PartitionPath("p"), "p/f-0_1-0-0_20260101000000000.parquet", num_writes=3))
@@ -190,14 +192,17 @@ def adds_rows(stat: WriteStat) -> bool:
     return stat.num_inserts > 0 or (_opens_group(stat) and stat.num_writes > 0)
 
 
-def check_conflict(mine: Changes, rival: Instant, theirs: Changes, *, layout: int) -> ConflictFinding | None:
-    """Return why `mine` cannot stand behind a commit that completed since it began; None: clean.
+def check_conflict(
+    changes: Changes, rival: Instant, rival_changes: Changes, *, layout: int, non_blocking: bool = False
+) -> ConflictFinding | None:
+    """Return the conflict of `changes` with a commit that completed since the write began, or None.
 
     Args:
-        mine: what this write is about to commit.
+        changes: the changes of this write.
         rival: the commit that completed.
-        theirs: what it changed.
+        rival_changes: the changes of that commit.
         layout: 1 for tables of version 6.
+        non_blocking: two writes that both only add logs to a file group do not conflict there.
 
     Example:
         >>> from lakefmt.timeline.instant import State
@@ -206,65 +211,85 @@ def check_conflict(mine: Changes, rival: Instant, theirs: Changes, *, layout: in
         >>> print(check_conflict(Changes(WriteOperation.UPSERT, group), rival, Changes(WriteOperation.UPSERT, group), layout=2))
         20260101000000000 commit completed completed meanwhile and changed the same file groups (p/f-0)
     """
-    shared = (mine.groups | mine.read) & theirs.groups
-    if theirs.operation in _COMPACTIONS:
-        # It adds no row, and a log on top of what it makes stands (spec 4.4).
-        shared = frozenset(group for group in shared if not _stands(mine, group, rival.time, layout))
+    shared = (changes.groups | changes.read) & rival_changes.groups
+    shared |= _in_shared_buckets(changes.groups, rival_changes.groups)
+    if non_blocking:
+        shared -= changes.logs.keys() & rival_changes.logs.keys()
+    if rival_changes.operation in _COMPACTIONS:
+        # A compaction adds no row, and logs on top of its result stay valid (docs/format.md, File
+        # slices).
+        shared = frozenset(group for group in shared if not _log_stays_valid(changes, group, rival.time, layout))
     if shared:
         return ConflictFinding(Verdict.REBASE, Reason.GROUPS, rival, tuple(sorted(shared)))
-    if theirs.operation in _COMPACTIONS:
+    if rival_changes.operation in _COMPACTIONS:
         return None
-    touched = {partition for partition, _ in theirs.groups} | {stat.partition_path for stat in theirs.added}
-    covered = touched if mine.covers is None else touched & mine.covers
+    touched = {partition for partition, _ in rival_changes.groups} | {
+        stat.partition_path for stat in rival_changes.added
+    }
+    covered = touched if changes.covers is None else touched & changes.covers
     if covered:
         return ConflictFinding(Verdict.REBASE, Reason.COVERED, rival, partitions=tuple(sorted(covered)))
-    doubtful = tuple(s for s in theirs.added if mine.keys_in is None or s.partition_path in mine.keys_in)
+    doubtful = tuple(s for s in rival_changes.added if changes.keys_in is None or s.partition_path in changes.keys_in)
     if doubtful:
         places = tuple(sorted({stat.partition_path for stat in doubtful}))
         return ConflictFinding(Verdict.REBASE, Reason.KEYS, rival, partitions=places, doubtful=doubtful)
     return None
 
 
-def _stands(mine: Changes, group: Group, compaction: InstantTime, layout: int) -> bool:
-    """Return whether a log counts on top of what a compaction made that completed while it was written."""
-    # In version 6 its name says so; later the order of completion does.
-    return group in mine.logs and (layout > 1 or mine.logs[group] == compaction)
+def _in_shared_buckets(groups: Collection[Group], rival_groups: Collection[Group]) -> frozenset[Group]:
+    """Return the file groups whose bucket is also among those of a rival: each writer may have opened it by an own id.
+
+    Example:
+        >>> groups, rival_groups = (PartitionPath("p"), FileId("00000003-aa-0")), (PartitionPath("p"), FileId("00000003-bb-0"))
+        >>> len(_in_shared_buckets([groups], [rival_groups]))
+        1
+    """
+    buckets = {(partition, file_id[:8]) for partition, file_id in rival_groups if has_bucket_number(file_id)}
+    if not buckets:
+        return frozenset()
+    return frozenset(group for group in groups if has_bucket_number(group[1]) and (group[0], group[1][:8]) in buckets)
+
+
+def _log_stays_valid(changes: Changes, group: Group, compaction: InstantTime, layout: int) -> bool:
+    """Return whether a log stays valid on top of a compaction that completed meanwhile."""
+    # In version 6 its name must say so; later versions order by completion time.
+    return group in changes.logs and (layout > 1 or changes.logs[group] == compaction)
 
 
 def check_plan_conflict(
-    mine: Changes, rival: Instant, planned: Collection[Group], *, newly: bool, layout: int
+    changes: Changes, rival: Instant, planned: Collection[Group], *, newly: bool, layout: int
 ) -> ConflictFinding | None:
-    """Return why `mine` cannot stand beside a service that is planned and not done; None: clean.
+    """Return the conflict of `changes` with a pending clustering or compaction, or None.
 
     Args:
-        mine: what this write is about to commit.
+        changes: the changes of this write.
         rival: the pending clustering or compaction.
-        planned: the file groups that it takes in.
-        newly: it was planned after this write began.
+        planned: the file groups of the plan.
+        newly: the plan was made after this write began.
         layout: 1 for tables of version 6.
     """
     if rival.action in (Action.CLUSTERING, Action.REPLACE_COMMIT):
-        shared = tuple(sorted(mine.groups & frozenset(planned)))
+        shared = tuple(sorted(changes.groups & frozenset(planned)))
         return ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, rival, shared) if shared else None
     if rival.action is not Action.COMPACTION or not newly:
-        return None  # what began after the plan was made knows of it
-    left = mine.rewritten & frozenset(planned)
+        return None  # writes that began later know the plan
+    left = changes.rewritten & frozenset(planned)
     if layout == 1:
-        left |= {g for g in mine.logs.keys() & frozenset(planned) if mine.logs[g] != rival.time}
+        left |= {g for g in changes.logs.keys() & frozenset(planned) if changes.logs[g] != rival.time}
     return ConflictFinding(Verdict.REBASE, Reason.COMPACTION, rival, tuple(sorted(left))) if left else None
 
 
-def merge_schemas(mine: str, begun: str, time: InstantTime, rivals: Mapping[InstantTime, str]) -> str | None:
-    """Return which of the schemas this write leaves behind; None: it has to be made again upon another one.
+def merge_schemas(written_schema: str, begun: str, time: InstantTime, rivals: Mapping[InstantTime, str]) -> str | None:
+    """Return the schema to commit; None: the write must be repeated with a newer schema.
 
-    Schemas are compared as they are given: the caller gives equal ones one name. The schema of a table is that of the
-    commit with the largest requested time.
+    Schemas are compared as texts: the caller gives equal ones the same text. The schema of a table
+    is that of the commit with the largest requested time.
 
     Args:
-        mine: the schema that the write made its files with.
-        begun: the table's when it began.
+        written_schema: the schema of the write's files.
+        begun: the table schema when the write began.
         time: the write's requested time.
-        rivals: requested time → schema, of the commits that completed since.
+        rivals: requested time → schema of the commits that completed since.
 
     Example:
         >>> merge_schemas("a", "a", "3", {"2": "a+b"}), merge_schemas("a+c", "a", "3", {"2": "a+b"})
@@ -273,7 +298,7 @@ def merge_schemas(mine: str, begun: str, time: InstantTime, rivals: Mapping[Inst
         True
     """
     others = {schema for schema in rivals.values() if schema != begun}
-    if mine == begun:
+    if written_schema == begun:
         return begun if not others else rivals[max(t for t, schema in rivals.items() if schema != begun)]
-    hidden = any(other > time and schema != mine for other, schema in rivals.items())
-    return None if hidden or others - {mine} else mine
+    hidden = any(other > time and schema != written_schema for other, schema in rivals.items())
+    return None if hidden or others - {written_schema} else written_schema

@@ -1,8 +1,9 @@
-"""Registered consumers of a table: what each has read so far (append-tables note, AP-15 to AP-17; effects).
+"""Registered consumers of a table and what they have read (effects; docs/format.md, lakefmt's own files).
 
-One file per consumer, ``.hoodie/.lakefmt/consumers/<id>.json``: a JSON object whose ``next_start`` is the completion time
-(requested time in version 6) up to which it has read, and ``updated`` the ISO time of its last progress. A clean keeps
-what it has not read; one that shows no progress for seven days no longer counts.
+Each consumer has a JSON file ``.hoodie/.lakefmt/consumers/<id>.json``: ``next_start`` is the
+completion time (requested time in version 6) up to which it has read, ``updated`` the ISO time of
+its last progress. A clean keeps what a consumer has not read; one without progress for seven days
+is ignored.
 """
 
 from __future__ import annotations
@@ -22,25 +23,29 @@ _MAX_BYTES = 1 << 20
 
 
 def consumed_until(store: ObjectStore, now: datetime) -> frozenset[str]:
-    """Return how far each living consumer has read, as instant times.
+    """Return up to which instant time each active consumer has read.
 
     Args:
         store: the table's store.
-        now: the present, aware.
+        now: current time, with a zone.
 
     Raises:
-        CorruptFile: a consumer's file cannot be understood, so nobody knows what it needs.
+        CorruptFile: a consumer's file is not valid, so its needs are unknown.
     """
     names = [o.name for o in store.list(_CONSUMERS, recursive=False) if o.name.endswith(".json")]
-    found = (_progress(name, store.read(name, _MAX_BYTES)) for name in names)
-    return frozenset(start for start, updated in found if updated is None or now - updated <= _EXPIRY)
+    progress = (_progress(name, store.read(name, _MAX_BYTES)) for name in names)
+    return frozenset(start for start, updated in progress if updated is None or now - updated <= _EXPIRY)
 
 
 def _progress(name: str, data: bytes) -> tuple[str, datetime | None]:
     try:
-        said = json.loads(data)
-        start = said["next_start"] if isinstance(said, Mapping) else None
-        updated = datetime.fromisoformat(said["updated"]) if isinstance(said, Mapping) and "updated" in said else None
+        document = json.loads(data)
+        start = document["next_start"] if isinstance(document, Mapping) else None
+        updated = (
+            datetime.fromisoformat(document["updated"])
+            if isinstance(document, Mapping) and "updated" in document
+            else None
+        )
     except (ValueError, KeyError, TypeError, RecursionError):
         start, updated = None, None
     if not isinstance(start, str) or not start.isdigit() or (updated is not None and updated.tzinfo is None):

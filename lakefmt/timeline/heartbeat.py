@@ -1,8 +1,9 @@
-"""Signs of life of pending instants: who is alive, who is dead, never merely slow (spec 8.3).
+"""Heartbeats of pending instants (docs/format.md, Heartbeats).
 
-A writer claims an instant time by creating ``.hoodie/.heartbeat/<R>`` with its stamp, before any other file of that
-instant exists, and refreshes its modification time. On a local disk it also keeps the file locked by the operating
-system: a writer of this machine whose lock is gone is dead at once, and one that holds it is alive however slow.
+A writer claims an instant time by creating ``.hoodie/.heartbeat/<R>`` before any other file of the
+instant, and renews its modification time. On a local disk it also holds an operating system lock on
+the file: a writer of this machine without the lock is dead at once, and one that holds it is alive,
+however slow.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,24 +24,46 @@ from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime
 
-__all__ = ["Heartbeat", "Liveness", "heartbeat_name", "is_alive"]
+__all__ = ["Heartbeat", "Liveness", "heartbeat_name", "is_alive", "read_stamp", "stamp_text"]
 
 DIRECTORY = ".hoodie/.heartbeat"
 _MAX_STAMP_BYTES = 64 * 1024
 
 
 def heartbeat_name(time: InstantTime) -> str:
-    """Return the heartbeat's name of an instant, relative to the table."""
+    """Return the path of an instant's heartbeat relative to the table."""
     return f"{DIRECTORY}/{time}"
 
 
 def make_stamp(owner: str) -> bytes:
-    """Return the bytes that mark an instant as `owner`'s, with machine and process for people who look."""
+    """Return the content of a heartbeat: owner, host and process."""
     return json.dumps({"owner": owner, "host": socket.gethostname(), "pid": os.getpid()}).encode()
 
 
+def read_stamp(store: ObjectStore, time: InstantTime) -> dict[str, object] | None:
+    """Return what the heartbeat of an instant says about its writer.
+
+    None: there is no heartbeat, or it is not one of lakefmt (Hudi's is empty).
+    """
+    try:
+        stamp = json.loads(store.read(heartbeat_name(time), _MAX_STAMP_BYTES) or b"null")
+    except (ObjectNotFound, CorruptFile, ValueError, RecursionError):
+        return None
+    return stamp if isinstance(stamp, dict) else None
+
+
+def stamp_text(stamp: Mapping[str, object]) -> str:
+    """Return a stamp as people read it.
+
+    Example:
+        >>> stamp_text({"owner": "o", "host": "h", "pid": 7})
+        'o on h, process 7'
+    """
+    return f"{stamp.get('owner')} on {stamp.get('host')}, process {stamp.get('pid')}"
+
+
 class Heartbeat:
-    """The claim on one instant time, kept alive until :meth:`stop`."""
+    """The claim on one instant time, renewed until :meth:`stop`."""
 
     def __init__(
         self, store: ObjectStore, time: InstantTime, owner: str, interval_seconds: float, time_source: TimeSource
@@ -55,7 +78,7 @@ class Heartbeat:
         self._stop_beating: Callable[[], None] | None = None
 
     def claim(self) -> bool:
-        """Take the instant time; False when somebody else has it."""
+        """Claim the instant time; False if it is taken."""
         if put_if_absent_confirmed(self._store, self._name, self._stamp, durable=False) is PutOutcome.REFUSED:
             return False
         if self._locks is not None:
@@ -65,26 +88,34 @@ class Heartbeat:
         )
         return True
 
+    @property
+    def is_beating(self) -> bool:
+        """True until the heartbeat is stopped or abandoned, or its file is gone."""
+        return self._stop_beating is not None
+
     def _beat(self) -> None:
         try:
+            if self._store.info(self._name) is None:
+                self.abandon()  # the write was committed or undone by another process
+                return
             self._refresh()
         except LakefmtError:
-            # A beat that fails is a missed beat; the commit itself checks whether the instant is still ours.
+            # A failed renewal is a missed one; the commit checks whether the instant is still ours.
             return
 
     def _refresh(self) -> None:
         if self._locks is not None and self._held is not None:
             self._locks.touch(self._name)
-        elif self._store.info(self._name) is not None:
+        else:
             self._store.put(self._name, self._stamp)
 
     def stop(self) -> None:
-        """End the beat and remove the file (after commit or abort)."""
+        """Stop renewing and remove the file (after commit or abort)."""
         self.abandon()
         self._store.delete([self._name])
 
     def abandon(self) -> None:
-        """End the beat and leave the file, as a dead process would."""
+        """Stop renewing and keep the file, as a dead process would."""
         if self._stop_beating is not None:
             self._stop_beating()
             self._stop_beating = None
@@ -95,7 +126,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Whether a pending instant's writer lives, and how one knows."""
+    """Whether the writer of a pending instant is alive, and the reason."""
 
     alive: bool
     reason: str
@@ -109,23 +140,24 @@ def is_alive(
     now: Callable[[], datetime],
     expiry_seconds: float,
 ) -> Liveness:
-    """Tell whether the writer of a pending instant may still be alive.
+    """Return whether the writer of a pending instant may be alive.
 
     Args:
         store: the table's store.
-        timeline: the timeline with the instant on it.
+        timeline: a timeline that contains the instant.
         instant: the pending instant.
         directory: the timeline's directory.
-        now: tells the present.
-        expiry_seconds: the age of a last sign of life at which a writer is dead.
+        now: returns the current time.
+        expiry_seconds: the age of the last renewal at which a writer is dead.
 
-    The file's lock decides on this machine; elsewhere the age of the last beat does; without a heartbeat file the
-    age of the instant's newest file does, so that a Spark job that writes none is not rolled back under its feet.
+    On this machine the lock decides, elsewhere the age of the heartbeat. Without a heartbeat the
+    age of the instant's newest file decides, so that a running Spark job without heartbeats is not
+    rolled back.
     """
     name = heartbeat_name(instant.time)
     beat = store.info(name)
     locks = process_locks(store)
-    if beat is not None and locks is not None and _is_ours(store, name):
+    if beat is not None and locks is not None and _is_of_this_machine(store, instant.time):
         held = locks.is_held(name)
         return Liveness(held, "its process is running" if held else "its process ended")
     last = beat.modified if beat is not None else _newest_file(store, timeline, instant, directory)
@@ -137,18 +169,16 @@ def is_alive(
 
 
 def _newest_file(store: ObjectStore, timeline: Timeline, instant: Instant, directory: str) -> float:
-    """Return when a writer without a heartbeat last showed itself: by a timeline file or a marker."""
-    # An instant that is only claimed has no file, and its claim may have gone since it was listed.
+    """Return the newest time of a timeline file or marker of a writer without a heartbeat."""
+    # An instant that is only claimed has no file, and its claim may have been removed since the
+    # listing.
     names = (f"{directory}/{file.file_name}" for file in timeline.files_of(instant) if file.file_name)
     states = [info.modified for info in map(store.info, names) if info is not None]
     markers = (o.modified for o in store.list(f".hoodie/.temp/{instant.time}"))
     return max((*states, *markers), default=0.0)
 
 
-def _is_ours(store: ObjectStore, name: str) -> bool:
+def _is_of_this_machine(store: ObjectStore, time: InstantTime) -> bool:
     # Only lakefmt writers of this machine lock the file; Hudi's heartbeat is empty and proves nothing by its lock.
-    try:
-        stamp = json.loads(store.read(name, _MAX_STAMP_BYTES) or b"null")
-    except (ObjectNotFound, CorruptFile, ValueError, RecursionError):
-        return False
-    return isinstance(stamp, dict) and stamp.get("host") == socket.gethostname()
+    stamp = read_stamp(store, time)
+    return stamp is not None and stamp.get("host") == socket.gethostname()

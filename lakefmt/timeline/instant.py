@@ -1,7 +1,7 @@
-"""Instants and the grammar of their file names in both timeline layouts (spec 3.1, 3.2). Pure.
+"""Instants and timeline file names (docs/format.md, Instant times; Timeline file names). Pure.
 
-An instant is one action at one time in one state. Its file name says everything but its content, so a timeline
-is known from one listing.
+An instant is one action at one time in one state. File names contain all of it, so one listing
+gives the timeline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Action(enum.Enum):
-    """What an instant does."""
+    """The actions of a timeline."""
 
     COMMIT = "commit"
     DELTA_COMMIT = "deltacommit"
@@ -43,12 +43,12 @@ class Action(enum.Enum):
     INDEXING = "indexing"
     SCHEMA_COMMIT = "schemacommit"
 
-    # Members are single objects: their identity hashes them in C, where Enum's own hash is a Python call.
+    # Members are singletons: hashing by identity avoids Enum's slower Python hash.
     __hash__ = object.__hash__
 
 
 class State(enum.Enum):
-    """How far an instant has come."""
+    """The states of an instant."""
 
     REQUESTED = "requested"
     INFLIGHT = "inflight"
@@ -75,27 +75,29 @@ _COMPLETES_AS = {
 
 
 def completed_action(action: Action) -> Action:
-    """Return the action in the completed file's name (a compaction completes as a commit)."""
+    """Return the action of the completed file (a compaction completes as a commit)."""
     return _COMPLETES_AS.get(action, action)
 
 
-#: Two instants with one time are the same deed when their comparable actions agree (spec 3.2).
+#: Instants of one time are the same if their comparable actions are equal (docs/format.md, Timeline
+#: file names).
 comparable_action = completed_action
 
 
 class Instant(NamedTuple):
     """One action at one time in one state.
 
-    A named tuple, because opening a table makes thousands of them and a frozen dataclass takes three times as long.
+    A named tuple: opening a table creates thousands, and a frozen dataclass takes three times as
+    long.
 
     Attributes:
         time: requested time.
         action: as in the file name (a completed compaction is a commit).
         state: requested, inflight or completed.
         completion: completion time; None unless completed in layout 2.
-        file_name: the file that says so.
+        file_name: the name of its file.
         size: its size in bytes.
-        modified: its modification time in epoch seconds (0.0 when the store does not say).
+        modified: its modification time in epoch seconds; 0.0 if unknown.
     """
 
     time: InstantTime
@@ -108,12 +110,12 @@ class Instant(NamedTuple):
 
     @property
     def is_completed(self) -> bool:
-        """True when the action is visible."""
+        """Whether the action is complete."""
         return self.state is State.COMPLETED
 
     @property
     def order_time(self) -> InstantTime:
-        """The time by which commits become visible: completion time, else requested time."""
+        """The time that orders commits: completion time, else requested time."""
         return self.completion or self.time
 
     def __str__(self) -> str:
@@ -126,7 +128,7 @@ def _suffixes() -> dict[str, tuple[Action, State]]:
         table[action.value] = (action, State.COMPLETED)
         table[f"{action.value}.inflight"] = (action, State.INFLIGHT)
         table[f"{action.value}.requested"] = (action, State.REQUESTED)
-    del table["commit.inflight"]  # a commit's inflight file has no action word
+    del table["commit.inflight"]  # a commit's inflight file has no action in its name
     del table["savepoint.requested"]
     return table
 
@@ -135,27 +137,24 @@ _SUFFIXES = _suffixes()
 
 
 def parse_instant_file(name: str, layout: int, size: int = 0, modified: float = 0.0) -> Instant | None:
-    """Return the instant that a timeline file stands for, or None when the name is not one.
+    """Return the instant of a timeline file name; None for other names.
 
-    Layout 2 ignores completed files without a completion time: they would be migrated legacy files, which
-    lakefmt never meets on tables of versions 8 and 9 (spec 3.2).
+    In layout 2 completed files without completion time (migrated instants) are ignored; tables of
+    versions 8 and 9 do not have them (docs/format.md, Timeline file names).
 
     Example:
         >>> parse_instant_file("20260101000000000_20260101000000500.commit", 2).completion
         '20260101000000500'
     """
     head, _, suffix = name.partition(".")
-    meaning = _SUFFIXES.get(suffix)
-    if meaning is None:
-        return None
     time, _, completion = head.partition("_")
-    if not (_is_time(time) and (not completion or _is_time(completion))):
+    meaning = _SUFFIXES.get(suffix)
+    if meaning is None or not _is_time(time) or (completion and not _is_time(completion)):
         return None
-    completed_in_layout_2 = layout == 2 and meaning[1] is State.COMPLETED
-    if completed_in_layout_2 != bool(completion):
+    action, state = meaning
+    if (layout == 2 and state is State.COMPLETED) != bool(completion):
         return None
-    done = InstantTime(completion) if completion else None
-    return Instant(InstantTime(time), meaning[0], meaning[1], done, name, size, modified)
+    return Instant._make((time, action, state, completion or None, name, size, modified))
 
 
 def _is_time(text: str) -> bool:
@@ -165,10 +164,10 @@ def _is_time(text: str) -> bool:
 def instant_file_name(
     time: InstantTime, action: Action, state: State, layout: int, completion: InstantTime | None = None
 ) -> str:
-    """Return the timeline file's name of an instant in `layout`.
+    """Return the timeline file name of an instant in `layout`.
 
     Raises:
-        ValueError: a completed instant of layout 2 comes without its completion time.
+        ValueError: a completed instant of layout 2 has no completion time.
 
     Example:
         >>> instant_file_name("20260101000000000", Action.COMMIT, State.INFLIGHT, 2)
@@ -186,7 +185,7 @@ def instant_file_name(
 
 
 def format_instant_time(moment: datetime, zone: tzinfo = UTC) -> InstantTime:
-    """Return the instant time of a moment in the table's zone, to the millisecond.
+    """Return the instant time of a moment in the table's zone, truncated to milliseconds.
 
     Example:
         >>> format_instant_time(datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC))
@@ -197,10 +196,10 @@ def format_instant_time(moment: datetime, zone: tzinfo = UTC) -> InstantTime:
 
 
 def parse_instant_time(text: str, zone: tzinfo = UTC) -> datetime:
-    """Return the moment of an instant time (14 digits are completed with 999 ms, spec 3.1).
+    """Return the moment of an instant time; 14 digits get 999 ms (docs/format.md, Instant times).
 
     Raises:
-        InvalidInputError: `text` is not an instant time, or no calendar date.
+        InvalidInputError: `text` is not an instant time or not a calendar date.
 
     Example:
         >>> parse_instant_time("20260102030405678").isoformat()

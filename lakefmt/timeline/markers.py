@@ -1,6 +1,7 @@
-"""Markers: a note for every data file, written before the file (spec 8.1; effects).
+"""Markers, which announce data files before they are written (effects; docs/format.md, Markers).
 
-They let whoever undoes a dead write find its files without listing the table, Hudi's own rollback included.
+A rollback, lakefmt's or Hudi's, finds the files of a failed write by its markers, without listing
+the table.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ _MAX_MARKER_FILE = 64 * 1024 * 1024
 
 
 def marker_directory(time: InstantTime) -> str:
-    """Return the directory of an instant's markers, relative to the table."""
+    """Return the directory of an instant's markers relative to the table."""
     return f".hoodie/.temp/{time}"
 
 
 def create_marker(store: ObjectStore, time: InstantTime, path: str, marker: MarkerType) -> bool:
-    """Note that the data file `path` may exist from now on; False when an earlier attempt may have noted it.
+    """Create the marker of the data file `path`; False if an earlier attempt may have created it.
 
     Raises:
-        StorageError: the store does not say whether the note is there; without it nobody would undo the file.
+        StorageError: the store does not confirm the marker; a rollback would miss the file.
     """
     name = f"{marker_directory(time)}/{marker_name(path, marker)}"
     outcome = store.put_if_absent(name, b"")
@@ -37,15 +38,15 @@ def create_marker(store: ObjectStore, time: InstantTime, path: str, marker: Mark
 
 
 def list_marked(store: ObjectStore, time: InstantTime) -> list[str] | None:
-    """Return the data files noted for an instant, DIRECT or through a timeline server; None without any note."""
+    """Return the data files with markers, DIRECT or of a timeline server; None without any marker."""
     directory = marker_directory(time)
-    found: set[str] = set()
-    any_note = False
+    paths: set[str] = set()
+    any_marker = False
     for item in store.list(directory):
-        any_note = True
+        any_marker = True
         relative = item.name[len(directory) + 1 :]
-        found.update(_paths(store, item.name, relative))
-    return sorted(found) if any_note else None
+        paths.update(_paths(store, item.name, relative))
+    return sorted(paths) if any_marker else None
 
 
 def _paths(store: ObjectStore, name: str, relative: str) -> Iterator[str]:
@@ -70,5 +71,5 @@ def _server_based(store: ObjectStore, name: str) -> Iterator[str]:
 
 
 def remove_markers(store: ObjectStore, time: InstantTime) -> None:
-    """Remove an instant's notes: its commit is complete, or its files are gone."""
+    """Remove an instant's markers, after its commit or rollback."""
     store.delete_tree(marker_directory(time))

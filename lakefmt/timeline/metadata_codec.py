@@ -1,9 +1,9 @@
-"""The bodies of timeline files: bytes ↔ records (spec 3.3–3.6). Pure.
+"""Encode and decode timeline bodies (docs/format.md, Timeline bodies). Pure.
 
-Plans and metadata are Avro containers with one record; completed commits of table version 6 are JSON. A record is a
-dictionary with the field names of the specification. Reading gives every record the shape of
-:mod:`lakefmt.timeline._metadata_schemas`, whatever release wrote it: unknown fields are left out, fields that an older
-release does not have get their defaults, and every value is of the type that the schema promises.
+Plans and metadata are Avro containers with one record; completed commits of version 6 are JSON. A
+record is a dict with Hudi's field names. Decoding gives records of any release the shape of
+:mod:`lakefmt.timeline._metadata_schemas`: unknown fields are dropped, missing ones get defaults,
+and every value has its schema's type.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ __all__ = [
 #: Completed commits of version 6, and the profiles in their inflight files, are JSON.
 _JSON_KINDS = frozenset({BodyKind.COMMIT, BodyKind.REPLACE_COMMIT})
 
-#: An overwrite of version 6 may request with an empty file, and a clean that found nothing may complete with one.
+#: In version 6 the requested file of an overwrite, and the completed file of an empty clean, may be
+#: empty.
 _EMPTY_KINDS = frozenset({BodyKind.REQUESTED_REPLACE, BodyKind.CLEAN_METADATA})
 
-#: The fields of a write stat, in the order of its schema.
+#: The fields of a write stat in schema order.
 WRITE_STAT_FIELDS = record_fields("HoodieWriteStat")
 _STATS = frozenset({"HoodieWriteStat"})
 
@@ -65,9 +66,9 @@ _KINDS: dict[tuple[Action, State], BodyKind] = {
 
 
 def body_kind(action: Action, state: State) -> BodyKind | None:
-    """Return what the file of an instant holds when it is not empty; None: always empty, or none of these bodies.
+    """Return the kind of a non-empty timeline file; None: the file is always empty, or has no such body.
 
-    Spec 3.3.
+    Source: docs/format.md, Timeline bodies.
 
     Example:
         >>> body_kind(Action.CLEAN, State.REQUESTED)
@@ -77,12 +78,12 @@ def body_kind(action: Action, state: State) -> BodyKind | None:
 
 
 def encode_body(kind: BodyKind, record: Mapping[str, object]) -> bytes:
-    """Return a body as an Avro container. Fields left out get their defaults, mostly null.
+    """Return a body as an Avro container; missing fields get defaults, mostly null.
 
     Raises:
-        InvalidInputError: the record lacks a field, has an unknown one, or a value of another type.
+        InvalidInputError: a field is missing, unknown or of another type.
 
-    Spec 3.3, 3.4.
+    Source: docs/format.md, Timeline bodies; Avro records of the timeline.
 
     Example:
         >>> plan = {"instantToRollback": {"commitTime": "20260101000000000", "action": "commit"}}
@@ -93,18 +94,19 @@ def encode_body(kind: BodyKind, record: Mapping[str, object]) -> bytes:
 
 
 def decode_body(kind: BodyKind, data: bytes, *, what: str = "timeline body") -> dict[str, object]:
-    """Return the record of a body: an Avro container, or JSON where version 6 has it.
+    """Return the record of a body: an Avro container, or JSON in version 6.
 
     Parameters:
-        kind: what the body must be.
-        data: the whole file; where an empty one is allowed (spec 3.3) the record is empty too.
-        what: how the file is named in errors.
+        kind: the expected kind.
+        data: the bytes of the file; if an empty one is allowed (docs/format.md, Timeline bodies)
+            the record is empty.
+        what: the file's name in errors.
 
     Raises:
         CorruptFile: the bytes are damaged, empty, or of another kind.
-        UnsupportedFeature: the container is compressed with an unknown codec.
+        UnsupportedFeature: the container has an unknown codec.
 
-    Spec 3.3–3.6. See :func:`encode_body` for an example.
+    Source: docs/format.md, Timeline bodies. See :func:`encode_body` for an example.
     """
     if data.startswith(MAGIC):
         return decode_container(data, reader=reader_schema(kind), what=what)
@@ -116,20 +118,20 @@ def decode_body(kind: BodyKind, data: bytes, *, what: str = "timeline body") -> 
 
 
 def decode_commit_rows(data: bytes, *, what: str = "commit") -> dict[str, object]:
-    """Return a completed commit or replace commit like :func:`decode_body`, with every stat as a tuple.
+    """Return a completed commit or replacecommit like :func:`decode_body`, with every stat as a tuple.
 
-    The values of a tuple are those of :data:`WRITE_STAT_FIELDS`, in this order, None where there is none.
+    A tuple has the values of :data:`WRITE_STAT_FIELDS` in order, None for missing ones.
 
     Raises:
         CorruptFile: the bytes are damaged, empty, or of another kind.
-        UnsupportedFeature: the container is compressed with an unknown codec.
+        UnsupportedFeature: the container has an unknown codec.
 
     Example:
         >>> body = encode_body(BodyKind.COMMIT, {"partitionToWriteStats": {"p": [{"fileId": "f-0", "numWrites": 3}]}})
         >>> decode_commit_rows(body)["partitionToWriteStats"]["p"][0][:4]
         ('f-0', None, None, 3)
     """
-    kind = BodyKind.REPLACE_COMMIT  # it has every field of a commit
+    kind = BodyKind.REPLACE_COMMIT  # it has all fields of a commit
     if data.startswith(MAGIC):
         return decode_container(data, reader=reader_schema(kind), as_tuples=_STATS, what=what)
     if not _is_json(data):
@@ -147,13 +149,13 @@ def _is_json(data: bytes) -> bool:
 
 
 def _not_a(kind: BodyKind, data: bytes, what: str) -> CorruptFile:
-    found = f"it begins with {data[:16]!r}" if data else "it is empty"
-    return CorruptFile(f"{what} is no {kind.value}: {found}")
+    actual = f"it begins with {data[:16]!r}" if data else "it is empty"
+    return CorruptFile(f"{what} is no {kind.value}: {actual}")
 
 
 # ------------------------------------------------------------------------------------------------------ JSON, version 6
 
-# The breaks that Java's printer makes inside an object four levels deep; a stat is printed by one call.
+# The line breaks of Java's printer at depth four; a stat is printed by one call.
 _STAT_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",\n      ", " : ")).encode
 _VALUE_JSON = json.JSONEncoder(ensure_ascii=False, separators=(", ", " : ")).encode
 
@@ -161,14 +163,14 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def encode_json_commit(record: Mapping[str, object]) -> bytes:
-    """Return a completed commit or replace commit of table version 6: JSON, one field per line.
+    """Return a completed commit or replacecommit of version 6: JSON, one field per line.
 
-    Null fields of stats and the ``version`` are left out: readers take absent numbers as 0.
+    Null fields of stats and ``version`` are omitted: readers take absent numbers as 0.
 
     Raises:
         InvalidInputError: a value cannot be stored as JSON.
 
-    Spec 3.6.
+    Source: docs/format.md, JSON commits.
 
     Example:
         >>> print(encode_json_commit({"partitionToWriteStats": {}, "operationType": "UPSERT"}).decode())
@@ -201,24 +203,24 @@ def _json_stats(stats: Iterable[Mapping[str, object]]) -> str:
 
 def _decode_json_commit(kind: BodyKind, data: bytes, what: str) -> dict[str, object]:
     try:
-        found = json.loads(data.decode())
+        record = json.loads(data.decode())
         if _SURROGATE_ESCAPE.search(data):
-            json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair could not be written again
+            json.dumps(record, ensure_ascii=False).encode()  # an unpaired surrogate could not be written again
         schema = _commit_schema(kind)
-        _shape_column(schema, [found], kind.value)
-        _check_commit(found)
+        _shape_column(schema, [record], kind.value)
+        _check_commit(record)
     except RecursionError:
         raise CorruptFile(f"{what}: JSON is nested too deeply") from None
     except ValueError as error:
         raise CorruptFile(f"{what}: damaged JSON commit: {error}") from None
-    return {one.name: found.get(one.name) for one in schema.fields}
+    return {field.name: record.get(field.name) for field in schema.fields}
 
 
 def _check_commit(record: Mapping[str, Any]) -> None:
     if "partitionToWriteStats" not in record:
         raise ValueError("nothing in it is a commit's")
     stats = (record["partitionToWriteStats"] or {}).values()
-    # An empty stat takes two bytes here and two hundred times as many in memory.
+    # An empty stat takes two bytes here, and two hundred times as many in memory.
     if any("fileId" not in stat for rows in stats for stat in rows):
         raise ValueError("a write stat without fileId")
 
@@ -241,10 +243,10 @@ _RANGES = {"int": range(-(1 << 31), 1 << 31), "long": range(-(1 << 63), 1 << 63)
 
 
 def _shape_column(node: AvroType, values: Sequence[Any], where: str) -> None:
-    """Check that all `values` are of one type, and drop what that type does not know.
+    """Check that all `values` have one type, and drop unknown fields.
 
-    A commit has one column per field and as many values as files: checking columns is several times faster than
-    checking one stat after the other.
+    A commit has one column per field and one value per file: checking columns is several times
+    faster than checking stats one by one.
     """
     if node.kind == "union":
         other = next(part for part in node.parts if part.kind != "null")
@@ -266,17 +268,17 @@ def _shape_column(node: AvroType, values: Sequence[Any], where: str) -> None:
 
 
 def _shape_records(node: AvroType, records: Sequence[dict[str, Any]]) -> None:
-    names = {one.name for one in node.fields}
+    names = {field.name for field in node.fields}
     for record in records:
         if not names.issuperset(record):
             for name in record.keys() - names:
                 del record[name]
-    for one in node.fields:
-        _shape_column(one.type, [record[one.name] for record in records if one.name in record], one.name)
+    for field in node.fields:
+        _shape_column(field.type, [record[field.name] for record in records if field.name in record], field.name)
 
 
 def _shape_maps(node: AvroType, maps: Sequence[dict[str, Any]], where: str) -> None:
-    """Check maps; entries without a value, which early releases wrote, are dropped."""
+    """Check maps; drop entries without a value, which early releases wrote."""
     for entries in maps:
         for key in [key for key, value in entries.items() if value is None]:
             del entries[key]

@@ -1,7 +1,7 @@
-"""``hoodie.properties`` on a store: read with its backup, update by Hudi's protocol (spec 1.9; effects).
+"""Read and update ``hoodie.properties`` (effects; docs/format.md, Properties update).
 
-Properties are read before every write and never cached: another engine may have changed them meanwhile.
-An update runs under the table lock.
+Properties are read before every write and never cached: another engine may have changed them. An
+update runs under the table lock.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 def load_properties(store: ObjectStore) -> dict[str, str]:
-    """Return the table's properties: the original, or its backup when an update died half-way.
+    """Return the table properties: the original, or the backup if an update was interrupted.
 
     Raises:
-        TableNotFound: there is neither.
-        CorruptFile: neither can be read.
+        TableNotFound: neither file exists.
+        CorruptFile: neither file is valid.
     """
     return _load_whole(store)[0]
 
 
 def _load_whole(store: ObjectStore) -> tuple[dict[str, str], str]:
-    """Return the properties and the name of the file that holds them whole."""
+    """Return the properties and the name of the valid file."""
     doubtful: tuple[dict[str, str], str] | None = None
     failures = []
     for name in (PROPERTIES, BACKUP):
@@ -55,13 +55,15 @@ def _load_whole(store: ObjectStore) -> tuple[dict[str, str], str]:
             continue
         if CHECKSUM_KEY in properties:
             return properties, name
-        # Without a checksum nothing tells that no line is missing at the end: a backup that has one is better.
+        # Without a checksum the file may be truncated: a backup with one is better.
         doubtful = doubtful or (properties, name)
     if doubtful is not None:
         return doubtful
     if failures:
         raise CorruptFile(f"{'; '.join(failures)}; put back a good copy of {PROPERTIES}")
-    raise TableNotFound(f"no table at {store.url}: {PROPERTIES} is missing; create_table makes one")
+    raise TableNotFound(
+        f"no table at {store.url}: {PROPERTIES} is missing; check the path, or create the table (create_table, `lakefmt create`)"
+    )
 
 
 def _read_valid(store: ObjectStore, name: str) -> dict[str, str]:
@@ -70,12 +72,13 @@ def _read_valid(store: ObjectStore, name: str) -> dict[str, str]:
 
 @lru_cache(maxsize=16)
 def _decode_valid(data: bytes, name: str) -> Mapping[str, str]:
-    # The file is read every time; what its bytes mean never changes, and a commit reads it four times.
+    # The file is read every time; parsing equal bytes is cached, because a commit reads it four
+    # times.
     properties = decode_properties(data, what=name)
     if not properties:
         raise CorruptFile(f"{name} is empty")
     if not data.endswith((b"\n", b"\r")):
-        # The checksum covers the table's name only: a half line, such as half of a key column's name, passes by it.
+        # The checksum covers only the table name and does not detect a truncated line.
         raise CorruptFile(f"{name} is incomplete: its last line has no end (if nothing is missing, end it)")
     if not check_table_checksum(properties):
         raise CorruptFile(f"{name} is incomplete: its checksum does not match the table's name")
@@ -83,10 +86,10 @@ def _decode_valid(data: bytes, name: str) -> Mapping[str, str]:
 
 
 def create_properties(store: ObjectStore, properties: Mapping[str, str], now: datetime, *, durable: bool) -> None:
-    """Write the properties of a new table: the act by which it exists.
+    """Write the properties of a new table, the last step of its creation.
 
     Raises:
-        TableExists: another table is already there.
+        TableExists: the table exists.
     """
     data = _render(properties, now, "Properties saved on")
     if put_if_absent_confirmed(store, PROPERTIES, data, durable=durable) is PutOutcome.REFUSED:
@@ -96,10 +99,10 @@ def create_properties(store: ObjectStore, properties: Mapping[str, str], now: da
 def update_properties(
     store: ObjectStore, changes: Mapping[str, str | None], now: datetime, *, durable: bool
 ) -> dict[str, str]:
-    """Change properties (None removes one); call it under the table lock. Returns the new content.
+    """Change properties (None removes one) under the table lock; return the new content.
 
     Raises:
-        StorageError: the new file did not read back as written; the backup keeps the old one.
+        StorageError: the new file differs when read back; the backup keeps the old one.
     """
     old = recover_properties(store, durable=durable)
     new = {key: value for key, value in {**old, **changes}.items() if value is not None}
@@ -116,19 +119,19 @@ def update_properties(
 
 
 def property_reads(store: ObjectStore) -> list[Callable[[], object]]:
-    """Return the looks whose findings :func:`recover_properties` takes; to be taken beside others, under the lock."""
+    """Return the reads whose results :func:`recover_properties` takes; run them with others, under the lock."""
     return [lambda: _load_whole(store), lambda: store.info(BACKUP)]
 
 
-def recover_properties(store: ObjectStore, found: Sequence[object] = (), *, durable: bool) -> dict[str, str]:
-    """Finish or undo an update that died: afterwards the original is whole and there is no backup.
+def recover_properties(store: ObjectStore, reads: Sequence[object] = (), *, durable: bool) -> dict[str, str]:
+    """Complete or undo an interrupted update: afterwards the original is valid and the backup is gone.
 
     Args:
-        store: the table's.
-        found: what :func:`property_reads` found just now; looked at here when it is empty.
-        durable: what is written reaches the disk.
+        store: the table's store.
+        reads: the results of :func:`property_reads`; empty: read now.
+        durable: sync to disk.
     """
-    loaded, backup = found or map_concurrently(store, property_reads(store))
+    loaded, backup = reads or map_concurrently(store, property_reads(store))
     properties, whole = cast("tuple[dict[str, str], str]", loaded)
     if backup is not None:
         if whole == BACKUP:

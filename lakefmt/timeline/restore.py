@@ -1,7 +1,7 @@
-"""Which instants a restore undoes, in which order, and what its files say (spec 10.11). Pure.
+"""Which instants a restore undoes, in which order, and the content of its files (docs/format.md, Restore). Pure.
 
-Instants are undone newest first, in the order in which they became visible: whoever reads meanwhile sees the table as it
-was after one commit or another, never a mix.
+Instants are undone newest first, in the order in which they became visible: a reader sees the table in between as it was
+after some commit, never a mix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakefmt.values import InstantTime, check_instant_time
 
 __all__ = [
     "RestorePlan",
-    "instants_already_undone",
+    "instants_left_to_undo",
     "parse_restore_record",
     "requested_as",
     "restore_metadata_record",
@@ -27,7 +27,7 @@ __all__ = [
     "timeline_before",
 ]
 
-#: Plans that only rewrite what is there: those older than the state that comes back stay.
+#: Plans that change no row: those that are older than the restored state are kept.
 _REWRITING = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING})
 
 
@@ -36,10 +36,10 @@ class RestorePlan:
     """What a restore does; prints one line per instant.
 
     Attributes:
-        target: the commit whose state comes back.
+        target: the commit whose state is restored.
         is_savepoint: whether a savepoint keeps it.
-        instants: what is undone, in this order.
-        rollbacks: what undoes each of them.
+        instants: the instants to undo, in this order.
+        rollbacks: the rollback of each of them.
     """
 
     target: InstantTime
@@ -49,12 +49,12 @@ class RestorePlan:
 
     @property
     def num_files(self) -> int:
-        """How many files go."""
+        """How many files are deleted."""
         return sum(plan.num_files for plan in self.rollbacks)
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files that go, relative to the table."""
+        """The files that are deleted, relative to the table."""
         return tuple(name for plan in self.rollbacks for names in plan.files.values() for name in names)
 
     def __str__(self) -> str:
@@ -66,11 +66,11 @@ class RestorePlan:
 
 
 def select_instants_to_undo(timeline: Timeline, target: Instant, *, merge_on_read: bool) -> tuple[Instant, ...]:
-    """Return what has to go for the state of `target` to come back, in the order in which it goes.
+    """Return the instants to undo for the state of `target`, in the order in which they are undone.
 
-    Completed commits that became visible after it, newest first; before them pending ones, whenever they began. A
-    compaction changes no row: one that was requested before `target` stays, because later logs may lie on top of it (as
-    in Hudi). Plans that were requested after it go with their instants.
+    First pending commits, whenever they began; then completed commits that became visible after `target`, newest first. A
+    compaction changes no row: one that was requested before `target` is kept, because later logs may lie on top of it, as
+    in Hudi. Plans that were requested after it are removed with their instants.
 
     Args:
         timeline: the active timeline.
@@ -91,11 +91,11 @@ def select_instants_to_undo(timeline: Timeline, target: Instant, *, merge_on_rea
         return (instant.order_time, instant.time) > (target.order_time, target.time)
 
     pending = [i for i in timeline.pending if i.action in COMMIT_ACTIONS or i.action in _REWRITING]
-    going = [i for i in pending if i.time > target.time or _may_hold_rows(i)]
-    done = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i != target and is_later(i)]
+    pending_to_undo = [i for i in pending if i.time > target.time or _may_hold_rows(i)]
+    completed_to_undo = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i != target and is_later(i)]
     return (
-        *sorted(going, key=lambda i: i.time, reverse=True),
-        *sorted(done, key=lambda i: (i.order_time, i.time), reverse=True),
+        *sorted(pending_to_undo, key=lambda i: i.time, reverse=True),
+        *sorted(completed_to_undo, key=lambda i: (i.order_time, i.time), reverse=True),
     )
 
 
@@ -106,7 +106,7 @@ def _may_hold_rows(pending: Instant) -> bool:
 
 
 def timeline_before(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
-    """Return the timeline as readers see it once `undone` is invisible: pending, so that its files count nowhere.
+    """Return the timeline with the instants `undone` as pending, so that their files are not visible.
 
     Example:
         >>> from lakefmt.timeline.timeline import timeline_from_names
@@ -114,15 +114,15 @@ def timeline_before(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
         >>> timeline_before(view, view.commits).commits
         ()
     """
-    gone = {(i.time, i.action) for i in undone}
-    left = build_timeline(
+    hidden = {(i.time, i.action) for i in undone}
+    earlier = build_timeline(
         (
-            i._replace(state=State.INFLIGHT, completion=None) if (i.time, i.action) in gone and i.is_completed else i
+            i._replace(state=State.INFLIGHT, completion=None) if (i.time, i.action) in hidden and i.is_completed else i
             for i in timeline
         ),
         timeline.layout,
     )
-    return left.with_history(timeline.archived)
+    return earlier.with_history(timeline.archived)
 
 
 def requested_as(timeline: Timeline, instant: Instant) -> Action:
@@ -130,11 +130,11 @@ def requested_as(timeline: Timeline, instant: Instant) -> Action:
     return next((file.action for file in timeline.files_of(instant) if not file.is_completed), instant.action)
 
 
-# ------------------------------------------------------------------------------------------------------- what files say
+# -------------------------------------------------------------------------------------------------- content of the files
 
 
 def restore_record(plan: RestorePlan) -> dict[str, object]:
-    """Return the body of the requested file."""
+    """Return the content of the requested file."""
     return {
         "instantsToRollback": [{"commitTime": i.time, "action": i.action.value} for i in plan.instants],
         "version": 2,
@@ -153,42 +153,42 @@ def parse_restore_record(record: Mapping[str, Any], what: str) -> tuple[tuple[In
         >>> parse_restore_record(restore_record(plan), "a restore")[0][1].value
         'commit'
     """
-    found = []
-    known = {action.value: action for action in Action}
+    planned = []
+    actions = {action.value: action for action in Action}
     for entry in record["instantsToRollback"]:
         try:
             time = check_instant_time(str(entry["commitTime"]))
         except InvalidInputError as error:
             raise CorruptFile(f"{what} would undo {error}") from None
-        action = known.get(str(entry["action"]))
+        action = actions.get(str(entry["action"]))
         if action not in COMMIT_ACTIONS and action not in _REWRITING:
             raise CorruptFile(f"{what} would undo a {entry['action']}: only what writes data is undone")
-        found.append((time, action))
-    return tuple(found)
+        planned.append((time, action))
+    return tuple(planned)
 
 
-def instants_already_undone(timeline: Timeline, planned: Sequence[tuple[InstantTime, Action]]) -> tuple[Instant, ...]:
-    """Return those of the planned instants that are still on the timeline, in the plan's order."""
-    there = {(i.time, comparable_action(i.action)): i for i in timeline}
-    found = (there.get((time, comparable_action(action))) for time, action in planned)
-    return tuple(i for i in found if i is not None)
+def instants_left_to_undo(timeline: Timeline, planned: Sequence[tuple[InstantTime, Action]]) -> tuple[Instant, ...]:
+    """Return the planned instants that are still on the timeline, in the order of the plan."""
+    instants_by_key = {(i.time, comparable_action(i.action)): i for i in timeline}
+    left = (instants_by_key.get((time, comparable_action(action))) for time, action in planned)
+    return tuple(i for i in left if i is not None)
 
 
 def restore_metadata_record(
     time: InstantTime, planned: Sequence[tuple[InstantTime, Action]], rollbacks: Mapping[InstantTime, object]
 ) -> dict[str, object]:
-    """Return the body of the completed file.
+    """Return the content of the completed file.
 
     Args:
-        time: the restore's instant.
-        planned: what it undid, in order.
-        rollbacks: instant → its rollback metadata; none for what an attempt that died had finished.
+        time: the instant of the restore.
+        planned: the instants that it undid, in order.
+        rollbacks: instant → its rollback metadata; without the instants that an earlier attempt had undone.
     """
     return {
         "startRestoreTime": time,
         "timeTakenInMillis": 0,
-        "instantsToRollback": [one for one, _ in planned],
-        "hoodieRestoreMetadata": {one: [rollbacks[one]] if one in rollbacks else [] for one, _ in planned},
+        "instantsToRollback": [undone for undone, _ in planned],
+        "hoodieRestoreMetadata": {undone: [rollbacks[undone]] if undone in rollbacks else [] for undone, _ in planned},
         "version": 1,
-        "restoreInstantInfo": [{"commitTime": one, "action": action.value} for one, action in planned],
+        "restoreInstantInfo": [{"commitTime": undone, "action": action.value} for undone, action in planned],
     }

@@ -1,4 +1,4 @@
-"""Savepoints: what the body of one says (spec 10.10). Pure."""
+"""Savepoints and the content of their files (docs/format.md, Savepoint). Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Savepoint", "parse_savepoint", "savepoint_record", "savepoints_of"]
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """A commit whose state is kept: cleans leave its files alone, archiving stops before it. Prints as one line.
+    """A commit whose state is kept: cleans do not delete its files, and archiving stops before it. Prints as one line.
 
     Attributes:
         instant: requested time of the commit.
-        user: who asked for it.
+        user: who made it.
         comment: why.
-        created: when; None when its writer did not say anything sensible.
-        files: what the state consists of, relative to the table.
+        created: when; None when the time is out of range.
+        files: the files of the state, relative to the table.
     """
 
     instant: InstantTime
@@ -56,13 +56,13 @@ def savepoints_of(timeline: Timeline) -> tuple[Instant, ...]:
 def savepoint_record(
     user: str, comment: str, created: datetime, files: Mapping[PartitionPath, tuple[str, ...]]
 ) -> dict[str, object]:
-    """Return the body of a savepoint.
+    """Return the content of a savepoint's completed file.
 
     Args:
-        user: who asks for it.
+        user: who makes it.
         comment: why.
         created: the present.
-        files: names of the files that the state consists of, by partition.
+        files: names of the files of the state, by partition.
     """
     return {
         "savepointedBy": user,
@@ -77,16 +77,16 @@ def savepoint_record(
 
 
 def parse_savepoint(instant: InstantTime, record: Mapping[str, Any], what: str) -> Savepoint:
-    """Return what the body of a savepoint says.
+    """Return the savepoint in the content of a completed file.
 
     Args:
         instant: requested time of its commit.
-        record: the body.
-        what: how the file is named in errors.
+        record: the decoded content.
+        what: name of the file in errors.
 
     Raises:
-        CorruptFile: the body is no savepoint's.
-        UnsafePath: it names something outside the table.
+        CorruptFile: the content is not that of a savepoint.
+        UnsafePath: it names a file outside the table.
 
     Example:
         >>> record = savepoint_record("ann", "before the move", datetime(2026, 1, 2, tzinfo=UTC), {"p": ("f-0_1.parquet",)})

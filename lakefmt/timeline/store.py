@@ -1,7 +1,8 @@
-"""The timeline on a store: list it, read a body, move an instant (effects).
+"""The timeline directory of a table: list it, read a file of it, move an instant to its next state.
 
-Rules of residence: the only module that creates or removes timeline files. Moves are checked against the table in
-``machine`` first. Answers may be lost: :func:`put_if_absent_confirmed` turns *unknown* into *done* or *refused* by reading back.
+This is the only module that creates or deletes timeline files. Every move is checked against
+:mod:`lakefmt.timeline.transitions` first. The answer of a store may be lost: :func:`put_if_absent_confirmed` reads the
+object again to learn whether it was written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
 
-from lakefmt.errors import CorruptFile, InstantNotPending, ObjectNotFound, StateError, StorageError
+from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
 from lakefmt.storage.api import ObjectStore, PutOutcome, SupportsNames
 from lakefmt.timeline.instant import (
     Action,
@@ -26,20 +27,19 @@ from lakefmt.values import InstantTime
 
 __all__ = ["TimelineStore", "put_if_absent_confirmed"]
 
-#: No body of a timeline file is larger than this; a larger one is refused before it is read.
+#: A timeline file that is larger than this is refused before it is read.
 MAX_BODY_BYTES = 512 * 1024 * 1024
 _CACHE_BYTES = 64 * 1024 * 1024
 _ATTEMPTS = 3
 
 
 def put_if_absent_confirmed(store: ObjectStore, name: str, data: bytes, *, durable: bool) -> PutOutcome:
-    """Put if absent and find out what happened when the answer is lost: done or refused, never unknown.
+    """Put an object if it is absent; when the answer is lost, read it to learn the outcome: done or refused, never unknown.
 
-    `data` must be distinguishable from what any other writer would put under that name: then equal bytes that are
-    found afterwards are ours.
+    No other writer may put the same bytes under that name: equal bytes are taken for this writer's.
 
     Raises:
-        StorageError: the store kept silent.
+        StorageError: the store did not answer.
     """
     for _ in range(_ATTEMPTS):
         outcome = store.put_if_absent(name, data, durable=durable)
@@ -49,7 +49,7 @@ def put_if_absent_confirmed(store: ObjectStore, name: str, data: bytes, *, durab
             try:
                 return PutOutcome.DONE if store.read(name, MAX_BODY_BYTES) == data else PutOutcome.REFUSED
             except ObjectNotFound:
-                continue  # somebody removed it just now
+                continue  # it was deleted in between
     raise StorageError(f"the store does not say whether {name} was written; nothing was completed", transient=True)
 
 
@@ -80,16 +80,16 @@ class TimelineStore:
 
     @property
     def seen(self) -> Timeline | None:
-        """The timeline as it was last listed here, with what was completed here since; None before the first look.
+        """The timeline of the last listing, with what was completed through this object since; None before the first listing.
 
-        Others may have gone on meanwhile: good for telling whether it is worth looking, never for deciding.
+        Other writers may have changed it since: it shows whether a new listing is worth it and must decide nothing.
         """
         return self._seen
 
     def load(self) -> Timeline:
-        """Return the timeline as it is now (one listing, never from a cache).
+        """List the timeline.
 
-        What a name means never changes, so parsed names are kept; the listing itself is always fresh.
+        Parsed file names are cached, because their meaning never changes; the listing itself is never cached.
         """
         self._seen = self._load()
         return self._seen
@@ -98,11 +98,11 @@ class TimelineStore:
         if self._names is not None:
             return self._load_names(frozenset(self._names.list_names(self._directory)))
         skip = len(self._directory) + 1
-        found = (
+        instants = (
             parse_instant_file(o.name[skip:], self._layout, o.size, o.modified)
             for o in self._store.list(self._directory, recursive=False)
         )
-        return build_timeline((i for i in found if i is not None), self._layout)
+        return build_timeline((i for i in instants if i is not None), self._layout)
 
     def _load_names(self, listed: frozenset[str]) -> Timeline:
         before = self._view
@@ -116,11 +116,11 @@ class TimelineStore:
         return timeline
 
     def read_body(self, instant: Instant) -> bytes:
-        """Return the bytes of an instant's file; completed ones never change and are cached.
+        """Return the content of an instant's file; completed files never change and are cached.
 
         Raises:
-            ObjectNotFound: the file is gone.
-            CorruptFile: the file is larger than a body may be.
+            ObjectNotFound: there is no such file.
+            CorruptFile: the file is too large, or empty.
         """
         key = (instant.file_name, instant.size)
         with self._cache_lock:
@@ -144,12 +144,12 @@ class TimelineStore:
                 self._cached_bytes -= len(self._bodies.popitem(last=False)[1])
 
     def request(self, time: InstantTime, action: Action, body: bytes = b"") -> PutOutcome:
-        """Create the requested file; *refused* when another instant has that time."""
+        """Create the requested file; *refused* when it exists with other content."""
         check_transition(action, None, State.REQUESTED)
         return self._put(time, action, State.REQUESTED, body)
 
     def start(self, time: InstantTime, action: Action, body: bytes = b"") -> None:
-        """Move a requested instant to inflight; already there is fine.
+        """Move a requested instant to inflight; an instant that is inflight already stays so.
 
         Raises:
             StorageError: the store failed.
@@ -181,38 +181,28 @@ class TimelineStore:
         name = instant_file_name(time, action, state, self._layout)
         return put_if_absent_confirmed(self._store, f"{self._directory}/{name}", body, durable=False)
 
-    def check_pending(self, time: InstantTime, action: Action) -> None:
-        """Raise unless the instant is inflight in the store right now.
-
-        Raises:
-            InstantNotPending: its inflight file is gone: it was rolled back, or never begun.
-        """
-        name = instant_file_name(time, action, State.INFLIGHT, self._layout)
-        if self._store.info(f"{self._directory}/{name}") is None:
-            raise InstantNotPending(f"instant {time} is no longer pending: another writer rolled it back")
-
     def reopen(self, instant: Instant, requested_as: Action | None = None) -> None:
-        """Take a completed instant back to inflight (the first step of undoing it): it is invisible from here on.
+        """Move a completed instant back to inflight, the first step of its rollback: it is invisible from here on.
 
         Args:
-            instant: the completed one.
-            requested_as: the action of its pending files where it is another (a compaction completes as a commit).
+            instant: the completed instant.
+            requested_as: the action of its pending files where it differs: a compaction completes as a commit.
         """
         check_transition(instant.action, State.COMPLETED, State.INFLIGHT)
         self.start(instant.time, requested_as or instant.action)
         self._store.delete([f"{self._directory}/{instant.file_name}"])
 
     def remove_pending(self, time: InstantTime, action: Action) -> None:
-        """Remove the inflight, then the requested file of an instant (the end of a rollback)."""
+        """Delete the inflight, then the requested file of an instant, at the end of a rollback."""
         for state in (State.INFLIGHT, State.REQUESTED):
             name = instant_file_name(time, action, state, self._layout)
             self._store.delete([f"{self._directory}/{name}"])
 
     def revert_to_requested(self, time: InstantTime, action: Action) -> None:
-        """Take an inflight instant back to its plan; already there is fine."""
+        """Move an inflight instant back to requested; an instant that is requested already stays so."""
         check_transition(action, State.INFLIGHT, State.REQUESTED)
         self._store.delete([f"{self._directory}/{instant_file_name(time, action, State.INFLIGHT, self._layout)}"])
 
     def remove_files(self, files: Iterable[Instant]) -> None:
-        """Remove timeline files: of deeds that the history has, or an inflight file on the way back; missing ones are fine."""
+        """Delete timeline files of archived instants, or an inflight file of an instant that is undone; missing files are fine."""
         self._store.delete([f"{self._directory}/{file.file_name}" for file in files])

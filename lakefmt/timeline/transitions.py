@@ -1,7 +1,7 @@
-"""The life of an instant as a table: which state follows which, for every action. Pure.
+"""The states of an instant as a transition table, for every action. Pure.
 
-Rules of residence: everything about transitions lives here, as data. This module does not know who moves an
-instant, nor where it is stored. An unknown move is an error, and nothing moves.
+All transitions are data in this module, which does not know who changes a state and where it is
+stored. A transition outside of the table is an error.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from lakefmt.timeline.instant import Action, State
 
 __all__ = ["TRANSITIONS", "check_transition", "transitions_table"]
 
-#: The state before an instant exists, and after a rollback removed it.
+#: The state before an instant exists, and after its rollback.
 ABSENT = None
 
 _PLANNED: dict[State | None, frozenset[State | None]] = {
     ABSENT: frozenset({State.REQUESTED}),
     State.REQUESTED: frozenset({State.INFLIGHT, ABSENT}),
     State.INFLIGHT: frozenset({State.COMPLETED, ABSENT}),
-    # A completed commit goes back to inflight only on the way to its removal by a restore or rollback.
+    # A completed commit becomes inflight only while a rollback or restore removes it.
     State.COMPLETED: frozenset({State.INFLIGHT}),
 }
 _SERVICE_WITH_PLAN: dict[State | None, frozenset[State | None]] = {
     **_PLANNED,
-    # A failed compaction or clustering keeps its plan: inflight falls back to requested.
+    # A failed compaction or clustering keeps its plan: inflight returns to requested.
     State.INFLIGHT: frozenset({State.COMPLETED, State.REQUESTED, ABSENT}),
 }
 _FINAL: dict[State | None, frozenset[State | None]] = {**_PLANNED, State.COMPLETED: frozenset()}
@@ -33,7 +33,7 @@ _SAVEPOINT: dict[State | None, frozenset[State | None]] = {
     State.COMPLETED: frozenset({State.INFLIGHT}),
 }
 
-#: action → state → the states that may follow; None stands for "no such instant".
+#: action → state → the states that may follow; None: no such instant.
 TRANSITIONS: dict[Action, dict[State | None, frozenset[State | None]]] = {
     Action.COMMIT: _PLANNED,
     Action.DELTA_COMMIT: _PLANNED,
@@ -51,10 +51,10 @@ TRANSITIONS: dict[Action, dict[State | None, frozenset[State | None]]] = {
 
 
 def check_transition(action: Action, before: State | None, after: State | None) -> None:
-    """Raise unless an instant of `action` may move from `before` to `after`.
+    """Raise unless an instant of `action` may change from `before` to `after`.
 
     Raises:
-        IllegalTransition: the table has no such move.
+        IllegalTransition: the table does not have the transition.
 
     Example:
         >>> check_transition(Action.COMMIT, State.REQUESTED, State.INFLIGHT)
@@ -64,7 +64,7 @@ def check_transition(action: Action, before: State | None, after: State | None) 
 
 
 def transitions_table() -> str:
-    """Return the table as Markdown, the way the documentation shows it.
+    """Return the table as Markdown, as the documentation shows it.
 
     Example:
         >>> transitions_table().splitlines()[0]

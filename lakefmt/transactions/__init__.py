@@ -1,5 +1,6 @@
 """What every change of a table shares: the lock, the instant, recovery from failed writers.
 
-``client`` holds the lock, the settings and the writer id of a call; ``concurrency`` tells how it behaves beside others;
-``recovery`` rolls back what dead writers left.
+``client`` holds the lock, the settings and the writer id of a call; ``instant`` is the life of one instant, from its claim
+to its completion; ``concurrency`` decides how a writer behaves beside others; ``recovery`` rolls back what dead writers
+left; ``rollback_executor`` and ``restore_executor`` execute rollbacks and restores.
 """

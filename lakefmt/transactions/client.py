@@ -1,8 +1,8 @@
-"""What every writer and service needs: the table, the settings of the call, the lock, its stamp, an instant (effects)."""
+"""What every writer and table service needs: the table, the settings of the call, the lock, the writer id, an instant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakefmt.arguments import mapping_argument
@@ -10,12 +10,14 @@ from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InternalError, WriterActive
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.metadata.observer import MetadataTableObserver
 from lakefmt.storage.api import PutOutcome
 from lakefmt.timeline.heartbeat import Heartbeat, Liveness, heartbeat_name, is_alive
 from lakefmt.timeline.instant import Action, Instant, State, instant_file_name
-from lakefmt.timeline.locks.open import Lease, TableLock, lock_options, open_lock
+from lakefmt.timeline.locks.open import TableLock, lock_options, open_lock
 from lakefmt.timeline.locks.reentrant import held_lock_of
+from lakefmt.timeline.observer import CommitObserver
 from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.timeline import Timeline
@@ -26,8 +28,7 @@ __all__ = [
     "claim_instant",
     "drop_metadata_table",
     "open_write_client",
-    "request_service",
-    "take_over_instant",
+    "take_over_heartbeat",
     "write_client_of",
 ]
 
@@ -42,7 +43,14 @@ _CLAIMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class WriteClient:
-    """The table, the settings of the call, the lock, the writer's stamp."""
+    """The way to a table for one writing call.
+
+    Attributes:
+        client: the table.
+        settings: of the call and the table handle.
+        lock: the table lock.
+        owner: id of the writer, kept in its heartbeats.
+    """
 
     client: TableClient
     settings: Settings
@@ -51,33 +59,48 @@ class WriteClient:
 
     @property
     def durable(self) -> bool:
-        """True when a commit must reach the disk before it returns."""
+        """True when a commit must be on disk before the call returns."""
         return self.settings.text("lakefmt.durability") == "fsync"
+
+    def observers(self, config: TableConfig) -> Sequence[CommitObserver]:
+        """Return who takes part in completions: the metadata table if there is or will be one, then those of the handle.
+
+        Args:
+            config: the table's properties, read under the table lock.
+        """
+        if not config.metadata_partitions and self.settings.values["hoodie.metadata.enable"] is not True:
+            return self.client.observers
+        return (MetadataTableObserver(self.client, self.settings), *self.client.observers)
+
+    @property
+    def attempt_number(self) -> int:
+        """A number for file names that no other attempt has, below 2**28."""
+        return int(self.owner.replace("-", "")[:7], 16)
 
     @property
     def expiry_seconds(self) -> float:
-        """The age of a last sign of life at which a writer is dead."""
+        """The age of the last heartbeat, in seconds, from which on a writer counts as dead."""
         interval = self.settings.integer("hoodie.client.heartbeat.interval_in_ms")
         return interval * self.settings.integer("hoodie.client.heartbeat.tolerable.misses") / 1000
 
     def timeline(self, config: TableConfig) -> TimelineStore:
-        """Return the timeline directory with this call's durability."""
+        """Return the timeline directory, written with this call's durability."""
         return self.client.timeline_store(config, durable=self.durable)
 
     def instant_time_generator(self, config: TableConfig, timeline: Timeline) -> Callable[[], InstantTime]:
-        """Return the source of new instant times above everything on `timeline`."""
+        """Return a function that gives new instant times, each above everything on `timeline`."""
         clock, floor = self.client.instant_clock(config), timeline.highest_time
         return lambda: clock.next(floor)
 
     def writer_liveness(self, config: TableConfig, timeline: Timeline, pending: Instant) -> Liveness:
-        """Tell whether the writer of a pending instant may be alive."""
+        """Return whether the writer of a pending instant may be alive."""
         client = self.client
         return is_alive(
             client.store, timeline, pending, config.timeline_directory, client.clock.now, self.expiry_seconds
         )
 
     def is_claimed(self, config: TableConfig, timeline: Timeline, time: InstantTime) -> bool:
-        """Tell whether somebody who may be alive has begun a commit at `time`, requested or not."""
+        """Return whether a writer that may be alive has claimed the instant time `time`, requested or not."""
         name = instant_file_name(time, Action.COMMIT, State.REQUESTED, config.version.layout)
         return self.writer_liveness(
             config, timeline, Instant(time, Action.COMMIT, State.REQUESTED, file_name=name)
@@ -85,20 +108,20 @@ class WriteClient:
 
 
 def open_write_client(client: TableClient, options: Mapping[str, object] | None = None) -> WriteClient:
-    """Return the services of a new writer.
+    """Return the write client of a new writer.
 
     Args:
-        client: the table; its settings go behind those of the call.
+        client: the table; settings of the call override its own.
         options: settings of the call.
     """
     given = {**client.options, **mapping_argument(options, "options")}
     settings = resolve_settings(given, None, client.load_config().properties)
-    adopt_merger(given)  # a function that is not there is refused before the write begins
+    adopt_merger(given)  # a merge function that cannot be imported is refused before the write begins
     return write_client_of(client, settings, client.ids.new_uuid())
 
 
 def write_client_of(client: TableClient, settings: Settings, owner: str) -> WriteClient:
-    """Return the services of the writer that has the stamp `owner`."""
+    """Return the write client of the writer with the id `owner`."""
     options = lock_options(settings, lambda: client.load_config().name)
     lock = open_lock(client.store, options, owner, client.time_source, lambda: client.clock.now().timestamp())
     held_lock = held_lock_of(client.store.url)
@@ -108,14 +131,14 @@ def write_client_of(client: TableClient, settings: Settings, owner: str) -> Writ
 def claim_instant(
     write_client: WriteClient, config: TableConfig, timeline: Timeline, action: Action, body: bytes = b""
 ) -> tuple[Heartbeat, InstantTime]:
-    """Take a new instant time by its heartbeat, and request it.
+    """Claim a new instant time with a heartbeat, and request the instant.
 
     Args:
         write_client: the writer.
         config: the table's properties.
-        timeline: the new instant is above everything on it.
-        action: what will be done.
-        body: what the requested file says.
+        timeline: the new time is above everything on it.
+        action: of the instant.
+        body: content of the requested file.
 
     Raises:
         InternalError: every time that was tried is taken.
@@ -136,16 +159,20 @@ def claim_instant(
     raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
 
 
-def take_over_instant(write_client: WriteClient, instant: Instant) -> Heartbeat:
-    """Take the claim on a pending instant whose author is dead or only planned it; call under the lock.
+def take_over_heartbeat(write_client: WriteClient, pending: Instant) -> Heartbeat:
+    """Replace the heartbeat of a pending instant by one of this writer; call under the table lock.
+
+    Args:
+        write_client: the writer.
+        pending: an instant whose writer is dead, or was only to plan it.
 
     Raises:
-        WriterActive: somebody else has taken it.
+        WriterActive: another process has taken the instant over.
     """
-    write_client.client.store.delete([heartbeat_name(instant.time)])
-    heartbeat = _heartbeat(write_client, instant.time)
+    write_client.client.store.delete([heartbeat_name(pending.time)])
+    heartbeat = _heartbeat(write_client, pending.time)
     if not heartbeat.claim():
-        raise WriterActive(f"the {instant.action.value} {instant.time} was taken up by somebody else")
+        raise WriterActive(f"the {pending.action.value} {pending.time} was taken over by another process")
     return heartbeat
 
 
@@ -154,33 +181,10 @@ def _heartbeat(write_client: WriteClient, time: InstantTime) -> Heartbeat:
     return Heartbeat(write_client.client.store, time, write_client.owner, interval, write_client.client.time_source)
 
 
-def request_service(
-    write_client: WriteClient, state: TableState, action: Action, body: bytes, lease: Lease, *, start: bool
-) -> tuple[Heartbeat, InstantTime]:
-    """Take an instant for a table service and request its plan; call under the lock.
-
-    Args:
-        write_client: whose service it is.
-        state: the table that was planned for.
-        action: the service.
-        body: its plan, as the requested file has it.
-        lease: the lock's.
-        start: also move it to inflight; False leaves it to whoever runs it.
-    """
-    heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, body)
-    try:
-        lease.check()
-        if start:
-            write_client.timeline(state.config).start(time, action)
-    except BaseException:
-        heartbeat.abandon()  # dead from here on: the next run of the service takes it up
-        raise
-    return heartbeat, time
-
-
 def drop_metadata_table(write_client: WriteClient) -> TableConfig:
     """Remove the table's metadata table; return the properties without it."""
-    # First the properties, then the directories (spec A.8): in between readers list the store, which is right.
+    # First the properties, then the directories: in between, readers list the store, which is right (docs/format.md,
+    # Metadata table).
     client = write_client.client
     changes = dict.fromkeys(key for key in _METADATA_KEYS if key in client.load_config().properties)
     if changes:

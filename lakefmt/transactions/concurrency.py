@@ -1,4 +1,4 @@
-"""How writers of one table work beside each other, and which settings would lose data (pure)."""
+"""How concurrent writers of one table behave, and which settings would lose data. Pure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,32 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakefmt.config.settings import Settings
-from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.values import TableType
 
-__all__ = ["Concurrency", "FailedWrites", "check_concurrency", "is_beside"]
+__all__ = ["Concurrency", "FailedWrites", "check_concurrency", "check_non_blocking", "is_beside", "is_non_blocking"]
 
 _MODE: Final = "hoodie.write.concurrency.mode"
 _POLICY: Final = "hoodie.clean.failed.writes.policy"
 _STRATEGY: Final = "hoodie.write.lock.conflict.resolution.strategy"
 _TURN: Final = "lakefmt.write.turn.after.conflicts"
+#: The last one compares buckets, which :func:`lakefmt.timeline.conflict.check_conflict` does wherever file groups have them.
 _STRATEGIES: Final = frozenset(
-    {"SimpleConcurrentFileWritesConflictResolutionStrategy", "PreferWriterConflictResolutionStrategy"}
+    {
+        "SimpleConcurrentFileWritesConflictResolutionStrategy",
+        "PreferWriterConflictResolutionStrategy",
+        "BucketIndexConcurrentFileWritesConflictResolutionStrategy",
+    }
 )
-#: A write that takes its turn comes through at once; where it may not, because it takes long, some ten attempts are bad luck.
+_OPTIMISTIC: Final = "optimistic_concurrency_control"
+_NON_BLOCKING: Final = "non_blocking_concurrency_control"
+#: A write that may keep the lock succeeds soon. One that takes too long for that may lose ten attempts by bad luck.
 _RETRIES: Final = 20
 
 
 class FailedWrites(enum.Enum):
-    """What a write does about those that died."""
+    """When failed writes are rolled back, as in ``hoodie.clean.failed.writes.policy``."""
 
     EAGER = "eager"
     LAZY = "lazy"
@@ -35,10 +44,10 @@ class Concurrency:
     """How one writer behaves beside others.
 
     Attributes:
-        beside: True when it begins beside live writers and does again what cannot stand; False: it wants to be alone.
-        failed_writes: what it does about writes that died. Writes that are only slow are never touched.
-        retries: how often it does its write again after a conflict.
-        early: True when it looks for rivals before it writes files.
+        beside: True: it begins beside live writers and repeats its write after a conflict. False: it needs to be alone.
+        failed_writes: when it rolls back writes whose writer is dead. Live writers are never rolled back.
+        retries: attempts after a conflict.
+        early: whether it looks for conflicts before it writes files (early conflict detection).
         turn_after: conflicts after which it holds the lock for a whole attempt; 0: never.
     """
 
@@ -53,13 +62,12 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
     """Return how a writer behaves, or refuse settings under which writers could lose each other's rows.
 
     Args:
-        settings: those of the call.
-        lock_reaches_all: the lock excludes every process that may write: the store has locks between processes, or a
-            provider was named.
+        settings: of the call.
+        lock_reaches_all: whether the lock excludes every process that may write: the store has locks between processes,
+            or a lock provider is set.
 
     Raises:
         InvalidInputError: the settings could lose data together.
-        UnsupportedFeature: a mode or strategy that lakefmt cannot keep.
         UnknownSetting: Hudi has no such strategy.
 
     Example:
@@ -69,11 +77,6 @@ def check_concurrency(settings: Settings, *, lock_reaches_all: bool) -> Concurre
         'lazy'
     """
     mode = settings.text(_MODE)
-    if mode == "non_blocking_concurrency_control":
-        raise UnsupportedFeature(
-            f"{_MODE}={mode} needs a merge-on-read table with a bucket index, where writers meet in logs only; lakefmt has "
-            "no bucket index: use optimistic_concurrency_control"
-        )
     _check_strategy(settings.text(_STRATEGY))
     beside = is_beside(settings)
     background = settings.flag("lakefmt.write.services.background")
@@ -104,12 +107,40 @@ def is_beside(settings: Settings) -> bool:
         >>> is_beside(resolve_settings({}))
         False
     """
-    return settings.text(_MODE) == "optimistic_concurrency_control"
+    return settings.text(_MODE) in (_OPTIMISTIC, _NON_BLOCKING)
+
+
+def is_non_blocking(settings: Settings) -> bool:
+    """Return whether writers of one file group do not conflict, because each of them only adds logs.
+
+    Example:
+        >>> from lakefmt.config.settings import resolve_settings
+        >>> is_non_blocking(resolve_settings({"hoodie.write.concurrency.mode": "non_blocking_concurrency_control"}))
+        True
+    """
+    return settings.text(_MODE) == _NON_BLOCKING
+
+
+def check_non_blocking(settings: Settings, config: TableConfig, *, places_keys: bool) -> None:
+    """Raise when non-blocking writers of a table would not meet in logs only.
+
+    Args:
+        settings: of the call.
+        config: of the table. From version 8 on each commit writes log files of its own.
+        places_keys: whether its index gives every key one file group, whoever writes it.
+
+    Raises:
+        InvalidInputError: the mode is non-blocking and one of these is missing.
+    """
+    own_logs = config.table_type is TableType.MERGE_ON_READ and config.version.layout > 1
+    if is_non_blocking(settings) and not (own_logs and places_keys):
+        raise InvalidInputError(
+            f"{_MODE}={_NON_BLOCKING} needs a merge-on-read table of version 8 or 9 with a bucket index, where writers meet "
+            f"in logs only: use {_OPTIMISTIC}"
+        )
 
 
 def _check_strategy(named: str | None) -> None:
     if named is None or named.rsplit(".", 1)[-1] in _STRATEGIES:
         return
-    if named.rsplit(".", 1)[-1] == "BucketIndexConcurrentFileWritesConflictResolutionStrategy":
-        raise UnsupportedFeature(f"{_STRATEGY}={named} is for tables with a bucket index, which lakefmt does not have")
     raise UnknownSetting(f"{_STRATEGY} does not take {named!r}: expected one of {', '.join(sorted(_STRATEGIES))}")

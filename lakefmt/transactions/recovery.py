@@ -1,7 +1,7 @@
-"""Before a write: undoing what dead writers left, beside those that live (effects; under the table lock).
+"""Recovery before a write: roll back what dead writers left; under the table lock.
 
-Dead is who cannot finish any more (:mod:`lakefmt.timeline.heartbeat`), never who is slow. Whoever lives keeps its files,
-its markers and its claim.
+A writer is dead when its heartbeat has expired (:mod:`lakefmt.timeline.heartbeat`); slowness alone is not enough. Files,
+markers and heartbeats of live writers are left alone.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
-from lakefmt.timeline.rollback import finish_rollback, list_data_files, plan_rollback_of, run_rollback
+from lakefmt.timeline.rollback import list_data_files, plan_rollback_of
+from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient
 from lakefmt.transactions.concurrency import Concurrency, FailedWrites
 from lakefmt.transactions.restore_executor import finish_dead_restores
+from lakefmt.transactions.rollback_executor import finish_rollback, run_rollback
 from lakefmt.values import InstantTime, TableType
 
 __all__ = ["Consent", "Look", "read_under_lock", "remove_marked_files", "undo_dead_writes"]
 
-#: How services behave that need the table to themselves (upgrades, repairs).
+#: For services that need the table to themselves (upgrades, repairs).
 _ALONE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
 
 _PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION})
@@ -41,10 +43,10 @@ _PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION}
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What is done about instants that were complete, and whose completed file is gone.
+    """What is done about instants that were complete and whose completed file is missing.
 
     Attributes:
-        instants: those that somebody agreed to lose.
+        instants: those that the user agreed to lose.
         leaves_others: whether the others stay as they are; otherwise they are an error.
     """
 
@@ -57,14 +59,14 @@ _NO_CONSENT = Consent()
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is seen of a table at once, under its lock.
+    """What a writer reads of a table under its lock, in one round of requests.
 
     Attributes:
         directory: where the timeline was listed.
         timeline: the timeline.
-        claims: the heartbeats' names.
-        markers: the directories of markers.
-        properties: what the looks at the properties found; empty: they were not asked.
+        claims: names of the heartbeats.
+        markers: directories of markers.
+        properties: results of the requests for the properties; empty: there were none.
     """
 
     directory: str
@@ -75,21 +77,21 @@ class Look:
 
 
 def read_under_lock(write_client: WriteClient, config: TableConfig, first: Sequence[Callable[[], object]] = ()) -> Look:
-    """Return what all is to be seen before a write, in the time of one look; call under the lock.
+    """Read what a writer needs before it begins, in one round of requests; call under the table lock.
 
     Args:
         write_client: the table.
-        config: its properties as they were; they say where its timeline is.
-        first: the looks at the properties as they are.
+        config: properties as they were read before; they say where the timeline is.
+        first: requests for the properties as they are now.
     """
-    looks: list[Callable[[], object]] = [
+    requests: list[Callable[[], object]] = [
         *first,
         write_client.timeline(config).load,
         *_traces(write_client.client.store),
     ]
-    found = map_concurrently(write_client.client.store, looks)
-    timeline, claims, markers = cast("tuple[Timeline, list[str], list[str]]", found[len(first) :])
-    return Look(config.timeline_directory, timeline, claims, markers, found[: len(first)])
+    results = map_concurrently(write_client.client.store, requests)
+    timeline, claims, markers = cast("tuple[Timeline, list[str], list[str]]", results[len(first) :])
+    return Look(config.timeline_directory, timeline, claims, markers, results[: len(first)])
 
 
 def undo_dead_writes(
@@ -101,43 +103,47 @@ def undo_dead_writes(
     later: list[Callable[[], object]] | None = None,
     consent: Consent = _NO_CONSENT,
 ) -> Timeline:
-    """Roll back the pending instants of dead writers and sweep what completed ones left; call under the lock.
+    """Roll back the pending instants of dead writers, and remove what completed ones left; call under the table lock.
 
     Args:
         write_client: the table.
         config: its properties.
         rules: how the caller behaves beside other writers.
-        lease: proved to be held before each instant is undone: who slept too long may look at a timeline on which the
-            instant is pending, and it is completed by now.
-        look: what was seen under this very lock.
-        later: takes what needs no lock: sweeping after writes that are complete; done here when there is no such list.
-        consent: what is done about instants that were complete, and whose completed file is gone.
+        lease: checked before each rollback: a writer that slept too long may see an instant as pending that is
+            completed by now.
+        look: what was read under this lock.
+        later: receives the removals that need no lock; without it they are done here.
+        consent: what is done about instants that were complete and whose completed file is missing.
+
+    Returns:
+        The timeline afterwards.
 
     Raises:
-        CompletedFileMissing: an instant was complete, its completed file is gone, and nobody agreed to lose its rows.
-        LeaseLost: the lock is somebody else's by now.
-        WriterActive: a pending instant's writer may be alive, and the caller wants to be alone, or a restore is at work.
-        UnsupportedFeature: a service is pending beside which lakefmt cannot write alone.
+        CompletedFileMissing: an instant was complete, its completed file is missing, and the user did not agree to lose
+            its rows.
+        LeaseLost: the lock was lost.
+        WriterActive: the writer of a pending instant may be alive and the caller needs to be alone, or a restore runs.
+        UnsupportedFeature: a table service is pending beside which lakefmt cannot write alone.
     """
-    store, timeline_store = write_client.client.store, write_client.timeline(config)
+    store = write_client.client.store
     if look is None or look.directory != config.timeline_directory:
         look = read_under_lock(write_client, config)
-    next_time = write_client.instant_time_generator(config, look.timeline)
-    changed = finish_dead_restores(write_client, config, look.timeline, lease)
+    may_restore = any(pending.action in (Action.RESTORE, Action.SAVEPOINT) for pending in look.timeline.pending)
+    changed = may_restore and finish_dead_restores(write_client, config, look.timeline, lease)
     look = read_under_lock(write_client, config) if changed else look
     timeline = look.timeline
     state = TableState(config, timeline)
-    at_work: set[InstantTime | None] = set()  # what others are rolling back
+    at_work: set[InstantTime | None] = set()  # targets of rollbacks that live writers execute
     waiting = sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK)
-    asked = [pending for pending in waiting if not _may_wait(write_client, state, pending, rules)]
-    looks: list[Callable[[], object]] = [
-        partial(write_client.writer_liveness, config, timeline, pending) for pending in asked
+    to_check = [pending for pending in waiting if not _may_wait(write_client, state, pending, rules)]
+    requests: list[Callable[[], object]] = [
+        partial(write_client.writer_liveness, config, timeline, pending) for pending in to_check
     ]
-    looks.append(partial(_read_ahead, write_client.client, state))
-    found = map_concurrently(store, looks)
-    kept = _were_complete(write_client.client, state, asked, look, rules) - consent.instants
-    for pending, life in zip(asked, cast("list[Liveness]", found[:-1]), strict=True):
-        if pending.time in kept:
+    requests.append(partial(_read_ahead, write_client.client, state))
+    results = map_concurrently(store, requests)
+    were_complete = _were_complete(write_client.client, state, to_check, look, rules) - consent.instants
+    for pending, life in zip(to_check, cast("list[Liveness]", results[:-1]), strict=True):
+        if pending.time in were_complete:
             if consent.leaves_others:
                 continue
             raise missing_completion(state, pending)
@@ -155,9 +161,9 @@ def undo_dead_writes(
         if lease is not None:
             lease.check()
         if plan is None:
-            finish_rollback(store, timeline_store, timeline, pending, next_time)
+            finish_rollback(write_client, state, pending, lease)
         else:
-            run_rollback(store, timeline_store, plan, next_time)
+            run_rollback(write_client, state, pending, plan, lease)
     look = read_under_lock(write_client, config) if changed else look
     if _sweep(write_client, TableState(config, look.timeline), rules, look.claims, look.markers) or changed:
         remove_abandoned(store)
@@ -171,44 +177,44 @@ def undo_dead_writes(
 
 
 def _were_complete(
-    client: TableClient, state: TableState, asked: Sequence[Instant], look: Look, rules: Concurrency
+    client: TableClient, state: TableState, to_check: Sequence[Instant], look: Look, rules: Concurrency
 ) -> frozenset[InstantTime]:
-    """Return the instants, among those that are to be undone, that were complete and lost their completed file."""
+    """Return those of the instants to be rolled back that were complete and lost their completed file."""
     if rules.failed_writes is FailedWrites.NEVER:
         return frozenset()
     traces = {_time_of(name) for name in (*look.claims, *look.markers)}
-    without = (pending for pending in asked if pending.time not in traces)
+    without = (pending for pending in to_check if pending.time not in traces)
     return frozenset(pending.time for pending in without if was_complete(client, state, pending))
 
 
 def _read_ahead(client: TableClient, state: TableState) -> None:
-    """Read the newest commit beside other looks: the schema is asked of it next, and others wait meanwhile."""
+    """Read the newest commit beside the other requests: its schema is needed next, while the lock is held."""
     if state.timeline.commits and not client.store.capabilities.low_latency:
-        with suppress(LakefmtError):  # who needs it will be told
+        with suppress(LakefmtError):  # whoever needs the commit reads it again and gets the error
             client.commit_metadata(state, state.timeline.commits[-1])
 
 
 def _may_wait(write_client: WriteClient, state: TableState, pending: Instant, rules: Concurrency) -> bool:
-    """Return whether a pending instant is nothing that a write has to end.
+    """Return whether a pending instant may stay pending beside a write.
 
     Raises:
-        UnsupportedFeature: it is a service beside which lakefmt cannot write alone.
+        UnsupportedFeature: it is a table service beside which lakefmt cannot write alone.
     """
     on_top = pending.action in (Action.COMPACTION, Action.LOG_COMPACTION)
     if on_top and state.config.table_type is TableType.MERGE_ON_READ:
-        return True  # logs go on top of it (spec 4.4); a folded log stands where the logs stood that it replaces
+        return True  # new logs lie on top of what it will write; a compacted log takes the place of the logs that it replaces
     if rules.beside and (pending.action in _PLANS or is_clustering(write_client.client, state, pending)):
-        return True  # whose file groups it takes in is asked before files are written, and before the commit
+        return True  # conflicts with its file groups are looked for before files are written and before the commit
     if pending.action in _PLANS:
         raise UnsupportedFeature(
             f"{pending} is pending: lakefmt cannot write beside it yet; run or withdraw it with the engine that made it"
         )
-    # A clean takes nothing that the newest state needs; the next clean finishes it.
+    # A clean deletes nothing that the newest snapshot needs; the next clean finishes it.
     return pending.action in (Action.SAVEPOINT, Action.INDEXING, Action.CLEAN)
 
 
 def _traces(store: ObjectStore) -> list[Callable[[], list[str]]]:
-    """Return the looks that find the claims and the directories of markers."""
+    """Return the requests that list the heartbeats and the directories of markers."""
     return [
         lambda: [item.name for item in store.list(HEARTBEATS, recursive=False)],
         lambda: list(store.list_directories(".hoodie/.temp")),
@@ -218,30 +224,35 @@ def _traces(store: ObjectStore) -> list[Callable[[], list[str]]]:
 def _sweep(
     write_client: WriteClient, state: TableState, rules: Concurrency, claims: Sequence[str], markers: Sequence[str]
 ) -> bool:
-    """Remove claims and markers whose instant died before it was requested, or was undone; tell whether any was."""
+    """Remove heartbeats and markers of instants that are not on the timeline; return whether there were any."""
     store = write_client.client.store
     known = {i.time for i in state.timeline}
-    found = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
+    removed = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
     for name in claims:
         time = _time_of(name)
         if time not in known and (not rules.beside or _is_over(write_client, state, time)):
-            found = True
+            removed = True
+            remove_saved_writes(store, time)
             store.delete([name])
     for directory in markers:
         time = _time_of(directory)
         if time.isdigit() and time not in known:
-            found = True
+            removed = True
             remove_marked_files(write_client.client, state, time)
+            remove_saved_writes(store, time)
             remove_markers(store, time)
-    return found
+    return removed
 
 
 def _behind_completed(store: ObjectStore, look: Look) -> list[Callable[[], object]]:
-    """Return what sweeps after completed instants: their writers died before they did, or are about to."""
+    """Return the removals of heartbeats and markers of completed instants: their writers died, or are about to do it."""
     completed = {i.time for i in look.timeline.completed} - {i.time for i in look.timeline.pending}
     claims = [name for name in look.claims if _time_of(name) in completed]
     times = [time for time in map(_time_of, look.markers) if time in completed]
-    sweeps: list[Callable[[], object]] = [partial(store.delete, claims)] if claims else []
+    left = {*times, *map(_time_of, claims)}
+    # Saved writes first: the claims and the markers are what tells of them.
+    sweeps: list[Callable[[], object]] = [partial(remove_saved_writes, store, *sorted(left))] if left else []
+    sweeps += [partial(store.delete, claims)] if claims else []
     sweeps += [partial(remove_markers, store, time) for time in times]
     return [*sweeps, partial(remove_abandoned, store)] if sweeps else []
 
@@ -251,17 +262,22 @@ def _time_of(path: str) -> InstantTime:
 
 
 def _is_over(write_client: WriteClient, state: TableState, time: InstantTime) -> bool:
-    """Return whether nobody needs the claim on an instant that is not on the timeline: its author died."""
-    # Other engines make the claim first and the requested file after it, not always under the lock.
+    """Return whether the writer of an instant that is not on the timeline is dead, so that its heartbeat can go."""
+    # Other engines write the heartbeat first and the requested file after it, not always under the lock.
     claimed = Instant(time, Action.COMMIT, State.REQUESTED)
     return not write_client.writer_liveness(state.config, state.timeline, claimed).alive
 
 
 def remove_marked_files(client: TableClient, state: TableState, time: InstantTime, *, unmarked: bool = False) -> None:
-    """Delete what a write left after it had been rolled back: it took itself for alive and wrote on.
+    """Delete files that a slow writer wrote after its instant had been rolled back.
 
-    Such files would count as committed once every commit of their age is archived (spec 3.9). With `unmarked` the whole
-    table is listed, for files whose markers the rollback took away.
+    Such files would count as committed once every commit of their age is archived (docs/format.md, Committed files).
+
+    Args:
+        client: the table.
+        state: its properties and timeline.
+        time: the instant.
+        unmarked: list the whole table, for files whose markers the rollback removed.
     """
     if any(i.time == time for i in state.timeline):
         return

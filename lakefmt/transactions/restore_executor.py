@@ -1,8 +1,8 @@
-"""Carrying a restore out, and to its end when its process died (spec 10.11; effects).
+"""Execute a restore, or finish one whose process died (docs/format.md, Restore); under the table lock.
 
-The order of the effects is what readers rely on. First every commit becomes invisible, newest first: in between the
-table reads as it was after some commit. Then their files go, which nobody counts any more; then they leave the timeline,
-and the restore completes. Each step may be repeated: the plan is on the timeline, what is done is not there to be done.
+Readers rely on the order of the steps. First every commit becomes invisible, newest first: in between, the table reads as
+it was after some commit. Then their files are deleted, then they leave the timeline, then the restore completes. Every
+step may be repeated: the plan is on the timeline, and what is done is no longer there to be done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.restore import (
-    instants_already_undone,
+    instants_left_to_undo,
     parse_restore_record,
     requested_as,
     restore_metadata_record,
@@ -32,6 +32,8 @@ from lakefmt.timeline.rollback import (
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient
+from lakefmt.transactions.instant import InstantTransaction
+from lakefmt.transactions.rollback_executor import check_rollback_allowed
 from lakefmt.values import InstantTime, TableType
 
 __all__ = ["execute_restore", "finish_dead_restores", "finish_restore", "plan_rollbacks"]
@@ -42,53 +44,53 @@ _Planned = tuple[tuple[InstantTime, Action], ...]
 def plan_rollbacks(
     store: ObjectStore, config: TableConfig, timeline: Timeline, undone: tuple[Instant, ...]
 ) -> tuple[RollbackPlan, ...]:
-    """Look for the files of instants and return what undoes each; nothing is changed."""
+    """List the files of instants and return the rollback of each; nothing is changed."""
     names = [item.name for item in store.list() if not item.name.startswith(".hoodie/")]
     shares_logs = config.version.layout == 1 and config.table_type is TableType.MERGE_ON_READ
     content = scan_logs(store, names) if shares_logs and undone else {}
     plans = []
     taken: set[str] = set()
     for instant in undone:
-        # As a plain write: whatever has the time of a compaction that goes was written on top of it, and goes, too.
+        # As a commit: files named by the time of a compaction that is undone were written on top of it and go, too.
         plain = Action.COMMIT if instant.action is Action.COMPACTION else instant.action
-        rest = [name for name in names if name not in taken]
-        logs = choose_logs({name: said for name, said in content.items() if name not in taken}, instant.time)
-        plan = plan_rollback(Instant(instant.time, plain, State.INFLIGHT), rest, logs)
+        other_names = [name for name in names if name not in taken]
+        logs = choose_logs(
+            {name: log_content for name, log_content in content.items() if name not in taken}, instant.time
+        )
+        plan = plan_rollback(Instant(instant.time, plain, State.INFLIGHT), other_names, logs)
         taken.update(name for files in plan.files.values() for name in files)
         plans.append(RollbackPlan(instant.time, requested_as(timeline, instant), plan.files, plan.shared))
     return tuple(plans)
 
 
 def execute_restore(
-    write_client: WriteClient, config: TableConfig, time: InstantTime, planned: _Planned, lease: Lease | None = None
+    restore: InstantTransaction, config: TableConfig, planned: _Planned, lease: Lease | None = None
 ) -> Instant:
-    """Do what is left to do of a restore, and complete it; call under the lock.
+    """Do the rest of a restore and complete it; call under the table lock.
 
     Args:
-        write_client: the table.
-        config: its properties.
-        time: the restore's instant, inflight.
-        planned: what it undoes, in this order.
-        lease: the lock's; nothing is hidden or completed once it is lost.
+        restore: the restore's instant, inflight.
+        config: the table's properties.
+        planned: the instants that the restore undoes, in this order.
+        lease: of the table lock; nothing is hidden or completed once it is lost.
     """
+    write_client, time = restore.write_client, restore.time
     store, timeline_store = write_client.client.store, write_client.timeline(config)
     timeline = timeline_store.load()
-    undone = instants_already_undone(timeline, planned)
+    undone = instants_left_to_undo(timeline, planned)
     for instant in undone:
         if instant.is_completed:
             _check(lease)
             timeline_store.reopen(instant, requested_as(timeline, instant))
     plans = plan_rollbacks(store, config, timeline, undone)
-    said: dict[InstantTime, object] = {}
+    records: dict[InstantTime, object] = {}
     for plan in plans:
-        said[plan.target] = rollback_metadata_record(store, plan, time, execute_rollback(store, plan, time))
+        records[plan.target] = rollback_metadata_record(store, plan, time, execute_rollback(store, plan, time))
     after = timeline_store.load()
-    for instant in instants_already_undone(after, planned):
+    for instant in instants_left_to_undo(after, planned):
         _leave(store, timeline_store, after, instant)
-    completion = write_client.instant_time_generator(config, after)()
-    body = encode_body(BodyKind.RESTORE_METADATA, restore_metadata_record(time, planned, said))
-    _check(lease)
-    return timeline_store.complete(time, Action.RESTORE, completion, body)
+    body = encode_body(BodyKind.RESTORE_METADATA, restore_metadata_record(time, planned, records))
+    return restore.complete(lease, config, timeline_store.load(), body)
 
 
 def _check(lease: Lease | None) -> None:
@@ -97,7 +99,7 @@ def _check(lease: Lease | None) -> None:
 
 
 def _leave(store: ObjectStore, timeline_store: TimelineStore, timeline: Timeline, instant: Instant) -> None:
-    """Take an instant off the timeline: what is inflight first, or it would look as if it had never been requested."""
+    """Remove an instant from the timeline: the inflight file first, else it would look as if it was never requested."""
     remove_markers(store, instant.time)
     pending = [file for file in timeline.files_of(instant) if not file.is_completed]
     for file in sorted(pending, key=lambda f: f.state.rank, reverse=True):
@@ -108,14 +110,14 @@ def _leave(store: ObjectStore, timeline_store: TimelineStore, timeline: Timeline
 def finish_dead_restores(
     write_client: WriteClient, config: TableConfig, timeline: Timeline, lease: Lease | None = None
 ) -> bool:
-    """Finish what restores and savepoints began and did not end; tell whether anything was; call under the lock.
+    """Finish restores and remove savepoints whose process died; return whether there were any; call under the table lock.
 
-    A restore goes on, because half of it is done; a savepoint that is not complete keeps nothing, so it goes.
+    A restore is finished, because half of it is done; a savepoint that is not complete keeps nothing, so it is removed.
 
     Raises:
-        WriterActive: a restore is at work.
+        WriterActive: another process executes a restore.
     """
-    found = False
+    changed = False
     for pending in timeline.pending:
         if pending.action not in (Action.RESTORE, Action.SAVEPOINT):
             continue
@@ -124,26 +126,29 @@ def finish_dead_restores(
             raise WriterActive(f"{pending} may be at work ({life.reason}); try again later")
         if life.alive:
             continue
-        found = True
+        changed = True
         if pending.action is Action.SAVEPOINT:
             write_client.timeline(config).remove_pending(pending.time, Action.SAVEPOINT)
         else:
             finish_restore(write_client, config, timeline, pending, lease)
-    return found
+    return changed
 
 
 def finish_restore(
     write_client: WriteClient, config: TableConfig, timeline: Timeline, pending: Instant, lease: Lease | None = None
 ) -> None:
-    """Carry out the stored plan of a restore that died, whichever engine began it; call under the lock."""
+    """Execute the stored plan of a restore whose process died, whichever engine began it; call under the table lock."""
     timeline_store = write_client.timeline(config)
     requested = next((f for f in timeline.files_of(pending) if f.state is State.REQUESTED), pending)
     body = timeline_store.read_body(requested)
     if not body:
-        # It died before its plan was written: nothing was undone, so it never was.
+        # It died before its plan was written, so nothing was undone.
         timeline_store.remove_pending(pending.time, Action.RESTORE)
         return
     record = decode_body(BodyKind.RESTORE_PLAN, body, what=requested.file_name)
-    timeline_store.start(pending.time, Action.RESTORE)
-    execute_restore(write_client, config, pending.time, parse_restore_record(record, requested.file_name), lease)
+    planned = parse_restore_record(record, requested.file_name)
+    check_rollback_allowed(write_client, config, instants_left_to_undo(timeline, planned), restoring=True)
+    restore = InstantTransaction(write_client, pending.time, Action.RESTORE)
+    restore.start(config)
+    execute_restore(restore, config, planned, lease)
     write_client.client.store.delete([heartbeat_name(pending.time)])

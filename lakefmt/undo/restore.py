@@ -1,4 +1,4 @@
-"""``table.restore``: the state of a commit comes back (spec 10.11; effects)."""
+"""``table.restore``: bring back the state of a commit (docs/format.md, Restore)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.restore import RestorePlan, restore_record, select_instants_to_undo
-from lakefmt.timeline.rollback import finish_rollback
 from lakefmt.timeline.savepoint import savepoints_of
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient, open_write_client, request_service
+from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.restore_executor import execute_restore, finish_dead_restores, plan_rollbacks
+from lakefmt.transactions.rollback_executor import check_rollback_allowed, finish_rollback
 from lakefmt.undo._historical_state import check_whole, state_without
 from lakefmt.values import InstantTime, TableType
 from lakefmt.write.commit.transaction import open_for_writing
@@ -27,7 +29,7 @@ __all__ = ["RestoreResult", "plan_restore_of", "restore_table"]
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """What a restore did; prints as one readable line. ``instant`` None: nothing was to be undone, or a plan only."""
+    """What a restore did; prints as one line. ``instant`` None: there was nothing to undo, or it is only a plan."""
 
     instant: InstantTime | None
     plan: RestorePlan
@@ -48,9 +50,9 @@ def plan_restore_of(client: TableClient, instant: str, options: Mapping[str, obj
 
     Raises:
         InstantNotFound: the timeline has no such instant.
-        StateError: that state cannot come back; the message says why.
+        StateError: the state cannot be brought back; the message says why.
     """
-    open_write_client(client, options)  # settings that are wrong are refused here, too
+    open_write_client(client, options)  # wrong settings are refused here, too
     return _plan(client, client.load(), instant)
 
 
@@ -63,12 +65,12 @@ def restore_table(
         client: the table.
         instant: the commit's requested or completion time.
         options: settings of the call.
-        force: also when writers of pending instants may be alive; theirs are undone, too.
+        force: also roll back pending instants whose writers may be alive.
 
     Raises:
         InstantNotFound: the timeline has no such instant.
-        StateError: that state cannot come back: something of it was cleaned or archived, or a newer savepoint keeps
-            what would have to go.
+        StateError: the state cannot be brought back: a part of it was cleaned or archived, or a newer savepoint keeps
+            what would have to be deleted.
         WriterActive: a writer may be alive.
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
         LockUnavailable: the table lock could not be had in time.
@@ -87,18 +89,16 @@ def restore_table(
             _check_nobody_writes(write_client, state, plan)
         if not plan.instants:
             return RestoreResult(None, plan, seconds=perf_counter() - begun)
-        _finish_rollbacks(write_client, state)
+        check_rollback_allowed(write_client, config, plan.instants, restoring=True)
+        _finish_rollbacks(write_client, state, lease)
         body = encode_body(BodyKind.RESTORE_PLAN, restore_record(plan))
-        heartbeat, time = request_service(write_client, state, Action.RESTORE, body, lease, start=True)
-        try:
+        # When it fails from here on, the next writer finishes it.
+        with InstantTransaction.claim(write_client, state, Action.RESTORE, lease, body) as restore:
             planned = tuple((i.time, i.action) for i in plan.instants)
-            done = execute_restore(write_client, config, time, planned, lease)
-        except BaseException:
-            heartbeat.abandon()  # dead from here on: the next writer carries the plan out
-            raise
-        heartbeat.stop()
+            completed = execute_restore(restore, config, planned, lease)
+        restore.finish(has_markers=False)
         remove_abandoned(client.store)
-    return RestoreResult(time, plan, done.completion, perf_counter() - begun)
+    return RestoreResult(restore.time, plan, completed.completion, perf_counter() - begun)
 
 
 def _plan(client: TableClient, state: TableState, instant: str) -> RestorePlan:
@@ -123,7 +123,7 @@ def _plan(client: TableClient, state: TableState, instant: str) -> RestorePlan:
 
 def _find_target(client: TableClient, state: TableState, instant: str) -> Instant:
     if not any(instant in (i.time, i.completion) for i in state.timeline):
-        client.with_history(state).timeline.find(instant)  # InstantNotFound when nobody knows it
+        client.with_history(state).timeline.find(instant)  # InstantNotFound when it is not archived either
         raise StateError(
             f"{instant} is archived: only commits of the active timeline can be restored; use as_of to read"
         )
@@ -134,7 +134,7 @@ def _find_target(client: TableClient, state: TableState, instant: str) -> Instan
 
 
 def _check_nobody_writes(write_client: WriteClient, state: TableState, plan: RestorePlan) -> None:
-    """Refuse while the writer of something that goes may be alive; a plan that nobody carries out has none."""
+    """Raise while the writer of an instant that would be undone may be alive; a plan that only waits has no writer."""
     for pending in (i for i in plan.instants if not i.is_completed):
         waits = pending.state is State.REQUESTED and pending.action not in COMMIT_ACTIONS
         if waits and write_client.client.store.info(heartbeat_name(pending.time)) is None:
@@ -144,12 +144,10 @@ def _check_nobody_writes(write_client: WriteClient, state: TableState, plan: Res
             raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); force=True undoes it")
 
 
-def _finish_rollbacks(write_client: WriteClient, state: TableState) -> None:
-    """Carry out rollbacks that died, so that no plan is left that speaks of what the restore takes away."""
+def _finish_rollbacks(write_client: WriteClient, state: TableState, lease: Lease) -> None:
+    """Finish rollbacks whose process died, so that none is left that names what the restore removes."""
     for pending in _pending_rollbacks(state.timeline):
-        timeline_store = write_client.timeline(state.config)
-        next_time = write_client.instant_time_generator(state.config, timeline_store.load())
-        finish_rollback(write_client.client.store, timeline_store, state.timeline, pending, next_time)
+        finish_rollback(write_client, state, pending, lease)
 
 
 def _pending_rollbacks(timeline: Timeline) -> list[Instant]:

@@ -1,12 +1,13 @@
-"""``table.rollback``: undo a pending instant, or the newest completed commit (effects).
+"""``table.rollback``: undo a pending instant, or the newest completed commit (docs/format.md, Rollback).
 
-What an instant was going to do decides what undoing it means:
+The action of the instant decides what is done:
 
-* a write: its files go and it leaves the timeline;
-* a compaction or log compaction: its files go, its plan waits again; `withdraw` takes the plan away as well;
-* a clustering: its files and its plan go, as in Hudi; ``withdraw=False`` keeps the plan;
-* a clean that has begun may have deleted files already, so it is finished; one that only waits is withdrawn;
-* a rollback or restore that died is finished. (A savepoint that died has its commit's time: the next write removes it.)
+* a write: its files are deleted and it leaves the timeline;
+* a compaction or log compaction: its files are deleted and its plan becomes pending again; `withdraw` removes the plan, too;
+* a clustering: its files and its plan are removed, as in Hudi; ``withdraw=False`` keeps the plan;
+* a clean that has begun may have deleted files, so it is finished; one that is only requested is withdrawn;
+* a rollback or restore whose process died is finished. (A savepoint whose process died has the time of its commit: the
+  next write removes it.)
 """
 
 from __future__ import annotations
@@ -27,15 +28,14 @@ from lakefmt.timeline.rollback import (
     KEEP_PLAN,
     RollbackPlan,
     execute_rollback,
-    finish_rollback,
     plan_rollback_of,
-    run_rollback,
 )
 from lakefmt.timeline.savepoint import savepoints_of
 from lakefmt.timeline.timeline import build_timeline
 from lakefmt.timeline.transitions import check_transition
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.restore_executor import finish_restore
+from lakefmt.transactions.rollback_executor import check_rollback_allowed, finish_rollback, run_rollback
 from lakefmt.undo._historical_state import check_whole, state_without
 from lakefmt.values import CommitResult, InstantTime, WriteStat
 from lakefmt.write.commit.transaction import open_for_writing
@@ -48,7 +48,7 @@ _FINISHED = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
 
 @dataclass(frozen=True)
 class RollbackResult(CommitResult):
-    """What a rollback did: ``instant`` is the rollback's own, or that of the service that was finished."""
+    """What a rollback did: ``instant`` is the rollback's own, or that of the table service that was finished."""
 
     plan: RollbackPlan | None = None
 
@@ -58,7 +58,7 @@ def plan_undo(client: TableClient, instant: str) -> RollbackPlan:
 
     Raises:
         InstantNotFound: the timeline has no such instant.
-        StateError: it is completed and not the newest commit, or what was before it is gone.
+        StateError: it is completed and not the newest commit, or the state before it is not complete any more.
     """
     state = client.load()
     target = state.timeline.find(instant)
@@ -83,9 +83,9 @@ def rollback_instant(client: TableClient, instant: str, *, force: bool, withdraw
         plan = _plan(client, state, target)
         lease.check()
         if target.action in _PLANS or _is_clustering(write_client, state, target):
-            time = _undo_service(write_client, state, target, plan, withdraw)
+            time = _undo_service(write_client, state, target, plan, lease, withdraw)
         else:
-            time = _undo(write_client, state, target, plan)
+            time = _undo(write_client, state, target, plan, lease)
     return RollbackResult(time, action=Action.ROLLBACK.value, plan=plan)
 
 
@@ -108,28 +108,30 @@ def _check_may_go(client: TableClient, state: TableState, target: Instant) -> No
 
 
 def _check_nothing_is_planned_on_it(client: TableClient, state: TableState, target: Instant) -> None:
-    """Refuse to undo a commit whose files a plan that waits will read: it could never be carried out."""
+    """Raise when a pending plan will read files of the commit: it could never be executed."""
     commit = client.commit_metadata(state, target)
     touched = {(stat.partition_path, stat.file_id) for stat in commit.stats}
     for pending in state.timeline.pending:
         if pending.time > target.time and touched & groups_of_plan(client, state, pending):
             raise StateError(
-                f"{target} cannot be rolled back: {pending} was planned on top of it and waits; carry it out, or withdraw it "
+                f"{target} cannot be rolled back: {pending} was planned on top of it and waits; run it, or withdraw it "
                 f"first (Table.rollback({pending.time!r}, withdraw=True))"
             )
 
 
 def _check_past_is_there(client: TableClient, state: TableState, target: Instant) -> None:
-    """Refuse to undo a commit when the file slices before it were cleaned away: rows would be missing."""
-    left = TableState(state.config, build_timeline((i for i in state.timeline if i != target), state.timeline.layout))
-    if target.time < (left.timeline.first_active or ""):
+    """Raise when file slices before the commit were cleaned: rows would be missing."""
+    without_target = TableState(
+        state.config, build_timeline((i for i in state.timeline if i != target), state.timeline.layout)
+    )
+    if target.time < (without_target.timeline.first_active or ""):
         raise StateError(f"{target} is the oldest commit of the active timeline: what was before it is archived")
     commit = client.commit_metadata(state, target)
     groups = {(stat.partition_path, stat.file_id) for stat in commit.stats if _had_a_past(stat, target)}
-    groups |= {(partition, one) for partition, ids in commit.replaced_file_ids.items() for one in ids}
+    groups |= {(partition, file_id) for partition, ids in commit.replaced_file_ids.items() for file_id in ids}
     if groups:
-        bases, logs = client.listing(state.config).files(sorted({partition for partition, _ in groups}))
-        slices = build_slices(bases, logs, client.slicing(left, bases, logs), {})
+        bases, logs = client.storage_listing(state.config).files(sorted({partition for partition, _ in groups}))
+        slices = build_slices(bases, logs, client.slicing(without_target, bases, logs), {})
         present = {(file_slice.partition, file_slice.file_id) for file_slice in slices}
         lost = sorted(groups - present)
         if lost:
@@ -137,8 +139,8 @@ def _check_past_is_there(client: TableClient, state: TableState, target: Instant
                 f"{target} cannot be rolled back: the file slice of {lost[0][1]} before it was cleaned away; "
                 "write the rows you want instead"
             )
-    then = state_without(client, state, [target])
-    check_whole(client, state, then, f"{target} cannot be rolled back", waiting=False)
+    earlier = state_without(client, state, [target])
+    check_whole(client, state, earlier, f"{target} cannot be rolled back", waiting=False)
 
 
 def _had_a_past(stat: WriteStat, target: Instant) -> bool:
@@ -148,7 +150,7 @@ def _had_a_past(stat: WriteStat, target: Instant) -> bool:
 
 
 def _check_dead(write_client: WriteClient, state: TableState, target: Instant) -> None:
-    """Refuse while the instant's writer may be alive; a plan that nobody carries out has none."""
+    """Raise while the writer of the instant may be alive; a plan that only waits has no writer."""
     beats = write_client.client.store.info(heartbeat_name(target.time)) is not None
     if target.state is State.REQUESTED and not beats and target.action in (*_PLANS, Action.CLEAN):
         return
@@ -158,7 +160,7 @@ def _check_dead(write_client: WriteClient, state: TableState, target: Instant) -
 
 
 def _is_clustering(write_client: WriteClient, state: TableState, target: Instant) -> bool:
-    """Tell whether a pending replacecommit is a clustering of version 6, by its plan."""
+    """Return whether a pending replacecommit is a clustering of version 6, by its plan."""
     if target.action is not Action.REPLACE_COMMIT or target.is_completed:
         return False
     requested = next((f for f in state.timeline.files_of(target) if f.state is State.REQUESTED), None)
@@ -177,35 +179,39 @@ def _plan(client: TableClient, state: TableState, target: Instant) -> RollbackPl
         return RollbackPlan(target.time, target.action)
     if not target.is_completed and target.action not in _PLANS:
         return plan_rollback_of(client.store, target, layout)
-    # Its markers are gone, or may be: the listing tells, whatever other engines left; logs that other instants name are
-    # in its stats.
+    # Its markers may be gone, so the table is listed. Logs that are named by other instants are in its stats.
     files = [o.name for o in client.store.list() if not o.name.startswith(".hoodie/")]
     if not target.is_completed:
         return plan_rollback_of(client.store, target, layout, files)
     logs = {stat.path for stat in client.commit_metadata(state, target).stats if stat.log_files}
     groups = {path.rpartition("/")[0] for path in logs}
-    # Commands that were put behind them are in other logs of the slice.
+    # Command blocks that were appended later are in other logs of the slice.
     logs |= {name for name in files if ".log." in name and name.rpartition("/")[0] in groups}
     return plan_rollback_of(client.store, target, layout, files, logs)
 
 
-def _undo(write_client: WriteClient, state: TableState, target: Instant, plan: RollbackPlan) -> InstantTime:
-    timeline_store = write_client.timeline(state.config)
-    next_time = write_client.instant_time_generator(state.config, state.timeline)
-    completed = target if target.is_completed else None
-    time = run_rollback(write_client.client.store, timeline_store, plan, next_time, completed)
+def _undo(
+    write_client: WriteClient, state: TableState, target: Instant, plan: RollbackPlan, lease: Lease
+) -> InstantTime:
+    time = run_rollback(write_client, state, target, plan, lease)
     if any(file.action is Action.LOG_COMPACTION for file in state.timeline.files_of(target)):
-        timeline_store.remove_pending(target.time, Action.LOG_COMPACTION)  # its plan is not kept, unlike a compaction's
+        # Unlike a compaction's plan, that of a log compaction is not kept.
+        write_client.timeline(state.config).remove_pending(target.time, Action.LOG_COMPACTION)
     return time
 
 
 def _undo_service(
-    write_client: WriteClient, state: TableState, target: Instant, plan: RollbackPlan, withdraw: bool | None
+    write_client: WriteClient,
+    state: TableState,
+    target: Instant,
+    plan: RollbackPlan,
+    lease: Lease,
+    withdraw: bool | None,
 ) -> InstantTime | None:
-    """Take back what a pending service wrote; its plan waits again, or goes.
+    """Delete what a pending table service wrote; keep or remove its plan.
 
-    A plan that stays needs no rollback on the timeline: files of a pending instant count nowhere, and whoever carries the
-    plan out removes what is left of them.
+    A clustering plan that is kept needs no rollback on the timeline: files of a pending instant are not visible, and
+    whoever executes the plan removes what is left of them.
     """
     keeps = target.action in KEEP_PLAN if withdraw is None else not withdraw
     store, timeline_store = write_client.client.store, write_client.timeline(state.config)
@@ -214,29 +220,30 @@ def _undo_service(
     if not keeps and target.action is Action.COMPACTION:
         _check_nothing_on_top(write_client, state, target)
     if keeps and target.action not in KEEP_PLAN:
+        check_rollback_allowed(write_client, state.config, [target])
         execute_rollback(store, plan, target.time)
         check_transition(Action.CLUSTERING, State.INFLIGHT, State.REQUESTED)
         timeline_store.remove_files(f for f in state.timeline.files_of(target) if f.state is State.INFLIGHT)
         store.delete([heartbeat_name(target.time)])
         return None
-    time = run_rollback(store, timeline_store, plan, write_client.instant_time_generator(state.config, state.timeline))
+    time = run_rollback(write_client, state, target, plan, lease)
     if not keeps:
         timeline_store.remove_pending(target.time, target.action)
     return time
 
 
 def _check_nothing_on_top(write_client: WriteClient, state: TableState, target: Instant) -> None:
-    """Refuse to withdraw a compaction of version 6 on which logs lie: other engines find their slice by its plan."""
+    """Raise when logs of version 6 lie on top of the compaction: other engines find their slice by its plan."""
     if state.timeline.layout > 1:
         return
-    _, logs = write_client.client.listing(state.config).files(None)
+    _, logs = write_client.client.storage_listing(state.config).files(None)
     above = [log.path for log in logs if log.instant == target.time]
     if above:
-        raise StateError(f"{target} cannot be withdrawn: {above[0]} lies on top of it; carry the compaction out")
+        raise StateError(f"{target} cannot be withdrawn: {above[0]} lies on top of it; run the compaction")
 
 
 def _end(write_client: WriteClient, state: TableState, target: Instant, lease: Lease) -> RollbackResult:
-    """Bring a service that died to an end: forward where it may have deleted something, back where it has not."""
+    """Finish a table service whose process died where it may have deleted files, else withdraw it."""
     store, config = write_client.client.store, state.config
     timeline_store = write_client.timeline(config)
     plan = RollbackPlan(target.time, target.action)
@@ -245,10 +252,9 @@ def _end(write_client: WriteClient, state: TableState, target: Instant, lease: L
         store.delete([heartbeat_name(target.time)])
         return RollbackResult(None, action=target.action.value, plan=plan)
     if target.action is Action.CLEAN:
-        finish_clean(write_client, config, target, lease)
+        finish_clean(write_client, state, target, lease)
     elif target.action is Action.ROLLBACK:
-        next_time = write_client.instant_time_generator(config, state.timeline)
-        finish_rollback(store, timeline_store, state.timeline, target, next_time)
+        finish_rollback(write_client, state, target, lease)
     else:
         finish_restore(write_client, config, state.timeline, target, lease)
     return RollbackResult(target.time, action=target.action.value, plan=plan)

@@ -1,4 +1,4 @@
-"""``table.savepoint``: a state is kept until its savepoint is deleted (spec 10.10; effects)."""
+"""``table.savepoint``: keep the state of a commit until the savepoint is deleted (docs/format.md, Savepoint)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.restore import select_instants_to_undo
 from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoint_record, savepoints_of
 from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.restore_executor import finish_dead_restores
 from lakefmt.undo._historical_state import check_whole, state_without
 from lakefmt.values import PartitionPath, TableType
@@ -55,7 +56,7 @@ def create_savepoint(
         client: the table.
         instant: the commit's requested or completion time; None: the newest.
         comment: why.
-        user: who asks for it.
+        user: name kept in the savepoint.
         options: settings of the call.
 
     Raises:
@@ -67,18 +68,17 @@ def create_savepoint(
     write_client = open_write_client(client, options)
     with write_client.lock.hold() as lease:
         state = _settled(write_client, lease)
-        timeline_store = write_client.timeline(state.config)
-        target, made, record = _plan(client, state, instant, comment, user)
+        target, savepoint, record = _plan(client, state, instant, comment, user)
         lease.check()
-        timeline_store.start(target.time, Action.SAVEPOINT)
-        completion = write_client.instant_time_generator(state.config, state.timeline)()
-        body = encode_body(BodyKind.SAVEPOINT_METADATA, record)
-        timeline_store.complete(target.time, Action.SAVEPOINT, completion, body)
-    return made
+        transaction = InstantTransaction(write_client, target.time, Action.SAVEPOINT)
+        transaction.start(state.config)
+        timeline = write_client.timeline(state.config).load()
+        transaction.complete(lease, state.config, timeline, encode_body(BodyKind.SAVEPOINT_METADATA, record))
+    return savepoint
 
 
 def _settled(write_client: WriteClient, lease: Lease) -> TableState:
-    """Return the table once what the dead began is finished; call under the lock."""
+    """Finish dead restores and return the table; call under the table lock."""
     config = write_client.client.load_config()
     check_writable(replace(config, metadata_partitions=()))  # a savepoint changes no file that a metadata table lists
     timeline_store = write_client.timeline(config)
@@ -95,9 +95,9 @@ def _plan(
     if any(i.time == target.time for i in savepoints_of(state.timeline)):
         raise AlreadyExistsError(f"a savepoint keeps {target.time} already")
     on_read = state.config.table_type is TableType.MERGE_ON_READ
-    later = select_instants_to_undo(state.timeline, target, merge_on_read=on_read)
-    then = state_without(client, state, later)
-    slices = check_whole(client, state, then, f"the state of {target.time} cannot be kept")
+    undone = select_instants_to_undo(state.timeline, target, merge_on_read=on_read)
+    earlier = state_without(client, state, undone)
+    slices = check_whole(client, state, earlier, f"the state of {target.time} cannot be kept")
     files: dict[PartitionPath, tuple[str, ...]] = {}
     for file_slice in slices:
         names = tuple(path.rpartition("/")[2] for path in file_slice.paths)
@@ -119,7 +119,7 @@ def _find_commit(state: TableState, instant: str | None) -> Instant:
 
 
 def delete_savepoint(client: TableClient, instant: str, options: Mapping[str, object] | None = None) -> None:
-    """Keep a state no longer: the next clean may take its files, the next archive step its commit.
+    """Delete a savepoint: the next clean may delete its files, the next archive step may move its commit.
 
     Args:
         client: the table.
@@ -135,9 +135,11 @@ def delete_savepoint(client: TableClient, instant: str, options: Mapping[str, ob
         state = _settled(write_client, lease)
         timeline_store = write_client.timeline(state.config)
         commits = {i.time for i in state.timeline.commits if instant in (i.time, i.completion)}
-        found = [i for i in savepoints_of(state.timeline) if i.time in commits or instant in (i.time, i.completion)]
-        if not found:
+        savepoints = [
+            i for i in savepoints_of(state.timeline) if i.time in commits or instant in (i.time, i.completion)
+        ]
+        if not savepoints:
             raise InstantNotFound(f"no savepoint keeps {instant}; table.savepoints() names those there are")
         lease.check()
-        timeline_store.reopen(found[0])
-        timeline_store.remove_pending(found[0].time, Action.SAVEPOINT)
+        timeline_store.reopen(savepoints[0])
+        timeline_store.remove_pending(savepoints[0].time, Action.SAVEPOINT)

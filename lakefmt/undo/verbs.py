@@ -1,4 +1,4 @@
-"""``table.rollback``, ``savepoint``, ``savepoints``, ``delete_savepoint``, ``restore``: undoing and keeping, as verbs (effects)."""
+"""The methods ``rollback``, ``savepoint``, ``savepoints``, ``delete_savepoint`` and ``restore`` of a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["UndoVerbs"]
 
 
 class UndoVerbs(TableVerbs):
-    """What a table can be asked about its past."""
+    """Rollback, savepoint and restore of a table."""
 
     def rollback(
         self, instant: str, *, force: bool = False, withdraw: bool | None = None, dry_run: bool = False
@@ -24,16 +24,16 @@ class UndoVerbs(TableVerbs):
 
         Args:
             instant: its requested time.
-            force: also when its writer may still be alive, or when it is a compaction of which nothing else has the rows.
-            withdraw: whether the plan of a pending compaction or clustering goes, too. None: as Hudi does, a
-                compaction's waits again, a clustering's goes.
-            dry_run: True returns the plan and touches nothing.
+            force: also when its writer may be alive, or when it is a compaction that holds the only copy of its rows.
+            withdraw: whether the plan of a pending compaction or clustering is removed, too. None: as in Hudi, the plan of
+                a compaction is kept and that of a clustering is removed.
+            dry_run: True returns the plan and changes nothing.
 
         Raises:
             InstantNotFound: the timeline has no such instant.
-            StateError: it is completed and not the newest, or what was before it was cleaned away.
+            StateError: it is completed and not the newest, or the state before it was cleaned.
             WriterActive: its writer may be alive.
-            CompletedFileMissing: it is a compaction that was complete, and what it merged was cleaned away.
+            CompletedFileMissing: it is a compaction that was complete, and the files that it merged were cleaned.
 
         Example:
             >>> import lakefmt, pyarrow as pa
@@ -59,13 +59,13 @@ class UndoVerbs(TableVerbs):
         dry_run: bool = False,
         options: Mapping[str, object] | None = None,
     ) -> Savepoint:
-        """Keep the state of a commit: cleans leave its files alone, and a restore can go back to it.
+        """Keep the state of a commit: cleans do not delete its files, and a restore can bring it back.
 
         Args:
             instant: the commit's time; None: the newest.
             comment: why; kept in the savepoint.
-            user: who asks for it; kept in the savepoint.
-            dry_run: True returns what would be kept and touches nothing.
+            user: name kept in the savepoint.
+            dry_run: True returns what would be kept and changes nothing.
             options: settings of the call.
 
         Raises:
@@ -93,7 +93,7 @@ class UndoVerbs(TableVerbs):
         return list_savepoints(self.client)
 
     def delete_savepoint(self, instant: str, *, options: Mapping[str, object] | None = None) -> None:
-        """Keep a state no longer; its files go with the next clean.
+        """Delete a savepoint; the next clean may delete its files.
 
         Args:
             instant: the time of the commit that is kept.
@@ -114,17 +114,17 @@ class UndoVerbs(TableVerbs):
         dry_run: bool = False,
         options: Mapping[str, object] | None = None,
     ) -> RestoreResult:
-        """Bring the state of a savepoint, or of any commit that is still whole, back: everything later is undone.
+        """Bring back the state of a savepoint, or of any commit whose files are all there; later commits are undone.
 
         Args:
             instant: the time of the commit.
-            force: also when writers of pending instants may be alive; theirs are undone, too.
-            dry_run: True returns the plan and touches nothing.
+            force: also roll back pending instants whose writers may be alive.
+            dry_run: True returns the plan and changes nothing.
             options: settings of the call; ``hoodie.metadata.enable=false`` drops a metadata table.
 
         Raises:
             InstantNotFound: the timeline has no such instant.
-            StateError: that state cannot come back; the message says why.
+            StateError: the state cannot be brought back; the message says why.
             WriterActive: a writer may be alive.
 
         Example:

@@ -1,1 +1,1 @@
-"""Moving a table to a newer table version: ``plan`` decides, ``run`` executes."""
+"""Upgrade a table to a newer table version: ``plan`` decides, ``run`` executes."""

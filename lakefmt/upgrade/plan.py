@@ -1,6 +1,6 @@
-"""What turns a table into one of a newer version, as values (spec 1.2, 1.6, 1.7, 1.10). Pure.
+"""Plan the upgrade of a table (docs/format.md, Table versions; Upgrade). Pure.
 
-:func:`plan_upgrade` makes a plan that prints from what the store shows; :mod:`lakefmt.upgrade.run` carries it out.
+:func:`plan_upgrade` returns a printable plan; :mod:`lakefmt.upgrade.run` executes it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from lakefmt.config.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable
-from lakefmt.errors import CorruptFile, InvalidInputError, StateError, UnsupportedFeature
+from lakefmt.errors import CorruptFile, InvalidInputError, MetadataTablePresent, StateError, UnsupportedFeature
 from lakefmt.formats.avro.container import MAGIC
 from lakefmt.keys import key_properties, key_spec_from_properties
 from lakefmt.timeline.archive.lsm_timeline import HistoryPart, plan_parts
@@ -41,10 +41,10 @@ __all__ = [
     "upgraded_properties",
 ]
 
-#: Where the timeline is before version 8 and from then on, relative to the table.
+#: The timeline directory before version 8 and from version 8 on, relative to the table.
 OLD_TIMELINE = ".hoodie"
 NEW_TIMELINE = ".hoodie/timeline"
-#: Where the archived instants are from version 8 on.
+#: The archive directory from version 8 on.
 NEW_HISTORY = f"{NEW_TIMELINE}/history"
 
 _SPEAKING_PAYLOADS = frozenset(
@@ -54,19 +54,20 @@ _SPEAKING_PAYLOADS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class UpgradeScene:
-    """What the store shows of a table beside its properties and its timeline.
+    """The facts about a table besides properties and timeline.
 
     Attributes:
-        now: the present as an instant time of the table's zone.
-        modified: when timeline files were last modified, by file name, as instant times of the table's zone; for archived
-            instants what the archive says of that.
-        clustering: times of replacecommits that carry a clustering plan.
-        new_timeline: names of everything below the new layout's timeline, while the table has the old layout.
+        now: current time as an instant time in the table's zone.
+        modified: file name → modification time of timeline files, as instant times in the table's
+            zone; for archived instants the archived time.
+        clustering: requested times of replacecommits with a clustering plan.
+        new_timeline: names of everything in the new timeline directory while the table has the old
+            layout.
         old_timeline: names of timeline files of the old layout.
-        archived: the completed instants in the old layout's archive, by requested time.
-        has_metadata_table: whether there is a metadata table, advertised or not.
-        has_schema_history: whether there are files of schema-on-read evolution.
-        logs: how many log files the newest snapshot is merged from.
+        archived: the completed instants of the old archive, by requested time.
+        has_metadata_table: whether a metadata table exists, in the properties or not.
+        has_schema_history: whether schema history files exist.
+        logs: number of log files in the newest snapshot.
     """
 
     now: InstantTime
@@ -82,32 +83,32 @@ class UpgradeScene:
 
 @dataclass(frozen=True, slots=True)
 class TimelineMove:
-    """A timeline file of the old layout and its name (relative to the table) in the new one."""
+    """A timeline file of the old layout and its path in the new one, relative to the table."""
 
     instant: Instant
     target: str
 
     @property
     def source(self) -> str:
-        """The file's name relative to the table."""
+        """The path of the old file relative to the table."""
         return f"{OLD_TIMELINE}/{self.instant.file_name}"
 
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """What turns a table into one of another version; prints as a list of deeds in their order.
+    """The steps of an upgrade; prints as a list in order.
 
     Attributes:
-        source: the version before.
-        target: the version after.
-        pending: instants that have to be rolled back first; that is refused while their writers live.
-        logs: log files that have to be compacted first.
-        drops_metadata_table: whether a metadata table is removed.
-        stale: files that an upgrade which did not finish has left, removed first.
-        moves: the timeline files that are written again.
-        history: the files of the new archive, with the archived instants that go into each; the old archive stays.
-        properties: the changes; None removes a property.
-        leftovers: the old layout's timeline files, removed last.
+        source: the current version.
+        target: the new version.
+        pending: instants to roll back first; refused while their writers live.
+        logs: number of log files to compact first.
+        drops_metadata_table: remove the metadata table.
+        stale: files of an interrupted upgrade, removed first.
+        moves: timeline files to rewrite.
+        history: files of the new archive with their instants; the old archive stays.
+        properties: changed properties; None removes one.
+        leftovers: timeline files of the old layout, removed last.
     """
 
     source: TableVersion
@@ -123,7 +124,7 @@ class UpgradePlan:
 
     @property
     def is_empty(self) -> bool:
-        """True when the table is of that version already and nothing is left to remove."""
+        """Whether the table has that version already and nothing is left to remove."""
         return self.source is self.target and not self.leftovers
 
     def __str__(self) -> str:
@@ -148,22 +149,23 @@ class UpgradePlan:
 def plan_upgrade(
     config: TableConfig, target: TableVersion, timeline: Timeline, scene: UpgradeScene, *, drop_metadata: bool = False
 ) -> UpgradePlan:
-    """Return what makes the table one of version `target`. Pure.
+    """Return the steps to upgrade a table to version `target`. Pure.
 
     Args:
-        config: the table's properties.
-        target: the version wanted.
+        config: the table properties.
+        target: the requested version.
         timeline: the active timeline.
-        scene: what else the store shows.
-        drop_metadata: whether a metadata table that the properties advertise may be removed.
+        scene: further facts.
+        drop_metadata: allow the removal of a metadata table in the properties.
 
     Raises:
-        InvalidInputError: the table is of a newer version.
-        MetadataTablePresent: it advertises a metadata table and nobody asked to drop it.
-        UnsupportedFeature: lakefmt does not write such tables, or cannot carry something over.
-        StateError: an instant is pending and archived as completed: a roll back would take what counts.
+        InvalidInputError: the table has a newer version.
+        MetadataTablePresent: the table has a metadata table, and `drop_metadata` is not set.
+        UnsupportedFeature: lakefmt does not write such tables, or cannot convert something.
+        StateError: an instant is pending and archived as completed: rolling it back would delete
+            committed files.
 
-    Spec 1.10.
+    Source: docs/format.md, Upgrade.
 
     Example:
         >>> from lakefmt.config.table_config import parse_table_config
@@ -190,7 +192,7 @@ def plan_upgrade(
     moves: tuple[TimelineMove, ...] = ()
     history: tuple[HistoryPart, ...] = ()
     if config.version.layout == 1:
-        # An archiving that died between its two halves leaves instants in both places: the active timeline counts.
+        # An interrupted archive step leaves instants in both timelines: the active one counts.
         archived = timeline.with_history(scene.archived).archived
         completions = completion_times((*archived, *timeline.completed), scene.modified, scene.now)
         moves = _moves(timeline, scene, completions)
@@ -211,12 +213,17 @@ def plan_upgrade(
 
 
 def _newest_first(names: Iterable[str]) -> tuple[str, ...]:
-    # A reader that was on its way while they go sees an earlier state of the table, never a state that was none.
+    # A concurrent reader sees an earlier valid state of the table while they are removed.
     return tuple(sorted(names, reverse=True))
 
 
 def _check_upgradable(config: TableConfig, target: TableVersion, scene: UpgradeScene, drop_metadata: bool) -> None:
-    check_writable(replace(config, metadata_partitions=()) if drop_metadata else config)
+    if config.metadata_partitions and not drop_metadata:
+        raise MetadataTablePresent(
+            f"the table has a metadata table ({', '.join(config.metadata_partitions)}), which would be of the old version: "
+            "options={'hoodie.metadata.enable': 'false'} drops it first, and a later write can make it again"
+        )
+    check_writable(replace(config, metadata_partitions=()))
     payload = config.properties.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
     if payload not in _SPEAKING_PAYLOADS:
         raise UnsupportedFeature(f"the table names the payload class {payload}: upgrade it with Spark")
@@ -245,7 +252,7 @@ def _archived(instant: Instant, completion: InstantTime) -> Instant:
 
 
 def _moves(timeline: Timeline, scene: UpgradeScene, completions: Mapping[str, InstantTime]) -> tuple[TimelineMove, ...]:
-    # What is pending is rolled back before anything moves.
+    # Pending instants are rolled back before anything moves.
     moves = []
     for instant in timeline.completed:
         completion = completions[instant.file_name]
@@ -261,10 +268,11 @@ def _moves(timeline: Timeline, scene: UpgradeScene, completions: Mapping[str, In
 def completion_times(
     completed: Iterable[Instant], modified: Mapping[str, InstantTime], now: InstantTime
 ) -> dict[str, InstantTime]:
-    """Return the completion time of each instant of layout 1, by file name. Pure.
+    """Return the completion time of each instant of layout 1 by file name. Pure.
 
-    It is when the completed file was modified, made to rise with the requested times and to be no other instant's time.
-    A copy of a table has the copy's modification times, so a time is not believed beyond the next instant's request.
+    It is the modification time of the completed file, made unique and increasing with the requested
+    times. A copied table has new modification times, so a time later than the next instant's
+    request is not used.
 
     Example:
         >>> from lakefmt.timeline.instant import State
@@ -274,24 +282,24 @@ def completion_times(
         {'a': '20260101000000700', 'b': '20260101000002001'}
     """
     ordered = sorted(completed, key=lambda i: (i.time, i.action.value))
-    # A savepoint is made long after the commit whose time it shares: it takes no part in the order of commits.
+    # A savepoint is made long after the commit whose time it shares, so it does not order commits.
     chain = [i for i in ordered if i.action is not Action.SAVEPOINT]
     taken = {i.time for i in ordered}
-    found: dict[str, InstantTime] = {}
+    times: dict[str, InstantTime] = {}
     last = InstantTime("")
     for number, instant in enumerate(chain):
         later = [_before(chain[number + 1].time)] if number + 1 < len(chain) else []
         wanted = min(modified.get(instant.file_name, instant.time), now, *later)
-        last = found[instant.file_name] = _free_time(wanted, max(last, instant.time), taken)
+        last = times[instant.file_name] = _free_time(wanted, max(last, instant.time), taken)
     for instant in ordered:
         if instant.action is Action.SAVEPOINT:
             wanted = min(modified.get(instant.file_name, instant.time), now)
-            found[instant.file_name] = _free_time(wanted, instant.time, taken)
-    return found
+            times[instant.file_name] = _free_time(wanted, instant.time, taken)
+    return times
 
 
 def _free_time(wanted: InstantTime, floor: InstantTime, taken: set[InstantTime]) -> InstantTime:
-    """Return the first time from `wanted` on that is above `floor` and not taken; it is taken then."""
+    """Return the first unused time from `wanted` on above `floor`, and mark it used."""
     time = wanted if wanted > floor else next_instant_time(floor)
     while time in taken:
         time = next_instant_time(time)
@@ -304,16 +312,16 @@ def _before(time: InstantTime) -> InstantTime:
 
 
 def upgraded_body(instant: Instant, data: bytes) -> bytes:
-    """Return the content that a timeline file of layout 1 has in layout 2. Pure.
+    """Return the layout 2 content of a layout 1 timeline file. Pure.
 
     Args:
-        instant: the file.
-        data: its content.
+        instant: the instant of the file.
+        data: the bytes of the file.
 
     Raises:
-        CorruptFile: the content is not what such a file holds.
+        CorruptFile: the bytes are not valid for such a file.
 
-    Spec 3.3.
+    Source: docs/format.md, Timeline bodies.
 
     Example:
         >>> from lakefmt.timeline.instant import State
@@ -328,7 +336,8 @@ def upgraded_body(instant: Instant, data: bytes) -> bytes:
     if data:
         return encode_body(kind, decode_body(kind, data, what=instant.file_name))
     if kind is BodyKind.CLEAN_METADATA:
-        # Version 6 let a clean that found nothing complete with an empty file; later versions do not.
+        # In version 6 an empty clean may have an empty completed file; later versions do not allow
+        # that.
         return encode_body(kind, _clean_of_nothing(instant.time))
     if instant.is_completed:
         raise CorruptFile(f"{instant.file_name} is empty: a completed instant must have a body")
@@ -351,9 +360,9 @@ def upgraded_properties(config: TableConfig, target: TableVersion) -> dict[str, 
     """Return the properties that an upgrade changes; None removes one. Pure.
 
     Raises:
-        UnsupportedFeature: the table's keys are made in a way that lakefmt does not know.
+        UnsupportedFeature: lakefmt does not know the table's key generator.
 
-    Spec 1.6, 1.7, 1.10.
+    Source: docs/format.md, Property keys; Merge modes; Upgrade.
 
     Example:
         >>> from lakefmt.config.table_config import parse_table_config
@@ -377,7 +386,7 @@ def _turn_to_eight(config: TableConfig, properties: dict[str, str]) -> None:
     spoken = ("hoodie.table.keygenerator.type", "hoodie.table.partition.fields")
     mode = config.merge_mode
     payload = properties.get("hoodie.compaction.payload.class", "")
-    # The three must agree: without an ordering column an event-time payload decides nothing.
+    # The three must agree: without an ordering field an event-time payload has no effect.
     agrees = payload and payload.endswith("OverwriteWithLatestAvroPayload") == (mode is MergeMode.COMMIT_TIME_ORDERING)
     properties |= {
         "hoodie.table.version": "8",
@@ -390,7 +399,8 @@ def _turn_to_eight(config: TableConfig, properties: dict[str, str]) -> None:
         "hoodie.compaction.payload.class": payload if agrees else PAYLOADS[mode],
         **{key: keys[key] for key in spoken if key in keys},
     }
-    # The old strategy always says event time, and later versions read it as another name of the strategy id.
+    # The old strategy always means event time, and later versions read it as another name of the
+    # strategy id.
     for key in ("hoodie.compaction.record.merger.strategy", "hoodie.table.secondary.indexes.metadata"):
         properties.pop(key, None)
 

@@ -1,30 +1,33 @@
-"""``table.upgrade``: a table becomes one of a newer version (spec 1.2, 1.10).
+"""``table.upgrade``: upgrade a table to a newer version (docs/format.md, Table versions; Upgrade).
 
-:func:`upgrade_table` carries out a plan of :mod:`lakefmt.upgrade.plan` under the table lock. The order of the
-effects is the safety:
+:func:`upgrade_table` executes a plan of :mod:`lakefmt.upgrade.plan` under the table lock. The order
+of effects makes it crash-safe:
 
-1. the metadata table goes (on request), dead writes are rolled back: both are what any write does; a merge-on-read table
-   is compacted, because logs of version 6 tell less than those of later ones;
-2. the timeline is written a second time in the new layout, where readers of the old version do not look, and so are the
-   archived instants;
-3. the properties are switched: the one moment at which the table is of the new version;
-4. the old timeline files go, where readers of the new version do not look. The old archive stays, as Hudi leaves it.
+1. Remove the metadata table (on request) and roll back failed writes, as any write does. Compact a
+   merge-on-read table, because logs of version 6 have less information.
+2. Write the timeline and the archive again in the new layout, where readers of the old version do
+   not look.
+3. Switch the properties: from this moment the table has the new version.
+4. Remove the old timeline files, where readers of the new version do not look. The old archive
+   stays, as in Hudi.
 
-Whoever dies before 3 leaves a table of the old version, and what was written of the new timeline is removed or written
-again by the next upgrade, because other writes may have happened meanwhile. Whoever dies after 3 leaves a table of the
-new version, and the next upgrade to it removes the rest. Beside the timeline store this is the only module that makes
-or removes timeline files.
+A crash before 3 leaves a table of the old version; the next upgrade removes or rewrites the new
+timeline, because other writes may have happened meanwhile. A crash after 3 leaves a table of the
+new version; the next upgrade removes the rest. Besides the timeline store only this module creates
+and removes timeline files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from lakefmt.compaction.compact.run import run_compaction
+from lakefmt.compaction.log_compact.run import run_log_compaction
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import CorruptFile, InvalidInputError, StateError, StorageError
+from lakefmt.errors import CommitConflict, CorruptFile, InvalidInputError, StateError, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, HistoryPart, plan_of
@@ -70,26 +73,27 @@ def upgrade_table(
     dry_run: bool = False,
     compact: bool = True,
 ) -> UpgradePlan:
-    """Make a table one of a newer version; see ``Table.upgrade``.
+    """Upgrade a table; see ``Table.upgrade``.
 
     Args:
-        client: the table. Its option ``hoodie.metadata.enable=false`` lets a metadata table be dropped.
-        to: the version wanted: 8 or 9.
-        dry_run: return the plan and touch nothing.
-        compact: merge every log into base files first; False refuses a table that has logs.
+        client: the table client; its option ``hoodie.metadata.enable=false`` allows the removal of
+            a metadata table.
+        to: the new version: 8 or 9.
+        dry_run: return the plan without changing anything.
+        compact: compact all logs first; False: refuse a table with logs.
 
     Returns:
-        What was done, or what would be done.
+        The executed or planned steps.
 
     Raises:
-        InvalidInputError: the table is of a newer version.
-        UnsupportedVersion: lakefmt does not know that version.
-        MetadataTablePresent: the table advertises a metadata table and nobody asked to drop it.
-        UnsupportedFeature: lakefmt does not write such tables, or cannot carry something over.
-        WriterActive: a pending instant's writer may be alive.
-        StateError: something is pending that cannot be rolled back, or there are logs after the compaction.
-        CorruptFile: a body or the archive cannot be read.
-        LockUnavailable: the table lock could not be had in time.
+        InvalidInputError: the table has a newer version.
+        UnsupportedVersion: lakefmt does not support that version.
+        MetadataTablePresent: the table has a metadata table and its removal is not allowed.
+        UnsupportedFeature: lakefmt does not write such tables, or cannot convert something.
+        WriterActive: the writer of a pending instant may be alive.
+        StateError: a pending instant cannot be rolled back, or logs remain after the compaction.
+        CorruptFile: a body or the archive is damaged.
+        LockUnavailable: the table lock was not acquired in time.
     """
     target = TableVersion.parse(to)
     write_client = open_write_client(client)
@@ -109,14 +113,17 @@ def upgrade_table(
 def _compacted(
     write_client: WriteClient, target: TableVersion, archive: LogArchive, *, compact: bool
 ) -> UpgradePlan | None:
-    """Have the logs of a merge-on-read table compacted; return what was to be done before, None: nothing of that kind."""
+    """Compact the logs of a merge-on-read table; return the plan before that, None if nothing was compacted."""
     plan = _look(write_client, target, archive)
-    waiting = any(instant.action is Action.COMPACTION for instant in plan.pending)
+    waiting = any(instant.action in (Action.COMPACTION, Action.LOG_COMPACTION) for instant in plan.pending)
     if plan.source is target or not compact or not (plan.logs or waiting):
         return None
     with write_client.lock.hold() as lease:
-        # What is rolled back may leave a log, and beside a pending write of version 6 nothing is compacted.
+        # A rollback may leave a log, and next to a pending write of version 6 nothing is compacted.
         undo_dead_writes(write_client, open_for_writing(write_client), lease=lease)
+    if any(instant.action is Action.LOG_COMPACTION for instant in plan.pending):
+        with suppress(CommitConflict):  # its logs have changed since: the plan is withdrawn
+            run_log_compaction(write_client.client, _EVERYTHING)
     run_compaction(write_client.client, _EVERYTHING)
     return plan
 
@@ -129,18 +136,18 @@ def _look(write_client: WriteClient, target: TableVersion, archive: LogArchive) 
 
 
 def _full_timeline(write_client: WriteClient, config: TableConfig) -> Timeline:
-    """Return the timeline with sizes and modification times, which readers have no use for."""
+    """Return the timeline with sizes and modification times, which readers do not need."""
     layout = config.version.layout
     listed = write_client.client.store.list(config.timeline_directory, recursive=False)
-    found = (parse_instant_file(o.name.rpartition("/")[2], layout, o.size, o.modified) for o in listed)
-    return build_timeline((i for i in found if i is not None), layout)
+    parsed = (parse_instant_file(o.name.rpartition("/")[2], layout, o.size, o.modified) for o in listed)
+    return build_timeline((i for i in parsed if i is not None), layout)
 
 
 def _scene(write_client: WriteClient, config: TableConfig, timeline: Timeline, archive: LogArchive) -> UpgradeScene:
     store, is_old = write_client.client.store, config.version.layout == 1
     hidden = [o.name for o in store.list(OLD_TIMELINE, recursive=False)]
     files = [file for group in timeline.files.values() for file in group]
-    archived = [one.completed for one in archive.load()] if is_old else []
+    archived = [archived_entry.completed for archived_entry in archive.load()] if is_old else []
     return UpgradeScene(
         now=_instant_time(config, write_client.client.clock.now()),
         modified={entry.instant.file_name: _since(entry) for entry in archived if entry.transition}
@@ -166,7 +173,7 @@ def _count_logs(write_client: WriteClient, state: TableState) -> int:
 
 
 def _instant_time(config: TableConfig, moment: datetime) -> InstantTime:
-    # A table in the machine's zone: each moment has its own offset, because of daylight saving.
+    # For a table in the machine's zone each moment has its own offset, because of daylight saving.
     return format_instant_time(moment, config.zone or moment.astimezone().tzinfo or UTC)
 
 
@@ -194,7 +201,7 @@ def _clustering_times(
 
 
 def _prepare(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> UpgradePlan:
-    """Drop the metadata table, roll back what died; return the plan for what is there then."""
+    """Remove the metadata table, roll back failed writes; return the plan for the result."""
     if plan.drops_metadata_table:
         drop_metadata_table(write_client)
     undo_dead_writes(write_client, write_client.client.load_config(), lease=lease)
@@ -217,12 +224,12 @@ def _execute(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, 
         lease.check()
         update_properties(client.store, plan.properties, client.clock.now(), durable=write_client.durable)
     client.store.delete(plan.leftovers)
-    # Whatever an upgrade that was killed had begun to write: timeline files, properties, claims, markers.
+    # The files of an interrupted upgrade: timeline files, properties, claims, markers.
     remove_abandoned(client.store, OLD_TIMELINE)
 
 
 def _write_timeline(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive) -> None:
-    """Write the new timeline. The table is still of the old version: whatever is there, nobody has read it."""
+    """Write the new timeline. The table still has the old version, so readers ignore existing files there."""
     store = write_client.client.store
     store.delete(plan.stale)
     store.make_directories([NEW_HISTORY, NEW_TIMELINE])
@@ -237,10 +244,10 @@ def _write_timeline(write_client: WriteClient, plan: UpgradePlan, archive: LogAr
 
 
 def _write_history(write_client: WriteClient, parts: Sequence[HistoryPart], archive: LogArchive) -> set[str]:
-    """Write the new archive from the old one, a file at a time; return the names of its files."""
-    known = {_action_times(one.completed.instant): one for one in archive.load()}
+    """Write the new archive from the old one, file by file; return the names of its files."""
+    archived = {_action_times(entry.completed.instant): entry for entry in archive.load()}
     writer = HistoryWriter(write_client.client.store, NEW_HISTORY, durable=write_client.durable)
-    files = [writer.write(part.name, _history_entries(part.instants, known, archive)) for part in parts]
+    files = [writer.write(part.name, _history_entries(part.instants, archived, archive)) for part in parts]
     writer.publish(1, files)
     return {f"{NEW_HISTORY}/{name}" for name in (*(file.name for file in files), "manifest_1", "_version_")}
 
@@ -250,15 +257,17 @@ def _action_times(instant: Instant) -> tuple[InstantTime, Action]:
 
 
 def _history_entries(
-    instants: Sequence[Instant], known: Mapping[tuple[InstantTime, Action], ArchivedInstant], archive: LogArchive
+    instants: Sequence[Instant], archived: Mapping[tuple[InstantTime, Action], ArchivedInstant], archive: LogArchive
 ) -> Iterator[HistoryEntry]:
     for instant in instants:
-        found = known.get(_action_times(instant))
-        if found is None:
+        archived_entry = archived.get(_action_times(instant))
+        if archived_entry is None:
             raise StateError(
                 f"{instant} left the archive while it was carried over: another program works on the table"
             )
-        requested, inflight = (archive.body(entry) if entry else b"" for entry in (found.requested, found.inflight))
-        pending = found.requested or found.inflight
+        requested, inflight = (
+            archive.body(entry) if entry else b"" for entry in (archived_entry.requested, archived_entry.inflight)
+        )
+        pending = archived_entry.requested or archived_entry.inflight
         plan = plan_of(pending.instant.action, requested, inflight) if pending else None
-        yield HistoryEntry(instant, archive.body(found.completed) or None, plan)
+        yield HistoryEntry(instant, archive.body(archived_entry.completed) or None, plan)

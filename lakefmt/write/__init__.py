@@ -1,1 +1,1 @@
-"""The writing road: from a batch to a completed instant."""
+"""Writes: from a batch of rows to a completed instant."""

@@ -1,12 +1,12 @@
-"""What file slices hold once their logs are merged, as far as a write has to know it (effects on reading only).
+"""File slices with their logs merged, as far as a write depends on them.
 
-An index looks into base files. In a merge-on-read table a key may live in logs only, or be gone by a delete in a log while
-the base file still has it; both is settled here, for those slices and rows where it matters.
+An index looks into base files. In a merge-on-read table a key may be in logs only, or deleted by a log while the base file
+still has it. Both cases are resolved here, for the slices and rows that they concern.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import merge_rule
-from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.merge.precombine import order_ranks
@@ -26,8 +25,7 @@ from lakefmt.filegroups.ordering import Mask, has_order, ordering_columns, to_ma
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import virtual_columns_of
-from lakefmt.formats.names import has_bucket_number
-from lakefmt.index import Index, IndexKeys, Located, key_files
+from lakefmt.index import Index, IndexKeys, Located, capabilities_of, key_files
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.timeline.instant import Action, State
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
@@ -42,7 +40,6 @@ __all__ = [
     "fetch_missing_columns",
     "find_stored",
     "log_placing",
-    "reject_bucket_layout",
     "without_dead",
 ]
 
@@ -72,23 +69,6 @@ def _compacting(client: TableClient, state: TableState) -> dict[tuple[PartitionP
         for each in plan.get("operations") or ():
             found[PartitionPath(each["partitionPath"] or ""), FileId(each["fileId"] or "")] = pending.time
     return found
-
-
-def reject_bucket_layout(slices: Sequence[FileSlice], assigned: Iterable[Assigned]) -> None:
-    """Raise when new file groups would be opened beside those of a bucket index, which has a group for every key.
-
-    Raises:
-        UnsupportedFeature: they would.
-    """
-    # A random id may look like a bucket's: in a partition of buckets all do.
-    others = {file_slice.partition for file_slice in slices if not has_bucket_number(file_slice.file_id)}
-    buckets = {file_slice.partition for file_slice in slices} - others
-    opened = {a.assignment.partition for a in assigned if a.assignment.new_partition} & buckets
-    if opened:
-        raise UnsupportedFeature(
-            f"partition {min(opened)!r} has file groups of a bucket index, which lakefmt does not have: new keys would "
-            "open groups that such an index does not know; write them with the engine that made the table"
-        )
 
 
 class SliceReader(BaseFileReader):
@@ -187,7 +167,7 @@ def find_stored(
             meets the delete.
     """
     located = index.locate(wanted, slices, key_files(client, state))
-    if state.config.table_type is not TableType.MERGE_ON_READ:
+    if state.config.table_type is not TableType.MERGE_ON_READ or capabilities_of(index).covers_logs:
         return located
     places = None if index.is_global else wanted.partitions
     return apply_log_deletes(client, state, wanted.keys, places, located, slices, alive=alive)

@@ -6,7 +6,7 @@ Counts in equal counts out: every routed row is in exactly one assignment per pl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import base_file_name, has_bucket_number
-from lakefmt.index.api import Located
+from lakefmt.index.api import KeyPlacement, Located
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.context import FileAssignment, LogTarget
 
@@ -23,6 +23,7 @@ __all__ = [
     "FileSizing",
     "Logs",
     "Routes",
+    "assign_placed_rows",
     "assign_rows",
     "bundle_logs",
     "change_file",
@@ -30,6 +31,8 @@ __all__ = [
     "joined",
     "log_file",
     "new_file",
+    "new_rows",
+    "open_file_group",
     "rewrite_file",
     "rows_by_file_group",
     "stable_order",
@@ -106,9 +109,7 @@ def new_file(
     uuid = new_uuid()
     if has_bucket_number(uuid):  # one in some ten thousand: it would be taken for a bucket's
         uuid = "f" + uuid[1:]
-    file_id = FileId(f"{uuid}-0")
-    name = base_file_name(file_id, f"{sequence}-0-0", instant)
-    return FileAssignment(partition, file_id, name, None, False, rows, sequence, new_partition=True)
+    return open_file_group(partition, FileId(f"{uuid}-0"), instant, sequence, rows)
 
 
 def rewrite_file(
@@ -120,7 +121,7 @@ def rewrite_file(
 
 
 def log_file(file_slice: FileSlice, instant: InstantTime, sequence: int, rows: int, logs: Logs) -> FileAssignment:
-    """Return the assignment of a new log file on top of a slice (spec 7.11).
+    """Return the assignment of a new log file on top of a slice (docs/format.md, Writing logs).
 
     Example:
         >>> file_slice = FileSlice("", "f-0", "20260101000000000", None)
@@ -202,7 +203,7 @@ def assign_rows(
     places = group_positions(routes.stay, logs)
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
-    for partition, rows in _by_partition(partitions, _fresh(len(partitions), routes)):
+    for partition, rows in _by_partition(partitions, new_rows(len(partitions), routes)):
         rest = _fill_small_files(rows, partition, slices, sizing, inserts)
         opened += [(partition, file_slice) for file_slice in _split(rest, sizing.rows_per_file)]
     assigned: list[Assigned] = []
@@ -222,6 +223,65 @@ def assign_rows(
     return assigned
 
 
+def assign_placed_rows(
+    placement: KeyPlacement,
+    slices: Sequence[FileSlice],
+    instant: InstantTime,
+    *,
+    match_keys: bool,
+    logs: Logs | None = None,
+    opens_with_logs: bool = False,
+) -> list[Assigned]:
+    """Return the files to write where an index has placed every key: one for each file group.
+
+    Args:
+        placement: the file group of every row.
+        slices: the latest file slices of the partitions touched.
+        instant: the write's instant time.
+        match_keys: rows replace stored rows of the same key; False: they are appended to the base file.
+        logs: how changes go to logs; None: base files are rewritten.
+        opens_with_logs: in a merge-on-read table of version 8 or later, a new file group begins with a log.
+
+    Example:
+        >>> placement = KeyPlacement(np.array([1, 0, 1]), [("p", "f-0"), ("p", "g-0")])
+        >>> stored = [FileSlice("p", "g-0", "20260101000000000", None)]
+        >>> for one in assign_placed_rows(placement, stored, "20260102000000000", match_keys=True, logs=Logs(2)):
+        ...     print(one.assignment.file_name, one.rows)
+        f-0_0-0-0_20260102000000000.parquet [1]
+        .g-0_20260102000000000.log.1_1-0-0 [0 2]
+    """
+    known = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
+    assigned: list[Assigned] = []
+    for number, rows in rows_by_file_group(placement.groups, np.arange(len(placement.groups))):
+        partition, file_id = placement.file_groups[number]
+        file_slice, sequence = known.get((partition, file_id)), len(assigned)
+        if file_slice is None:
+            in_logs = logs if opens_with_logs else None
+            file = open_file_group(partition, file_id, instant, sequence, len(rows), in_logs)
+        elif logs is None:
+            file = rewrite_file(file_slice, instant, sequence, len(rows), match_keys=match_keys)
+        else:
+            file = log_file(file_slice, instant, sequence, len(rows), logs)
+        assigned.append(Assigned(replace(file, may_bring_keys=file.log is not None), rows))
+    return assigned
+
+
+def open_file_group(
+    partition: PartitionPath,
+    file_id: FileId,
+    instant: InstantTime,
+    sequence: int,
+    rows: int | None,
+    logs: Logs | None = None,
+) -> FileAssignment:
+    """Return the assignment of the first file of a file group whose id is given: a base file, or with `logs` a log."""
+    if logs is None:
+        name = base_file_name(file_id, f"{sequence}-0-0", instant)
+        return FileAssignment(partition, file_id, name, None, False, rows, sequence, new_partition=True)
+    nothing = FileSlice(partition, file_id, instant, None)
+    return replace(log_file(nothing, instant, sequence, rows or 0, logs), num_rows=rows, new_partition=True)
+
+
 def _grouped(located: Located | None) -> dict[int, Rows]:
     return {} if located is None else dict(rows_by_file_group(located.slices, located.rows))
 
@@ -233,7 +293,8 @@ def group_positions(located: Located | None, logs: Logs | None) -> dict[int, Row
     return dict(rows_by_file_group(located.slices, located.positions))
 
 
-def _fresh(num_rows: int, routes: Routes) -> Rows:
+def new_rows(num_rows: int, routes: Routes) -> Rows:
+    """Return the rows that are written as new ones: their key is stored nowhere, or leaves for another partition."""
     fresh = np.ones(num_rows, dtype=bool)
     if routes.stay is not None:
         fresh[routes.stay.rows] = False

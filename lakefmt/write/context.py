@@ -1,30 +1,37 @@
-"""The values of the writing road: what crosses the seam between driver and workers (pure).
+"""What a write was asked for, and the values that pass between the process that begins it and its workers.
 
-All three are frozen and pickle without handles and without secrets.
-
-What a writing verb asks for, checked once (pure).
+:class:`WriteContext`, :class:`FileAssignment` and :class:`WriteStatus` are frozen; they pickle, and hold neither open
+files nor secrets.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument
-from lakefmt.config.mergers import adopt_merger
-from lakefmt.config.settings import Settings, resolve_settings
-from lakefmt.config.table_config import TableConfig, parse_table_config
+from lakefmt.arguments import flag_argument, is_encodable, mapping_argument, shown, text_argument
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.timeline.commit import SCHEMA_KEY
 from lakefmt.timeline.instant import Action
-from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.values import (
+    CommitResult,
+    FileId,
+    InstantTime,
+    PartitionPath,
+    WriteOperation,
+    WriteStat,
+    check_instant_time,
+)
 
 __all__ = [
+    "APPENDING",
     "ARGUMENTS",
     "MOVED_AWAY",
+    "REPLACING",
     "FileAssignment",
     "LogTarget",
     "OnCommit",
@@ -32,6 +39,7 @@ __all__ = [
     "WritePlan",
     "WriteRequest",
     "WriteStatus",
+    "honour_spark_options",
     "parse_call",
 ]
 
@@ -41,19 +49,34 @@ __all__ = [
 MOVED_AWAY = "_lakefmt_moved_away"
 
 
+#: Operations that hide file groups.
+REPLACING: Final = frozenset(
+    {WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE, WriteOperation.DELETE_PARTITION}
+)
+#: Operations that add rows without looking for their keys.
+APPENDING: Final = frozenset({WriteOperation.INSERT, WriteOperation.BULK_INSERT, *REPLACING})
+_ACTIONS: Final = frozenset(action.value for action in (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT))
+_OPERATIONS: Final = frozenset(operation.value for operation in WriteOperation)
+_CONTEXT_VERSION: Final = 1
+_TEXTS: Final = ("url", "owner", "instant", "action", "schema_text", "file_schema_text")
+
+
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """A write that has begun: its instant is inflight, nothing is visible.
+    """A write that has begun: its instant is inflight, nothing is visible. Whoever has it may commit or abort the write.
 
     Attributes:
-        url: the table's place, safe to print.
-        owner: this write's stamp; the heartbeat carries it.
+        url: the location of the table, without secrets.
+        owner: the id of this write, a UUID; its heartbeat file repeats it.
         instant: requested time.
         action: the timeline action, such as ``commit``.
         schema_text: Avro schema of the table after this write, without meta columns.
         file_schema_text: the same with meta columns, for the files' footers.
         properties: the table's properties when the write began.
-        options: settings of the call and handle that workers need.
+        options: settings of the call and of the handle.
+        commit_metadata: texts that the commit repeats.
+        partial: rows may lack columns; stored values stay.
+        drop_duplicates: rows whose key is stored, or comes twice, are left out.
     """
 
     url: str
@@ -66,17 +89,80 @@ class WriteContext:
     properties: Mapping[str, str] = field(repr=False)
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
+    partial: bool = False
+    drop_duplicates: bool = False
+
+    def to_json(self) -> str:
+        """Return the context as JSON text; :meth:`from_json` takes it back, in any process.
+
+        Example:
+            >>> context = WriteContext(
+            ...     "/t", "o", "20260101000000000", "commit", WriteOperation.INSERT, "{}", "{}", {"hoodie.table.name": "t"}
+            ... )
+            >>> WriteContext.from_json(context.to_json()) == context
+            True
+        """
+        plain = {name: getattr(self, name) for name in (*_TEXTS, "partial", "drop_duplicates")}
+        mappings = {name: dict(getattr(self, name)) for name in ("properties", "options", "commit_metadata")}
+        body = {"version": _CONTEXT_VERSION, "operation": self.operation.value, **plain, **mappings}
+        return json.dumps(body, default=str)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> WriteContext:
+        """Return the context that :meth:`to_json` gave.
+
+        Raises:
+            InvalidInputError: the text is not such a context.
+        """
+        try:
+            body = json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            raise InvalidInputError(f"a write context is the text that to_json() gave, not {shown(text)}") from None
+        if not isinstance(body, dict) or body.get("version") != _CONTEXT_VERSION:
+            raise InvalidInputError(f"this is not a write context of version {_CONTEXT_VERSION}: {shown(body)}")
+        texts = {name: _stored_text(body, name) for name in _TEXTS}
+        operation, flags = body.get("operation"), [body.get(name) for name in ("partial", "drop_duplicates")]
+        if texts["action"] not in _ACTIONS or not isinstance(operation, str) or operation not in _OPERATIONS:
+            raise InvalidInputError(
+                f"write context: unknown action or operation: {shown((texts['action'], operation))}"
+            )
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise InvalidInputError(f"write context: partial and drop_duplicates are true or false, not {shown(flags)}")
+        properties = _stored_mapping(body, "properties")
+        return cls(
+            url=texts["url"],
+            owner=texts["owner"],
+            instant=check_instant_time(texts["instant"]),
+            action=texts["action"],
+            operation=WriteOperation(operation),
+            schema_text=texts["schema_text"],
+            file_schema_text=texts["file_schema_text"],
+            properties={name: str(value) for name, value in properties.items()},
+            options=_stored_mapping(body, "options"),
+            commit_metadata={name: str(value) for name, value in _stored_mapping(body, "commit_metadata").items()},
+            partial=bool(flags[0]),
+            drop_duplicates=bool(flags[1]),
+        )
 
     @property
-    def config(self) -> TableConfig:
-        """The table's properties, typed; the function that merges is at hand wherever this is asked for."""
-        adopt_merger(self.options)
-        return parse_table_config(self.properties)
+    def keeps_empty(self) -> bool:
+        """True when a commit without rows still says something."""
+        # An overwrite with no rows empties what it overwrites; metadata may carry a checkpoint.
+        return bool(self.commit_metadata) or self.operation in REPLACING
 
-    @property
-    def settings(self) -> Settings:
-        """The settings of this write."""
-        return resolve_settings(self.options, None, self.properties)
+
+def _stored_text(body: Mapping[str, object], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not value or not is_encodable(value):
+        raise InvalidInputError(f"write context: {name} is not a text: {shown(value)}")
+    return value
+
+
+def _stored_mapping(body: Mapping[str, object], name: str) -> dict[str, object]:
+    value = body.get(name)
+    if not isinstance(value, dict) or not all(isinstance(each, str | int | float | None) for each in value.values()):
+        raise InvalidInputError(f"write context: {name} is not a mapping of names to plain values: {shown(value)}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +192,7 @@ class FileAssignment:
         sequence: the number that the rows' sequence numbers and the write token begin with.
         new_partition: True when the partition may not exist yet.
         log: where the log stands, when the rows go to one; None: to a base file.
+        may_bring_keys: rows of a log may have keys that the file group does not have yet: nobody looked.
     """
 
     partition: PartitionPath
@@ -117,6 +204,7 @@ class FileAssignment:
     sequence: int
     new_partition: bool = False
     log: LogTarget | None = None
+    may_bring_keys: bool = False
 
     @property
     def path(self) -> str:
@@ -125,7 +213,7 @@ class FileAssignment:
 
     @property
     def shown_file(self) -> str:
-        """What ``_hoodie_file_name`` of its rows says: in logs the file id (spec 4.5)."""
+        """What ``_hoodie_file_name`` of its rows says: in logs the file id (docs/format.md, Meta columns)."""
         return self.file_name if self.log is None else self.file_id
 
 
@@ -142,6 +230,7 @@ class WriteStatus:
         rolled: the entries of the files that follow, when a log rolled over.
         keys: the smallest and the largest key of a base file, in the order of Java's strings; None: not known.
         hashes: sorted hashes of a base file's keys, when they are few; None: not known.
+        counts_new_keys: its counts tell new keys from stored ones; False: a log's new keys count as updates.
     """
 
     instant: InstantTime
@@ -153,6 +242,7 @@ class WriteStatus:
     rolled: tuple[WriteStat, ...] = ()
     keys: tuple[str, str] | None = None
     hashes: bytes | None = field(default=None, repr=False)
+    counts_new_keys: bool = True
 
     @property
     def stats(self) -> tuple[WriteStat, ...]:
@@ -193,9 +283,6 @@ ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema
 #: The payload class by which an upsert becomes a delete of its keys.
 _EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
 
-_REPLACING = frozenset(
-    {WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE, WriteOperation.DELETE_PARTITION}
-)
 _SORTS = ("none", "partition", "global")
 
 
@@ -235,13 +322,13 @@ class WriteRequest:
     @property
     def action(self) -> Action:
         """The timeline action of a copy-on-write table."""
-        return Action.REPLACE_COMMIT if self.operation in _REPLACING else Action.COMMIT
+        return Action.REPLACE_COMMIT if self.operation in REPLACING else Action.COMMIT
 
     @property
     def keeps_empty(self) -> bool:
         """True when a write without rows still has something to say."""
         # An overwrite with no rows empties what it overwrites; metadata may carry a checkpoint.
-        return bool(self.commit_metadata) or self.operation in _REPLACING
+        return bool(self.commit_metadata) or self.operation in REPLACING
 
     @property
     def streams(self) -> bool:
@@ -249,7 +336,7 @@ class WriteRequest:
         return self.operation is WriteOperation.BULK_INSERT and not self.drop_duplicates
 
 
-def _honour_spark_options(request: WriteRequest) -> WriteRequest:
+def honour_spark_options(request: WriteRequest) -> WriteRequest:
     """Return the request with what Hudi's own option names ask for in place of arguments.
 
     Raises:
@@ -257,7 +344,7 @@ def _honour_spark_options(request: WriteRequest) -> WriteRequest:
 
     Example:
         >>> asked = WriteRequest(WriteOperation.INSERT, {"hoodie.datasource.write.insert.drop.duplicates": "true"})
-        >>> _honour_spark_options(asked).drop_duplicates
+        >>> honour_spark_options(asked).drop_duplicates
         True
     """
     options = request.options
@@ -276,7 +363,7 @@ def _honour_spark_options(request: WriteRequest) -> WriteRequest:
 def parse_call(
     operation: WriteOperation, call: Mapping[str, Any], **asked: Any
 ) -> tuple[WriteRequest, OnCommit | None]:
-    """Return what the keyword arguments of a writing verb ask for, and who wants to be told.
+    """Return what the keyword arguments of a writing verb ask for, and its callback.
 
     Args:
         operation: what the verb does.
@@ -301,4 +388,4 @@ def parse_call(
     if observer is not None and not callable(observer):
         raise InvalidInputError(f"on_commit takes a function of the result, not {shown(observer)}")
     flag_argument(call.get("dry_run"), "dry_run")
-    return _honour_spark_options(request), observer
+    return honour_spark_options(request), observer

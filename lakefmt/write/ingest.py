@@ -1,4 +1,4 @@
-"""Reception: anything that holds Arrow data becomes a keyed batch of the table's schema."""
+"""Ingest: anything that holds Arrow data becomes a batch in the table's schema with keys and partition paths."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""The path of a batch, room by room: keys → combine → look-up → assign → write → commit.
-
-Each room takes a value and leaves a value; the two last ones have effects. ``table`` opens the seventh room, services.
-"""
+"""Three steps of a write: locate (where keys are stored), place (a file for every row), write (the files)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -14,16 +13,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings
-from lakefmt.config.table_config import merge_rule
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import KnownFooter
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.log.delete_block import stores_every_ordering
-from lakefmt.index import Index, IndexKeys, key_files, locate_everywhere, moves_between_partitions
-from lakefmt.schema import avro_to_arrow, field_at
-from lakefmt.storage.api import ObjectStore
-from lakefmt.values import IdSource, PartitionPath, TableType, WriteOperation
+from lakefmt.formats.names import has_bucket_number
+from lakefmt.index import (
+    Index,
+    IndexKeys,
+    PlacingIndex,
+    check_no_buckets,
+    key_files,
+    locate_everywhere,
+    moves_between_partitions,
+)
+from lakefmt.schema import field_at
+from lakefmt.transactions.concurrency import is_non_blocking
+from lakefmt.values import InstantTime, PartitionPath, TableType, WriteOperation
 from lakefmt.write._partition_path_updates import partition_changed, split_moves
 from lakefmt.write._slice_state import (
     SliceReader,
@@ -31,34 +38,38 @@ from lakefmt.write._slice_state import (
     fetch_missing_columns,
     find_stored,
     log_placing,
-    reject_bucket_layout,
     without_dead,
 )
 from lakefmt.write.assign import (
     Assigned,
     FileSizing,
+    Logs,
     Routes,
+    assign_placed_rows,
     assign_rows,
     bundle_logs,
-    change_file,
-    group_positions,
     joined,
-    rows_by_file_group,
+    new_rows,
 )
-from lakefmt.write.context import MOVED_AWAY, WriteContext, WriteStatus
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, WriteStatus
 from lakefmt.write.files.base_file import bloom_filters_of_small_files, write_assigned, write_assigned_log
 from lakefmt.write.files.log_payloads import build_log_payloads, holds_whole_rows
 from lakefmt.write.files.meta_columns import POSITION
-from lakefmt.write.files.workers import WorkerPool, results, thread_count
+from lakefmt.write.files.workers import WorkerPool, results
 from lakefmt.write.ingest import KeyedBatch, record_keys, with_keys
 from lakefmt.write.mutations import DeleteKeys
 
 __all__ = [
-    "append_files",
-    "assign_batch",
-    "assign_deletes",
+    "LocatedRows",
+    "PlacedRows",
+    "check_unknown_buckets",
     "file_sizing",
     "ignores_deleted_keys",
+    "locate_by_index",
+    "locate_deletes",
+    "locate_rows",
+    "place_rows",
     "route",
     "write_assigned_files",
 ]
@@ -70,6 +81,8 @@ U = TypeVar("U")
 _FIRST_GUESS_OF_COMPRESSION = 0.4
 _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
+#: Of rows that open no file by their number.
+_NO_SIZING = FileSizing(1, 0, 1.0)
 
 
 def file_sizing(client: TableClient, state: TableState, settings: Settings, sample: pa.Table | None) -> FileSizing:
@@ -104,26 +117,62 @@ def _guessed_record_bytes(sample: pa.Table | None) -> float:
     return max(8.0, (row_bytes + 100) * _FIRST_GUESS_OF_COMPRESSION)
 
 
-def assign_batch(
+@dataclass(frozen=True, slots=True)
+class LocatedRows:
+    """Where the keys of a batch are stored.
+
+    Attributes:
+        batch: the rows; of keys to delete only the keys.
+        slices: the latest file slices of the partitions that the batch may touch.
+        routes: what happens to each row; its slices are positions in `slices`.
+        logs: how changes go to logs; None: base files are rewritten.
+        sizing: how large files should be.
+        placing: the index that decides the file of every row; None: small files are filled, then new ones are opened.
+    """
+
+    batch: KeyedBatch
+    slices: Sequence[FileSlice]
+    routes: Routes
+    logs: Logs | None
+    sizing: FileSizing
+    placing: PlacingIndex | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRows:
+    """Rows, and the file of each of them."""
+
+    batch: KeyedBatch
+    assigned: Sequence[Assigned]
+
+
+def locate_rows(
     client: TableClient,
-    context: WriteContext,
+    bound: BoundContext,
     state: TableState,
     batch: KeyedBatch,
     index: Index | None,
     sizing: FileSizing,
-) -> list[Assigned]:
-    """Look the keys up and give every row its file; `index` None appends without looking."""
+) -> LocatedRows:
+    """Return where the keys of a batch are stored; `index` None: rows are appended without a look-up."""
     partitions = _partitions_to_list(client, batch, index)
     # Plain inserts look for small files only.
     slices = [] if index is None and not sizing.small_bytes else client.slices(state, partitions)
-    logs = log_placing(client, state, positions=context.settings.flag("hoodie.write.record.positions"))
+    if index is None and not sizing.small_bytes:
+        check_unknown_buckets(client, state)
+    has_logs = bound.config.table_type is TableType.MERGE_ON_READ
+    positions = has_logs and bound.settings.flag("hoodie.write.record.positions")
+    logs = log_placing(client, state, positions=positions) if has_logs else None
     routes = Routes(None)
     if index is not None:
         wanted = IndexKeys(record_keys(batch), batch.partitions)
-        alive = ignores_deleted_keys(context, state, batch)
-        located = find_stored(client, state, index, wanted, slices, alive=alive)
+        if has_logs:
+            alive = ignores_deleted_keys(bound, batch)
+            located = find_stored(client, state, index, wanted, slices, alive=alive)
+        else:
+            located = index.locate(wanted, slices, key_files(client, state))
         routes = Routes(located)
-        if context.operation is WriteOperation.DELETE:
+        if bound.operation is WriteOperation.DELETE:
             # Keys that are nowhere need no file.
             routes = Routes(located, late=np.setdiff1d(np.arange(batch.num_rows), located.rows))
         elif index.is_global:
@@ -134,45 +183,128 @@ def assign_batch(
                 away = partition_changed(batch, located, slices) & moves
                 located = without_dead(client, state, record_keys(batch), located, slices, away)
             routes = split_moves(batch, located, slices, state.config, reader, update_partition=moves)
-    assigned = assign_rows(batch.partitions, routes, slices, sizing, context.instant, client.ids.new_uuid, logs)
+    return LocatedRows(batch, slices, routes, logs, sizing)
+
+
+def place_rows(client: TableClient, bound: BoundContext, state: TableState, located: LocatedRows) -> list[Assigned]:
+    """Give every row of a batch its file.
+
+    Raises:
+        InternalError: a row was given no file, or one too many.
+    """
+    if located.placing is not None:
+        return _place_by_index(client, bound, state, located, located.placing)
+    batch, slices, routes, logs = located.batch, located.slices, located.routes, located.logs
+    new_uuid = client.ids.new_uuid
+    assigned = assign_rows(batch.partitions, routes, slices, located.sizing, bound.instant, new_uuid, logs)
     routed, expected = sum(len(a.rows) for a in assigned), routes.num_routed(batch.num_rows)
     if routed != expected:
         raise InternalError(f"{batch.num_rows} rows came in and {routed} of {expected} were routed; nothing is written")
+    _check_no_buckets(client, batch, routes, slices)
     if logs is None:
         return assigned
-    reject_bucket_layout(slices, assigned)
-    return _fetch_missing_columns(client, context, state, assigned, slices, batch.keys, batch.table.column_names)
+    return _fetch_missing_columns(client, bound, state, assigned, slices, batch.keys, batch.table.column_names)
 
 
-def ignores_deleted_keys(context: WriteContext, state: TableState, batch: KeyedBatch) -> bool:
+def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, slices: Sequence[FileSlice]) -> None:
+    """Raise when new rows go to partitions whose file groups are the buckets of an index that is not asked."""
+    if not any(has_bucket_number(file_slice.file_id) for file_slice in slices):
+        return
+    codes = np.unique(batch.partitions.indices.to_numpy(zero_copy_only=False)[new_rows(batch.num_rows, routes)])
+    if len(codes):
+        names = _partitions_to_list(client, batch, None)
+        check_no_buckets(slices, {names[code] for code in codes})
+
+
+def check_unknown_buckets(client: TableClient, state: TableState) -> None:
+    """Raise when a write would open file groups in a table that another engine has written with a bucket index.
+
+    Raises:
+        UnsupportedFeature: it would.
+    """
+    if "index" not in client.load_notes():  # lakefmt has not created the table, and Hudi has no property for the index
+        slices = client.slices(state)
+        check_no_buckets(slices, {file_slice.partition for file_slice in slices})
+
+
+def locate_by_index(
+    client: TableClient, bound: BoundContext, state: TableState, batch: KeyedBatch, index: PlacingIndex
+) -> LocatedRows:
+    """Return rows whose files the index decides: stored keys are not looked up."""
+    # An overwrite hides the stored file groups under their own ids: new groups are base files with ids of their own.
+    replaces = bound.operation in REPLACING
+    slices = [] if replaces else client.slices(state, _partitions_to_list(client, batch, None))
+    logs = None if replaces else log_placing(client, state)
+    return LocatedRows(batch, slices, Routes(None), logs, _NO_SIZING, index)
+
+
+def _place_by_index(
+    client: TableClient, bound: BoundContext, state: TableState, located: LocatedRows, index: PlacingIndex
+) -> list[Assigned]:
+    """Give every row the file that its index decides; an append keeps stored rows of the same key beside them."""
+    batch, slices = located.batch, located.slices
+    wanted = IndexKeys(record_keys(batch), batch.partitions)
+    replaces = bound.operation in REPLACING
+    non_blocking = not replaces and is_non_blocking(bound.settings)
+    new_uuid = partial(_agreed_uuid, client.replaced(state).values()) if non_blocking else client.ids.new_uuid
+    placement = index.place(wanted, slices, new_uuid)
+    match_keys = bound.operation not in APPENDING
+    # Non-blocking writers may open one file group at the same time, so they open it with logs.
+    in_logs = is_non_blocking(bound.settings)
+    assigned = assign_placed_rows(
+        placement, slices, bound.instant, match_keys=match_keys, logs=located.logs, opens_with_logs=in_logs
+    )
+    if sum(len(each.rows) for each in assigned) != batch.num_rows:
+        raise InternalError(f"{batch.num_rows} rows came in and not all were placed once; nothing is written")
+    lacking = [field for field in bound.schema if field.name not in batch.table.column_names]
+    if not lacking or all(each.assignment.log is None for each in assigned):
+        return assigned
+    # A row that a log has deleted cannot be written anywhere else: rows are completed here, or the readers would complete
+    # them from what was there before the delete.
+    return fetch_missing_columns(SliceReader(client, state, slices), assigned, slices, wanted.keys, lacking)
+
+
+def _agreed_uuid(replaced: Iterable[InstantTime]) -> str:
+    """Return the UUID that every non-blocking writer gives a new file group, so that they open the same one.
+
+    Hudi uses zeros. Replaced file groups stay hidden under their ids: then the newest replacing instant is used.
+
+    Example:
+        >>> _agreed_uuid([]), _agreed_uuid([InstantTime("20261123090115378")])
+        ('00000000-0000-0000-0000-000000000000', '00000000-0000-0002-0261-123090115378')
+    """
+    digits = f"{max(replaced, default=InstantTime('')):0>24}"
+    return f"{'0' * 8}-{digits[:4]}-{digits[4:8]}-{digits[8:12]}-{digits[12:]}"
+
+
+def ignores_deleted_keys(bound: BoundContext, batch: KeyedBatch) -> bool:
     """Return whether rows whose key a log has deleted are new rows, and not changes of that file slice."""
     # On top of a delete in a log a partial row would find what was there before it.
-    schema = avro_to_arrow(context.schema_text)
-    partial_rows = not set(schema.names).issubset(batch.table.column_names)
-    if partial_rows or context.operation is WriteOperation.DELETE:
+    partial_rows = not set(bound.schema.names).issubset(batch.table.column_names)
+    if partial_rows or bound.operation is WriteOperation.DELETE:
         return True
-    return _forgets_deletes(state) or _deletes_without_times(state, schema)
+    return _forgets_deletes(bound) or _deletes_without_times(bound)
 
 
-def _deletes_without_times(state: TableState, schema: pa.Schema) -> bool:
+def _deletes_without_times(bound: BoundContext) -> bool:
     """Tell whether a delete by key may carry no event time: a late row on top of it would bring back what it removed."""
-    fields = [field_at(schema, name) for name in merge_rule(state.config).stored.fields]
+    fields = [field_at(bound.schema, name) for name in bound.rule.stored.fields]
     return any(field is not None and not stores_every_ordering(field.type) for field in fields)
 
 
-def _forgets_deletes(state: TableState) -> bool:
+def _forgets_deletes(bound: BoundContext) -> bool:
     """Tell whether a row on top of a delete in a log would meet what was there before the delete.
 
     It would be completed from that, or, where delete blocks have no event time, lose against it: the row that was deleted
     would come back.
     """
-    rule = merge_rule(state.config)
+    rule = bound.rule
     return rule.blocks_win or (rule.partial is not None and not rule.stored.fields)
 
 
 def _fetch_missing_columns(
     client: TableClient,
-    context: WriteContext,
+    bound: BoundContext,
     state: TableState,
     assigned: list[Assigned],
     slices: Sequence[FileSlice],
@@ -184,9 +316,9 @@ def _fetch_missing_columns(
     A delete by key, and a partial row without an event time, take that of the stored row, so that they win over it and
     lose against what is newer. Where logs hold whole rows only they bring every column.
     """
-    schema, rule = avro_to_arrow(context.schema_text), merge_rule(state.config)
+    schema, rule = bound.schema, bound.rule
     order = {name.split(".", 1)[0] for name in rule.stored.fields}
-    if context.operation is WriteOperation.DELETE:
+    if bound.operation is WriteOperation.DELETE:
         lacking = [field for field in schema if field.name in order]
     elif holds_whole_rows(state.timeline.layout, rule, schema.names):
         lacking = [field for field in schema if field.name not in names]
@@ -197,43 +329,29 @@ def _fetch_missing_columns(
     return fetch_missing_columns(SliceReader(client, state, slices), assigned, slices, keys, lacking)
 
 
-def assign_deletes(
-    client: TableClient,
-    context: WriteContext,
-    state: TableState,
-    delete_keys: DeleteKeys,
-    index: Index,
-) -> list[Assigned]:
-    """Return the rewrites that remove keys; rows of the assignments are numbers into them, keys that are nowhere are in none."""
+def locate_deletes(
+    client: TableClient, bound: BoundContext, state: TableState, delete_keys: DeleteKeys, index: Index
+) -> LocatedRows:
+    """Return where keys to delete are stored."""
+    keys, homes = delete_keys.keys, delete_keys.homes
     slices = client.slices(state, delete_keys.listed())
-    if delete_keys.homes is None:
-        located = locate_everywhere(index, delete_keys.keys, slices, key_files(client, state))
+    if homes is None:
+        located = locate_everywhere(index, keys, slices, key_files(client, state))
     else:
-        located = index.locate(IndexKeys(delete_keys.keys, delete_keys.homes), slices, key_files(client, state))
-    logs = log_placing(client, state, positions=context.settings.flag("hoodie.write.record.positions"))
+        located = index.locate(IndexKeys(keys, homes), slices, key_files(client, state))
+    logs = log_placing(client, state, positions=bound.settings.flag("hoodie.write.record.positions"))
     if logs is not None:
-        located = apply_log_deletes(client, state, delete_keys.keys, delete_keys.homes, located, slices, alive=True)
-    places = group_positions(located, logs)
-    assigned = [
-        Assigned(change_file(slices[number], context.instant, at, len(rows), logs), rows, positions=places.get(number))
-        for at, (number, rows) in enumerate(rows_by_file_group(located.slices, located.rows))
-    ]
-    return (
-        assigned
-        if logs is None
-        else _fetch_missing_columns(client, context, state, assigned, slices, delete_keys.keys, ())
-    )
+        located = apply_log_deletes(client, state, keys, homes, located, slices, alive=True)
+    # Keys that are nowhere need no file.
+    routes = Routes(located, late=np.setdiff1d(np.arange(len(keys)), located.rows))
+    nowhere = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(keys), np.int32)), pa.array([""]))
+    return LocatedRows(KeyedBatch(pa.table({}), keys, nowhere), slices, routes, logs, _NO_SIZING)
 
 
 def _partitions_to_list(client: TableClient, batch: KeyedBatch, index: Index | None) -> list[PartitionPath]:
     if index is not None and index.is_global:
         return client.listing().partitions()
     return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
-
-
-def append_files(context: WriteContext, batch: KeyedBatch, sizing: FileSizing, ids: IdSource) -> list[Assigned]:
-    """Give every row a new file, whatever is stored (overwrites)."""
-    return assign_rows(batch.partitions, Routes(None), [], sizing, context.instant, ids.new_uuid)
 
 
 def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
@@ -268,8 +386,7 @@ def _pick(batch: KeyedBatch, rows: Rows) -> pa.Table:
 
 
 def write_assigned_files(
-    store: ObjectStore,
-    context: WriteContext,
+    bound: BoundContext,
     batch: KeyedBatch,
     assigned: Sequence[Assigned],
     known: Callable[[BaseFile], KnownFooter | None],
@@ -277,26 +394,25 @@ def write_assigned_files(
     """Write every assigned file; threads run where Arrow lets them.
 
     Args:
-        store: the table.
-        context: the write.
+        bound: the write.
         batch: its rows.
         assigned: the files, and their rows by number.
         known: tells the footer of a base file, where the look-up has read it.
     """
-    blooms = bloom_filters_of_small_files(context, batch.keys, assigned)
+    blooms = bloom_filters_of_small_files(bound, batch.keys, assigned)
 
     def write(number: int) -> WriteStatus:
         one, bloom = assigned[number], blooms.get(number)
         rows, base = route(batch, one), one.assignment.base
         footer = None if base is None else known(base)
         alone = len(assigned) == 1
-        return write_assigned(store, context, one.assignment, [rows], alone=alone, bloom=bloom, known=footer)
+        return write_assigned(bound, one.assignment, [rows], alone=alone, bloom=bloom, known=footer)
 
     if len(assigned) < 2:
         return [write(number) for number in range(len(assigned))]
     pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
-    with WorkerPool(min(thread_count(context), len(assigned))) as workers:
+    with WorkerPool(min(bound.threads, len(assigned))) as workers:
         bundles = bundle_logs(assigned, batch.table)
         bundled = {number for bundle in bundles for number in bundle}
         for number in range(len(assigned)):
@@ -305,8 +421,8 @@ def write_assigned_files(
         for bundle in bundles:
             some = [assigned[number] for number in bundle]
             counts = [len(one.rows) for one in some]
-            made = build_log_payloads(context, [one.assignment for one in some], counts, route(batch, joined(some)))
+            made = build_log_payloads(bound, [one.assignment for one in some], counts, route(batch, joined(some)))
             for number, work in zip(bundle, made, strict=True):
-                works[number] = workers.submit(write_assigned_log, store, context, work)
+                works[number] = workers.submit(write_assigned_log, bound, work)
             wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
         return results(works[number] for number in range(len(assigned)))

@@ -31,6 +31,40 @@ def test_oldest_pins_are_the_declared_lower_bounds():
     assert {name: pins.get(name) for name in bounds} == bounds
 
 
+def test_newest_pins_are_newer_than_the_oldest():
+    oldest = pinned((ROOT / "constraints" / "oldest.txt").read_text("utf-8"))
+    newest = pinned((ROOT / "constraints" / "newest.txt").read_text("utf-8"))
+    assert {"pandas", "polars", "duckdb", "pyarrow", "numpy"} <= set(oldest) <= set(newest)
+    assert {name for name in oldest if _numbers(newest[name]) <= _numbers(oldest[name])} == set()
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
+def test_every_python_that_is_declared_is_looked_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    declared_minors = {name.rsplit(" ", 1)[1] for name in project["classifiers"] if ":: Python :: 3." in name}
+    tested = runpy.run_path(str(ROOT / "tools" / "venv.py"))["TESTED"]
+    assert declared_minors <= set(tested)
+    assert list(tested) == sorted(tested, key=_numbers, reverse=True)
+
+
+def test_the_newest_python_is_one_that_starts(tmp_path, monkeypatch):
+    for folder, name, text in (
+        ("bin", "python3.14", "exit 127"),  # a shim without a version behind it
+        ("pyenv/versions/3.14.2/bin", "python3.14", "exit 0"),
+        ("pyenv/versions/3.13.9/bin", "python3.13", "exit 0"),
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).write_text(f"#!/bin/sh\n{text}\n", "utf-8")
+        (tmp_path / folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    find = runpy.run_path(str(ROOT / "tools" / "venv.py"))["find_newest_python"]
+    assert find() == str(tmp_path / "pyenv/versions/3.14.2/bin/python3.14")
+
+
 def test_a_plain_installation_reads_filters_that_are_text():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert any(line.startswith("sqlglot>=") for line in project["dependencies"])

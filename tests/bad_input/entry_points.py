@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -162,6 +163,15 @@ def _begin(place: Place, **given: Any) -> object:
     return context
 
 
+def _context_text() -> str:
+    body = dict.fromkeys(("url", "owner", "schema_text", "file_schema_text"), "x") | {"action": "commit"}
+    mappings: dict[str, object] = {name: {} for name in ("properties", "options", "commit_metadata")}
+    flags = {"partial": False, "drop_duplicates": False}
+    return json.dumps(
+        {"version": 1, "instant": "20260101000000000", "operation": "UPSERT", **body, **mappings, **flags}
+    )
+
+
 _FILTER: Argument = lambda place: "id = 'k1'"  # noqa: E731
 
 
@@ -177,6 +187,15 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
         lambda place, **given: lakefmt.create_table(**given),
         {
             "path": lambda place: f"memory://{place.space}/made",
+            "data": _ROWS,
+            "record_key": lambda place: "id",
+        },
+        ("data",),
+    ),
+    "lakefmt.write_table": EntryPoint(
+        lambda place, **given: lakefmt.write_table(**given),
+        {
+            "path": lambda place: f"memory://{place.space}/written",
             "data": _ROWS,
             "record_key": lambda place: "id",
         },
@@ -232,7 +251,11 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "lowlevel.assign": EntryPoint(_within_a_write("assign"), _DATA, ("data",)),
     "lowlevel.write_files": EntryPoint(_write_files, leaves=True),
     "lowlevel.commit": EntryPoint(_within_a_write("commit"), {"statuses": lambda place: []}),
-    "lowlevel.abort": EntryPoint(lambda place, **given: lowlevel.abort(given["context"] if given else place.context())),
+    "lowlevel.abort": EntryPoint(_within_a_write("abort")),
+    "WriteContext.from_json": EntryPoint(
+        lambda place, **given: lowlevel.WriteContext.from_json(**given), {"text": lambda place: _context_text()}
+    ),
+    "WriteContext.to_json": EntryPoint(lambda place: lowlevel.WriteContext.from_json(_context_text()).to_json()),
 }
 
 
@@ -246,6 +269,7 @@ def public_entry_points() -> dict[str, object]:
         own = [base for base in cls.__mro__ if base.__module__.startswith("lakefmt.")]
         names = {name for base in own for name in (*vars(base), *base.__annotations__) if not name.startswith("_")}
         found |= {f"{cls.__name__}.{name}": getattr(cls, name, None) for name in sorted(names)}
+    found |= {f"WriteContext.{name}": getattr(lowlevel.WriteContext, name) for name in ("from_json", "to_json")}
     return found
 
 

@@ -129,7 +129,7 @@ FOREIGN: dict[str, tuple[Spoil, type[LakefmtError], str, bool]] = {
     "unknown key generator": (sub(r"keygenerator.type=\w+", "keygenerator.type=X"), UnsupportedFeature, "X", False),
     "ORC files": (sub("format=PARQUET", "format=ORC"), UnsupportedFeature, "ORC", True),
     "metadata table": (
-        lambda d: b"hoodie.table.metadata.partitions=files\n" + d,
+        lambda d: b"hoodie.table.metadata.partitions=expr_index_day,files\n" + d,
         MetadataTablePresent,
         "hoodie.metadata.enable",
         False,

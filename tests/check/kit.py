@@ -254,6 +254,13 @@ def orphan_heartbeat(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage
 
 
 @sabotage
+def orphan_saved_write(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
+    time = choose([i.time for i in scene.open().client.load().timeline.commits])
+    scene.store.put(f".hoodie/.lakefmt/writes/{time}.json", b"{}")
+    return Damage({(Kind.ORPHAN_SAVED_WRITE, f".hoodie/.lakefmt/writes/{time}")})
+
+
+@sabotage
 def stray_group(scene: Scene, choose: Callable[[list[Any]], Any]) -> Damage:
     file = choose(scene.files())
     name = f"{file.partition}/00000000-stray-0_9-9-9_{file.instant}.parquet"

@@ -57,7 +57,7 @@ def test_damage_is_told_planned_and_mended(run, place):  # type: ignore[no-untyp
     planned = run(place, "--repair", "--plan", status=1).stdout
     assert "  put .hoodie_partition_metadata into city=sf" in planned
     refused = run(place, "--repair", status=1)
-    assert refused.stderr.startswith("error[state]: nothing was repaired")
+    assert refused.stderr.startswith("error[state]: aborted, nothing was changed")
     assert not (place / "city=sf/.hoodie_partition_metadata").exists()
     assert "done: put" in run(place, "--repair", "--yes").stdout
     assert "nothing wrong" in run(place, "--full").stdout

@@ -163,8 +163,8 @@ def test_dying_anywhere_while_it_merges(version: int) -> None:
 
 
 def lowlevel_session_dies(context: object) -> None:
-    from lakefmt.write.session import find_session
+    from lakefmt.write.saved_transaction import find_transaction
 
-    session = find_session(context)  # type: ignore[arg-type]
-    assert session is not None
-    session._live.heartbeat.abandon()
+    transaction = find_transaction(context)  # type: ignore[arg-type]
+    assert transaction is not None
+    transaction._abandon()

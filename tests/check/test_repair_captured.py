@@ -19,6 +19,7 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.write.bound_context import BoundContext
 from tests.judges.compare import assert_same_multiset
 
 NUMBERS = itertools.count()
@@ -108,6 +109,6 @@ def test_what_change_data_cannot_tell_is_refused(what: dict[str, Any]) -> None:
     assert sound.keeps_rows
     assert not step.keeps_rows
     assert not older.keeps_rows
-    context = lowlevel.begin_write(table, "upsert")
+    bound = BoundContext(table.client.store, lowlevel.begin_write(table, "upsert"))
     with pytest.raises(UnsupportedFeature, match="cannot tell"):
-        rewrite_files(table.client, context, [sound, step])
+        rewrite_files(table.client, bound, [sound, step])

@@ -176,7 +176,7 @@ def test_read_shows_twenty_rows_and_says_that_there_are_more(run, trips):
     run("write", trips, "--format", "jsonl", stdin="".join(f'{{"id": "k{n:02}", "city": "sf"}}\n' for n in range(30)))
     said = run("read", trips).stdout.splitlines()
     assert len(said) == 2 + 20 + 1
-    assert said[-1] == "(the first 20 rows; --limit shows more)"
+    assert said[-1] == "(first 20 rows; --limit shows more)"
     assert len(run("read", trips, "--limit", 33).stdout.splitlines()) == 2 + 33 + 1
     assert len(run("read", trips, "--json").stdout.splitlines()) == 33
 
@@ -374,7 +374,7 @@ def test_stats_count(run, trips):
     assert run("stats", trips).stdout.startswith("3 rows in 2 file groups of 2 partitions, ")
 
 
-def test_rollback_shows_its_plan_and_takes_a_yes(run, trips):
+def test_rollback_shows_its_plan_and_needs_confirmation(run, trips):
     run("delete", trips, "--key", "a")
     instant = lakefmt.open_table(str(trips)).snapshot().instant
     plan = json.loads(run("rollback", trips, instant, "--plan", "--json").stdout)["plan"]
@@ -391,7 +391,7 @@ def test_rollback_shows_its_plan_and_takes_a_yes(run, trips):
     assert not (trips / plan["files"][0]).exists()
 
 
-def test_clean_shows_its_plan_and_takes_a_yes(run, trips):
+def test_clean_shows_its_plan_and_needs_confirmation(run, trips):
     run("delete", trips, "--key", "a")
     run("delete", trips, "--key", "b")
     assert run("clean", trips, "--plan").stdout.startswith("clean (KEEP_LATEST_COMMITS): delete 0 files")
@@ -407,13 +407,12 @@ def test_clean_shows_its_plan_and_takes_a_yes(run, trips):
     assert keys(trips) == ["c"]
 
 
-def test_archive_shows_its_plan_and_takes_a_yes(run, trips):
+def test_archive_shows_its_plan_and_does_not_ask(run, trips):
     run("delete", trips, "--key", "a")
     run("delete", trips, "--key", "b")
     plan = json.loads(run("archive", trips, "--keep", "1", "--plan", "--json").stdout)["plan"]
     assert plan["commits"] == 2
-    assert run("archive", trips, "--keep", "1", status=1).stderr.startswith("error[state]: ")
-    assert json.loads(run("archive", trips, "--keep", "1", "--yes", "--json").stdout) == {"plan": plan, "done": True}
+    assert json.loads(run("archive", trips, "--keep", "1", "--json").stdout) == {"plan": plan, "done": True}
     assert [i.time for i in lakefmt.open_table(str(trips)).timeline.timeline.commits] > plan["instants"]
     assert json.loads(run("archive", trips, "--keep", "1", "--plan", "--json").stdout)["plan"]["commits"] == 0
     assert keys(trips) == ["c"]
@@ -423,3 +422,52 @@ def test_rollback_of_what_is_not_there(run, trips):
     assert run("rollback", trips, "20200101000000000", "--yes", status=1).stderr.startswith(
         "error[instant_not_found]: "
     )
+
+
+# ------------------------------------------------------------------------------------------------- write --create
+
+_TWO = '{"id": "a", "city": "sf", "n": 1}\n{"id": "b", "city": "nyc", "n": 2}\n'
+
+
+def test_write_creates_the_table_on_demand(run, tmp_path):
+    words = [
+        "write",
+        tmp_path / "t",
+        "--format",
+        "jsonl",
+        "--create",
+        "-k",
+        "id",
+        "-p",
+        "city",
+        "-o",
+        "n",
+        "--type",
+        "mor",
+    ]
+    assert "2 inserted" in run(*words, stdin=_TWO).stdout
+    config = lakefmt.open_table(str(tmp_path / "t")).properties
+    assert (config.record_key_fields, config.ordering_fields, config.table_type.value) == (
+        ("id",),
+        ("n",),
+        "MERGE_ON_READ",
+    )
+    assert "2 updated" in run(*words, stdin=_TWO).stdout  # the second time there is one
+    assert "record_key" in run(*words[:5], "-k", "n", stdin=_TWO, status=1).stderr
+
+
+def test_write_without_a_table_says_how_to_create_one(run, tmp_path):
+    said = run("write", tmp_path / "t", "--format", "jsonl", stdin=_TWO, status=1).stderr
+    assert said.startswith("error[table_not_found]: ")
+    assert "--create -k" in said
+    assert not (tmp_path / "t").exists()
+
+
+def test_creation_options_need_create(run, trips):
+    assert "needs --create" in run("write", trips, "--format", "jsonl", "-k", "id", stdin=_TWO, status=2).stderr
+
+
+def test_write_create_refuses_bad_rows_and_leaves_nothing(run, tmp_path):
+    rows = '{"id": "a", "n": 1}\n{"id": null, "n": 2}\n'
+    run("write", tmp_path / "t", "--format", "jsonl", "--create", "-k", "id", stdin=rows, status=1)
+    assert not (tmp_path / "t").exists()

@@ -134,6 +134,5 @@ def test_storage_options_reach_the_store_typed(run, monkeypatch):
 def test_every_command_and_option_explains_itself(run):
     names = [line.split()[0] for line in run("--help").stdout.split("Commands:")[1].strip().splitlines()]
     assert {"create", "write", "read", "incremental", "delete", "timeline", "files", "stats", "rollback"} <= set(names)
-    assert "quickstart" in names
     for name in names:
         assert run(name, "--help").stdout.startswith(f"Usage: lakefmt {name} ")

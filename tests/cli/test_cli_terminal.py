@@ -28,13 +28,13 @@ def test_rollback_asks(run, trips, answer, left):
     run("delete", trips, "--key", "a")
     result = run("rollback", trips, "latest", stdin=answer, status=0 if left == 3 else 1)
     assert "delete 1 files" in result.stdout
-    assert "Do it?" in result.stderr
+    assert "Proceed?" in result.stderr
     assert lakefmt.open_table(str(trips)).read(["id"]).num_rows == left
 
 
 @pytest.mark.usefixtures("terminal")
 def test_parquet_is_not_for_a_terminal(run, trips):
-    assert "not for a terminal" in run("read", trips, "--format", "parquet", status=2).stderr
+    assert "cannot be printed on a terminal" in run("read", trips, "--format", "parquet", status=2).stderr
 
 
 class Terminal(io.BytesIO):
@@ -53,7 +53,7 @@ def test_a_table_shows_as_many_columns_as_fit(monkeypatch, capfdbinary):
         "name        number",
         "──────────  ──────",
         "xxxxxxxxxx       7",
-        "(1 rows; 2 more columns: --columns chooses)",
+        "(1 row; 2 more columns: select with --columns)",
     ]
 
 
@@ -61,7 +61,7 @@ def test_a_table_shows_as_many_columns_as_fit(monkeypatch, capfdbinary):
     ("widths", "room", "kept"), [([5, 5], 0, 2), ([5, 5], 12, 2), ([5, 5], 11, 1), ([50, 5], 10, 1), ([], 10, 0)]
 )
 def test_columns_that_fit(widths, room, kept):
-    assert outputs._fitting(widths, room) == kept
+    assert outputs._columns_that_fit(widths, room) == kept
 
 
 class Screen(io.StringIO):

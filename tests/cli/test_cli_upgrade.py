@@ -43,7 +43,7 @@ def test_a_plan_changes_nothing(run, old):
 def test_without_a_yes_nothing_happens(run, old):
     failed = run("upgrade", old, "--to", "8", status=1)
     assert failed.stdout.startswith("upgrade from version 6 to 8:")
-    assert failed.stderr.startswith("error[state]: nothing was upgraded")
+    assert failed.stderr.startswith("error[state]: aborted, nothing was changed")
     assert version(old) == 6
 
 

@@ -22,6 +22,7 @@ from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, Simulated
 
 OPTIONS: dict[str, object] = {
     "lakefmt.durability": "none",
+    "hoodie.clean.automatic": False,
     "lakefmt.write.threads": 1,
     "hoodie.archive.automatic": False,
 }

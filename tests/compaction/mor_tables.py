@@ -20,7 +20,7 @@ from lakefmt.timeline.instant import Action, parse_instant_time
 from lakefmt.timeline.properties_store import load_properties, update_properties
 from lakefmt.values import META_COLUMNS, WriteOperation, WriteStat
 
-OPTIONS = {"lakefmt.durability": "none"}
+OPTIONS = {"lakefmt.durability": "none", "hoodie.clean.automatic": False}
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
 GROUPS = {"x": "f0000000-0000-4000-8000-000000000000-0", "y": "f1111111-0000-4000-8000-000000000000-0"}
 NUMBERS = count()

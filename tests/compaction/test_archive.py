@@ -21,7 +21,7 @@ from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.instant import Action, parse_instant_file
 from lakefmt.values import SystemClock
 
-OFF = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
+OFF = {"lakefmt.durability": "none", "hoodie.clean.automatic": False, "hoodie.archive.automatic": "false"}
 KEEP = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
 NUMBERS = count()
 
@@ -101,7 +101,7 @@ def test_it_follows_commits_by_itself(version):
         schema=rows("a").schema,
         record_key="id",
         table_version=version,
-        options={"lakefmt.durability": "none"},
+        options={"lakefmt.durability": "none", "hoodie.clean.automatic": False},
     )
     lengths = []
     for n in range(70):

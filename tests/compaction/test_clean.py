@@ -196,7 +196,7 @@ def table(request, tmp_path):
         record_key="id",
         partition_by="p",
         table_version=request.param,
-        options={"lakefmt.durability": "none"},
+        options={"lakefmt.durability": "none", "hoodie.clean.automatic": False},
     )
     for n in range(6):
         made.upsert(rows("a", "z", v=n))
@@ -318,7 +318,7 @@ def test_a_stored_plan_that_names_other_things_is_refused(table, path, error):
     assert stored(table) == before
 
 
-OPTIONS = {"lakefmt.durability": "none"}
+OPTIONS = {"lakefmt.durability": "none", "hoodie.clean.automatic": False}
 KEEP = {"hoodie.clean.commits.retained": 1}
 NUMBERS = count()
 

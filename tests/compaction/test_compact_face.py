@@ -180,7 +180,7 @@ def test_withdrawing():
         table.compact(abandon=planned.instant)
 
 
-def test_the_command_shows_its_plan_and_takes_a_yes(tmp_path):
+def test_the_command_shows_its_plan_and_does_not_ask(tmp_path):
     path = str(tmp_path / "t")
     table = mor_table(path)
     before = table.read()
@@ -192,13 +192,12 @@ def test_the_command_shows_its_plan_and_takes_a_yes(tmp_path):
 
     assert run("--plan").startswith("compact (LogFileSizeBased): 1 slices, ")
     assert len(json.loads(run("--plan", "--json"))["plan"]["operations"]) == 1
-    assert "error[state]: nothing was compacted" in run(status=1)
     assert "give one of" in run("--plan", "--schedule", status=2)
-    assert "is requested" in run("--schedule", "--yes")
+    assert "is requested" in run("--schedule")
     (planned,) = waiting(table)
     assert f"compact {planned}: " in run("--run", planned, "--verify")
     table.upsert(rows("a", ts=9))
     planned = json.loads(run("--schedule", "--yes", "--json"))["instant"]
-    assert "withdrawn" in run("--abandon", planned)
-    assert json.loads(run("--yes", "--json"))["rows"] == before.num_rows
+    assert "removed" in run("--abandon", planned)
+    assert json.loads(run("--json"))["rows"] == before.num_rows
     assert_same_multiset(table.read(query="read_optimized"), table.read())

@@ -11,6 +11,7 @@ _LIKE_LARGE = {
     "test_hudi_rs_reads",
     "test_spark_reads_and_upserts",
     "test_spark_keys_and_types",
+    "test_spark_types_upserted",
     "test_spark_0150",
     "test_spark_102",
     "test_spark_compaction",

@@ -138,6 +138,7 @@ def make_table(path: Path | str, name: str, table_type: str, version: int) -> la
         table_type=table_type,
         table_version=version,
         options={
+            "lakefmt.create.types": "exact",
             "lakefmt.durability": "none",
             "lakefmt.write.threads": 1,
             "hoodie.parquet.small.file.limit": 0,  # changes stay in logs

@@ -165,7 +165,8 @@ def test_types_that_spark_has_no_word_for_are_read_by_hudi_rs(tmp_path: Path, hu
         "fixed": (pa.binary(3), [b"abc", None]),
     }
     given = pa.table({"id": ["a", "b"], **{name: pa.array(v, kind) for name, (kind, v) in kinds.items()}})
-    table = lakefmt.create_table(str(tmp_path / "t"), data=given, record_key="id", options=SMALL_FILTERS)
+    exact = {**SMALL_FILTERS, "lakefmt.create.types": "exact"}
+    table = lakefmt.create_table(str(tmp_path / "t"), data=given, record_key="id", options=exact)
     table.upsert(given)
     table.upsert(given.slice(1))
     assert_same_multiset(table.read(), given, what="lakefmt")

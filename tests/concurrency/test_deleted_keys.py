@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-import lakefmt.write.session as session
+import lakefmt.write.transaction as transaction
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -63,14 +63,14 @@ def test_a_write_that_takes_a_key_for_absent_minds_who_brings_it_back(version, w
     first.insert(pa.concat_tables([rows("sf", 1, "a", "b"), rows("la", 1, "c")]))
     first.delete(["a"])
     rivals = [Table(TableClient(store, MANY))]
-    real = session.commit_write
+    real = transaction.complete_instant
 
-    def after_a_rival(*given):
+    def after_a_rival(*given, **named):
         while rivals:
             rivals.pop().upsert(rows("sf", 2, "a"))
-        return real(*given)
+        return real(*given, **named)
 
-    monkeypatch.setattr(session, "commit_write", after_a_rival)
+    monkeypatch.setattr(transaction, "complete_instant", after_a_rival)
     write(Table(TableClient(store, MANY)))
     found = first.read()
     kept = sorted(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-import lakefmt.write.session as session
+import lakefmt.write.transaction as transaction
 from lakefmt import lowlevel
 from lakefmt.errors import CommitConflict, LeaseLost, LockUnavailable
 from lakefmt.filegroups.table_client import TableClient
@@ -53,14 +53,14 @@ class Counted(Process):
 
 @pytest.fixture
 def begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = session.begin_write
+    real = transaction.begin_instant
 
     def begin(client: TableClient, *given: Any) -> Any:
         if isinstance(client.time_source, Counted):
             client.time_source.begun[-1] += 1
         return real(client, *given)
 
-    monkeypatch.setattr(session, "begin_write", begin)
+    monkeypatch.setattr(transaction, "begin_instant", begin)
 
 
 def contend(writers: int, calls: int, lock: str, **options: object) -> list[int]:
@@ -117,7 +117,7 @@ class Beaten:
     def run(self) -> Any:
         from lakefmt.values import WriteOperation
         from lakefmt.write.context import WriteRequest
-        from lakefmt.write.session import WriteSession
+        from lakefmt.write.saved_transaction import begin_saved
 
         request = WriteRequest(WriteOperation.UPSERT)
 
@@ -128,11 +128,12 @@ class Beaten:
             thread = threading.Thread(target=lambda: self.partition_changed.append(held_lock_of(self.client.store.url)))
             thread.start()
             thread.join()
-            writing = WriteSession.begin(self.client, request, SCHEMA)
+            writing = begin_saved(self.client, request, SCHEMA)
             self.began()
-            with writing.undone_on_error():
+            with writing.aborted_on_error():
                 statuses = [
-                    lowlevel.write_files(writing.context, a, b) for a, b in writing.assign(rows(0, len(self.leases)))
+                    lowlevel.write_files(writing.context, a, b)
+                    for a, b in lowlevel.assign(writing.context, rows(0, len(self.leases)))
                 ]
                 if len(self.leases) <= self.losses:
                     self.table.upsert(rows(0, 90 + len(self.leases)))

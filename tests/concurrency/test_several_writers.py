@@ -32,8 +32,9 @@ from lakefmt.testing.store_wrapper import Step, WrapperStore
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.transactions.client import open_write_client, request_service
-from lakefmt.write.session import find_session
+from lakefmt.transactions.client import open_write_client
+from lakefmt.transactions.instant import InstantTransaction
+from lakefmt.write.saved_transaction import find_transaction
 from tests.concurrency.green_threads import MANY, Gate, Writer, take_turns
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
@@ -70,9 +71,10 @@ def written(table: Table, data: pa.Table, operation: str = "upsert") -> tuple[An
 
 
 def heartbeat_stops(context: Any) -> None:
-    session = find_session(context)
-    assert session is not None
-    session._live.heartbeat.abandon()
+    transaction = find_transaction(context)
+    assert transaction is not None
+    assert transaction._pending.instant.heartbeat is not None
+    transaction._pending.instant.heartbeat.abandon()
 
 
 # --- three writers ----------------------------------------------------------------------------------------------------
@@ -382,9 +384,9 @@ def plan_clustering(table: Table, group: tuple[str, str]) -> str:
     plan = {"inputGroups": [{"slices": [piece], "version": 1}], "version": 1}
     body = encode_body(BodyKind.REQUESTED_REPLACE, {"operationType": "CLUSTER", "clusteringPlan": plan, "version": 1})
     with services.lock.hold() as lease:
-        heartbeat, time = request_service(services, state, Action.CLUSTERING, body, lease, start=False)
-    heartbeat.stop()
-    return time
+        transaction = InstantTransaction.claim(services, state, Action.CLUSTERING, lease, body, start=False)
+    transaction.finish()
+    return transaction.time
 
 
 def test_a_file_group_that_is_being_clustered_is_not_written_to() -> None:

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-import lakefmt.write.session as session
 from lakefmt import lowlevel
 from lakefmt.errors import InstantNotPending, LeaseLost, StorageError
 from lakefmt.filegroups.table_client import TableClient
@@ -22,8 +21,11 @@ from lakefmt.timeline.markers import remove_markers
 from lakefmt.transactions.client import open_write_client
 from lakefmt.transactions.recovery import undo_dead_writes
 from lakefmt.values import WriteOperation
+from lakefmt.write import transaction
 from lakefmt.write.commit.transaction import concurrency_of
 from lakefmt.write.context import WriteRequest
+from lakefmt.write.saved_transaction import begin_saved
+from lakefmt.write.transaction import WriteTransaction
 from tests.concurrency.green_threads import MANY
 
 NUMBERS = itertools.count()
@@ -46,13 +48,13 @@ def make() -> Table:
     return lakefmt.create_table(store.url, schema=SCHEMA, record_key="id", options=MANY)
 
 
-def begin(table: Table, time_source: Patient) -> session.WriteSession:
+def begin(table: Table, time_source: Patient) -> WriteTransaction:
     client = TableClient(table.client.store, MANY, time_source=time_source)
-    return session.WriteSession.begin(client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
+    return begin_saved(client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
 
 
-def write(writing: session.WriteSession) -> None:
-    for assignment, batches in writing.assign(ROWS):
+def write(writing: WriteTransaction) -> None:
+    for assignment, batches in lowlevel.assign(writing.context, ROWS):
         lowlevel.write_files(writing.context, assignment, batches)
 
 
@@ -68,7 +70,7 @@ def test_a_write_that_lost_its_turn_is_undone_under_a_lock_of_its_own() -> None:
         writing = begin(table, Patient())
         write(writing)
         turn._lease = Lost()
-        with pytest.raises(KeyError), writing.undone_on_error():
+        with pytest.raises(KeyError), writing.aborted_on_error():
             raise KeyError("what the caller is told")
     assert table.client.load().timeline.pending == ()
     check_no_orphans(table)
@@ -76,19 +78,19 @@ def test_a_write_that_lost_its_turn_is_undone_under_a_lock_of_its_own() -> None:
 
 @pytest.mark.parametrize(("failures", "left"), [(1, 0), (3, 0), (4, 1)])
 def test_a_write_is_undone_when_the_store_answers_again(failures: int, left: int, monkeypatch) -> None:
-    table, time_source, real = make(), Patient(), session.abort_write
+    table, time_source, real = make(), Patient(), transaction.abort_instant
     failed: list[int] = []
 
-    def flaky(*given):
+    def flaky(*given, **named):
         if len(failed) < failures:
             failed.append(1)
             raise StorageError("no answer", transient=True)
-        return real(*given)
+        return real(*given, **named)
 
-    monkeypatch.setattr(session, "abort_write", flaky)
+    monkeypatch.setattr(transaction, "abort_instant", flaky)
     writing = begin(table, time_source)
     write(writing)
-    with pytest.raises(KeyError), writing.undone_on_error():
+    with pytest.raises(KeyError), writing.aborted_on_error():
         raise KeyError("what the caller is told")
     assert time_source.waits == [0.05, 0.2, 0.5][:failures]
     assert len(table.client.load().timeline.pending) == left
@@ -123,7 +125,7 @@ def test_whoever_undoes_others_proves_the_lock_before_each(good: int) -> None:
 
     table = make()
     for _ in range(2):
-        begin(table, Patient())._live.heartbeat.abandon()
+        begin(table, Patient())._abandon()
     first, second = [instant.time for instant in table.client.load().timeline.pending]
     options = {**MANY, "hoodie.client.heartbeat.tolerable.misses": 0}
     services = open_write_client(TableClient(MemoryStore(table.client.store.url.removeprefix("memory://")), options))

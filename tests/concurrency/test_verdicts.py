@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.config.settings import resolve_settings
-from lakefmt.errors import CommitConflict, InvalidInputError, UnknownSetting, UnsupportedFeature
+from lakefmt.config.table_config import parse_table_config
+from lakefmt.errors import CommitConflict, InvalidInputError, UnknownSetting
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.conflict import (
     Changes,
@@ -21,7 +23,7 @@ from lakefmt.timeline.conflict import (
     merge_schemas,
 )
 from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.transactions.concurrency import FailedWrites, check_concurrency
+from lakefmt.transactions.concurrency import FailedWrites, check_concurrency, check_non_blocking
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
 RIVAL = Instant(InstantTime("20260101000000005"), Action.COMMIT, State.COMPLETED, InstantTime("20260101000000009"))
@@ -256,6 +258,7 @@ def test_schemas(mine: str, rivals: dict[str, str], expected: str | None) -> Non
 
 MODE, POLICY = "hoodie.write.concurrency.mode", "hoodie.clean.failed.writes.policy"
 OCC = "optimistic_concurrency_control"
+NBCC = "NON_BLOCKING_CONCURRENCY_CONTROL"
 
 
 def test_settings_that_could_lose_rows_are_refused() -> None:
@@ -268,8 +271,49 @@ def test_settings_that_could_lose_rows_are_refused() -> None:
             check_concurrency(resolve_settings(dangerous), lock_reaches_all=True)
     with pytest.raises(InvalidInputError, match=r"lock\.provider"):
         check_concurrency(resolve_settings({MODE: OCC}), lock_reaches_all=False)
-    with pytest.raises(UnsupportedFeature, match="bucket"):
-        check_concurrency(resolve_settings({MODE: "NON_BLOCKING_CONCURRENCY_CONTROL"}), lock_reaches_all=True)
+    with pytest.raises(InvalidInputError, match="lazy"):
+        check_concurrency(resolve_settings({MODE: NBCC, POLICY: "eager"}), lock_reaches_all=True)
+
+
+@pytest.mark.parametrize(
+    ("table_type", "version", "places_keys", "is_fit"),
+    [
+        ("MERGE_ON_READ", 9, True, True),
+        ("MERGE_ON_READ", 8, True, True),
+        ("MERGE_ON_READ", 6, True, False),
+        ("COPY_ON_WRITE", 9, True, False),
+        ("MERGE_ON_READ", 9, False, False),
+    ],
+)
+def test_the_non_blocking_mode_is_for_logs_and_buckets(
+    table_type: str, version: int, places_keys: bool, is_fit: bool
+) -> None:
+    properties = {
+        "hoodie.table.name": "t",
+        "hoodie.table.type": table_type,
+        "hoodie.table.version": str(version),
+        "hoodie.timeline.layout.version": "1" if version == 6 else "2",
+    }
+    config = parse_table_config(properties)
+    check_non_blocking(resolve_settings({MODE: OCC}), config, places_keys=places_keys)
+    refusal = contextlib.nullcontext() if is_fit else pytest.raises(InvalidInputError, match="bucket index")
+    with refusal:
+        check_non_blocking(resolve_settings({MODE: NBCC}), config, places_keys=places_keys)
+
+
+def test_two_writers_of_one_bucket_conflict_and_those_that_add_logs_need_not() -> None:
+    p = PartitionPath("p")
+    mine, theirs = (p, FileId("00000003-aa-0")), (p, FileId("00000003-bb-0"))
+    opened = Changes(WriteOperation.INSERT, frozenset([theirs]))
+    for others, found in ((frozenset([mine]), True), (frozenset([(p, FileId("00000004-aa-0"))]), False)):
+        conflict = check_conflict(Changes(WriteOperation.INSERT, others), RIVAL, opened, layout=2)
+        assert (conflict is not None) is found
+    logs, theirs_too = (Changes(WriteOperation.UPSERT, frozenset([mine]), {mine: "1"}) for _ in range(2))
+    assert check_conflict(logs, RIVAL, theirs_too, layout=2) is not None
+    assert check_conflict(logs, RIVAL, theirs_too, layout=2, non_blocking=True) is None
+    rewritten = Changes(WriteOperation.UPSERT, frozenset([mine]))
+    assert check_conflict(logs, RIVAL, rewritten, layout=2, non_blocking=True) is not None
+    assert check_conflict(rewritten, RIVAL, logs, layout=2, non_blocking=True) is not None
 
 
 @pytest.mark.parametrize(
@@ -277,6 +321,7 @@ def test_settings_that_could_lose_rows_are_refused() -> None:
     [
         ({}, False, FailedWrites.EAGER, 0),
         ({MODE: OCC}, True, FailedWrites.LAZY, 20),
+        ({MODE: NBCC}, True, FailedWrites.LAZY, 20),
         ({MODE: OCC, POLICY: "NEVER"}, True, FailedWrites.NEVER, 20),
         ({"lakefmt.write.services.background": True}, False, FailedWrites.LAZY, 0),
         ({MODE: OCC, "hoodie.write.num.retries.on.conflict.failures": 3}, True, FailedWrites.LAZY, 3),
@@ -290,12 +335,9 @@ def test_defaults(given_settings: dict[str, object], beside: bool, policy: Faile
 def test_strategies_by_name() -> None:
     key = "hoodie.write.lock.conflict.resolution.strategy"
     place = "org.apache.hudi.client.transaction."
-    for name in ("SimpleConcurrentFileWrites", "PreferWriter"):
+    for name in ("SimpleConcurrentFileWrites", "PreferWriter", "BucketIndexConcurrentFileWrites"):
         named = resolve_settings({MODE: OCC, key: f"{place}{name}ConflictResolutionStrategy"})
         assert check_concurrency(named, lock_reaches_all=True).beside
-    bucket = resolve_settings({key: f"{place}BucketIndexConcurrentFileWritesConflictResolutionStrategy"})
-    with pytest.raises(UnsupportedFeature, match="bucket"):
-        check_concurrency(bucket, lock_reaches_all=True)
     with pytest.raises(UnknownSetting):
         check_concurrency(resolve_settings({key: "Mine"}), lock_reaches_all=True)
 

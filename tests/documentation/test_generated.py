@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -68,9 +69,7 @@ def test_every_command_is_documented():
 
 
 def test_a_generated_part_is_written_anew_and_the_rest_is_kept():
-    spec = importlib.util.spec_from_file_location("write_docs", ROOT / "tools" / "write_docs.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = write_docs()
     page = "a\n<!-- generated: t -->\nold\n<!-- end of generated: t -->\nb\n"
     new = tool.renew(page, {"t": lambda: "| \\1 |\n", "other": lambda: "never"})
     assert new == "a\n<!-- generated: t -->\n| \\1 |\n<!-- end of generated: t -->\nb\n"
@@ -96,3 +95,30 @@ def test_a_changed_setting_is_seen():
 def test_a_mute_command_is_seen(help_text, option_help, page, said):
     command = click.Command("make", help=help_text, params=[click.Option(["--how"], help=option_help)])
     assert undocumented(all_commands(click.Group("lakefmt", commands={"make": command})), page) == said
+
+
+def write_docs() -> ModuleType:
+    """Return tools/write_docs.py as a module."""
+    spec = importlib.util.spec_from_file_location("write_docs", ROOT / "tools" / "write_docs.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
+def test_the_speed_in_the_readme_is_that_of_the_page():
+    readme, speed = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/speed.md"))
+    table = write_docs().readme_speed(speed)
+    assert missing_settings(readme, table) == [], "README.md is out of date, run `make docs-write`"
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    assert {"load 1,000,000 rows", "upsert 100 rows", "append 100 rows"} <= {row[0] for row in rows}
+    assert all(re.fullmatch(r"\*\*[0-9.]+ m?s\*\*", row[1]) for row in rows)
+    assert any(row[4] != "–" for row in rows), "a row has Hudi on Spark"
+
+
+def test_a_figure_that_changed_is_seen():
+    tool, speed = write_docs(), (ROOT / "docs" / "speed.md").read_text("utf-8")
+    line = next(line for line in speed.splitlines() if line.startswith("| bulk load | ≤"))
+    changed = speed.replace(line, re.sub(r"deltalake [0-9.]+ s", "deltalake 77.7 s", line), 1)
+    assert "77.7 s" in tool.readme_speed(changed)
+    assert "77.7 s" not in tool.readme_speed(speed)
+    assert tool.readme_speed("no figures").count("\n") == 1, "works that are not measured have no row"

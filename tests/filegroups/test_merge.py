@@ -1,4 +1,4 @@
-"""Which record wins: against a dictionary, row by row (spec 7.9)."""
+"""Which record wins: against a dictionary, row by row (docs/format.md, Reading a slice)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules beyond a merge mode: against a fold over dictionaries, row by row, as Hudi merges (spec 1.7, 7.10)."""
+"""Rules beyond a merge mode: against a fold over dictionaries, row by row, as Hudi merges (docs/format.md, Merge modes; Partial updates)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files make up the table: commits, logs of both layouts, replaced groups, every bound (spec 3.9, 4.4)."""
+"""Which files make up the table: commits, logs of both layouts, replaced groups, every bound (docs/format.md, Committed files; File slices)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ MASK = 0xFFFFFFFF
 
 
 def slow_positions(key: bytes, k: int, m: int) -> list[int]:
-    """Spec 6.1, one key, one byte at a time."""
+    """Hash one key, one byte at a time (docs/format.md, Bloom filter hash)."""
     out, seed = [], 0
     for _ in range(k):
         h, full = (seed ^ len(key)) & MASK, len(key) // 4 * 4
@@ -48,7 +48,7 @@ def slow_positions(key: bytes, k: int, m: int) -> list[int]:
 
 
 class SlowFilter:
-    """Spec 6.2 and 6.3, row by row; None as `limit` is SIMPLE."""
+    """Row by row; None as `limit` is SIMPLE (docs/format.md, Bloom filter size; Bloom filter bytes)."""
 
     def __init__(self, n: int, p: float, limit: int | None) -> None:
         self.n, self.limit = n, limit

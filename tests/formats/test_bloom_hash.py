@@ -1,4 +1,4 @@
-"""Hadoop's MurmurHash2 by columns equals the hash written down in spec 6.1, for every shape of column."""
+"""Hadoop's MurmurHash2 by columns equals that of docs/format.md for every shape of column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ M = 0x5BD1E995
 
 
 def reference_hash(key: bytes, seed: int) -> int:
-    """Spec 6.1, step by step."""
+    """Hash one key step by step (docs/format.md, Bloom filter hash)."""
     h = (seed ^ len(key)) & MASK
     full = len(key) // 4 * 4
     for i in range(0, full, 4):

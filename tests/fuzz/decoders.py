@@ -21,6 +21,7 @@ from lakefmt.formats.avro.columnar.codec import decode_rows
 from lakefmt.formats.avro.container import decode_container, decode_container_records, encode_container
 from lakefmt.formats.avro.reader import compile_decoder
 from lakefmt.formats.bloom.bloom_filter import decode_bloom_filter
+from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.log._positions import decode_positions
 from lakefmt.formats.log.blocks import (
     BlockKind,
@@ -35,6 +36,11 @@ from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_cont
 from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt.formats.properties import check_table_checksum, decode_properties
+from lakefmt.metadata.reading._stats_columns import decode_stats
+from lakefmt.metadata.reading.listing import listed_files
+from lakefmt.metadata.reading.reader import RecordRun
+from lakefmt.metadata.record_schema import record_schema
+from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record
 from lakefmt.schema import avro_to_arrow
 from lakefmt.schema.avro_tree import parse_avro_schema
 from lakefmt.storage.memory import MemoryStore
@@ -42,6 +48,7 @@ from lakefmt.timeline.archive.lsm_timeline import decode_manifest, parse_manifes
 from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.commit import CommitMetadata, decode_commit
+from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp
 from lakefmt.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
 from lakefmt.timeline.locks._owner_notes import decode_stamp
 from lakefmt.timeline.locks.storage import decode_lock_record
@@ -49,10 +56,10 @@ from lakefmt.timeline.markers import list_marked, marker_directory
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
 from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
 from lakefmt.timeline.restore import RestorePlan, parse_restore_record, restore_record
-from lakefmt.timeline.rollback import choose_logs, scan_logs
+from lakefmt.timeline.rollback import RollbackPlan, choose_logs, parse_rollback_plan, rollback_plan_record, scan_logs
 from lakefmt.timeline.savepoint import parse_savepoint, savepoint_record
 from lakefmt.timeline.timeline import timeline_from_names
-from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableVersion, WriteOperation, WriteStat
 from lakefmt.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
     KEY_RANGES_ENTRY,
@@ -61,6 +68,7 @@ from lakefmt.write.commit.key_stats import (
     key_ranges_of,
     sharing_hashes,
 )
+from tests.formats.hfile.hfile_parts import numbered, with_two_levels
 from tests.fuzz.seeds import (
     TIMELINE,
     avro_schema_of,
@@ -176,6 +184,31 @@ def decode_archive(data: bytes, layout: int, name: str, others: Mapping[str, byt
             decode_commit(body, "archived")
 
 
+def decode_hfile(data: bytes) -> None:
+    reader = HFileReader.from_bytes(data, "f.hfile")
+    reader.lookup(_KEYS)
+    reader.lookup_prefixes(pa.array([b"k", b""]))
+    reader.meta_block("bloomFilter")
+    str(reader.schema)
+    reader.read()
+
+
+def metadata_record(name: str) -> tuple[bytes, str]:
+    """Return the last record of a real HFile of the metadata table, and its schema."""
+    reader = HFileReader.from_bytes((_HFILES / name).read_bytes(), name)
+    assert reader.schema is not None
+    return reader.read()["value"][-1].as_py(), reader.schema
+
+
+def decode_listed_files(data: bytes) -> None:
+    keys, values = (pa.chunked_array([pa.array([each], pa.binary())]) for each in (b"p", data))
+    listed_files([RecordRun(keys, values, metadata_record("v8-1.2.0-files.hfile")[1], "f.hfile")])
+
+
+def decode_column_stats(data: bytes) -> None:
+    decode_stats(pa.array([data], pa.binary()), record_schema(TableVersion.NINE), pa.decimal128(10, 2), "f.hfile")
+
+
 def decode_markers(data: bytes) -> None:
     store, time = MemoryStore(), InstantTime("20260101000000000")
     store.put(f"{marker_directory(time)}/MARKERS0", data)
@@ -189,6 +222,19 @@ def decode_savepoint(data: bytes) -> None:
 
 def decode_restore(data: bytes) -> None:
     parse_restore_record(decode_body(BodyKind.RESTORE_PLAN, data, what="a restore"), "a restore")
+
+
+_STORE_OF_A_ROLLBACK = MemoryStore()
+
+
+def decode_rollback(data: bytes) -> None:
+    parse_rollback_plan(_STORE_OF_A_ROLLBACK, decode_body(BodyKind.ROLLBACK_PLAN, data, what="a rollback"))
+
+
+def decode_heartbeat(data: bytes) -> None:
+    store, time = MemoryStore(), InstantTime("20260101000000000")
+    store.put(heartbeat_name(time), data)
+    read_stamp(store, time)
 
 
 def decode_logs_of_an_instant(data: bytes) -> None:
@@ -222,6 +268,7 @@ def in_lines(parse: Callable[[list[str]], object]) -> Decode:
     return lambda data: parse(text_of(data).split("\n"))
 
 
+_HFILES = Path(__file__).parents[1] / "data" / "hfile"
 _KEYS = pa.array(["key-001", "日本"])
 _ENTRY_SCHEMA = scan(archive_file())[0].header[HeaderKey.SCHEMA]
 
@@ -284,6 +331,9 @@ _RESTORE = RestorePlan(
     InstantTime("20260101000000000"),
     instants=(Instant(InstantTime("20260102000000000"), Action.COMMIT, State.COMPLETED),),
 )
+_ROLLBACK = RollbackPlan(
+    InstantTime("20260102000000000"), Action.COMMIT, {"p": ("p/f-0_0-0-0_20260102000000000.parquet",)}
+)
 _PROPERTIES = whole(
     stored("v6_cow_archived_0150", ".hoodie/hoodie.properties"),
     stored("v8_cow_evolved_102", ".hoodie/hoodie.properties"),
@@ -342,7 +392,44 @@ def _blooms() -> Iterator[Decoder]:
         yield Decoder(f"bloom filter {name}, its bytes", covers, partial(decode_bloom_bytes, type_code=code), raw)
 
 
+_STATS = ColumnStats("f", "c", "BytesWrapper", b"\x11\x94", b"\x13\x01", 5, 1, 70, 80, value_type=(10, "10,2"))
+
 DECODERS: tuple[Decoder, ...] = (
+    Decoder(
+        "list of files in the metadata table",
+        ("metadata.reading.listing.listed_files",),
+        decode_listed_files,
+        {"real": metadata_record("v8-1.2.0-files.hfile")[0]},
+    ),
+    Decoder(
+        "column statistics in the metadata table",
+        ("metadata.reading._stats_columns.decode_stats",),
+        decode_column_stats,
+        {"decimals": encode_record(MetadataRecord(RecordType.COLUMN_STATS, column_stats=_STATS), TableVersion.NINE)},
+    ),
+    Decoder(
+        "HFile",
+        (
+            "formats.hfile.reader.HFileReader.read",
+            "formats.hfile.reader.HFileReader.scan",
+            "formats.hfile._trailer.read_trailer",
+            "formats.hfile._trailer.read_file_info",
+            "formats.hfile._protobuf.read_fields",
+            "formats.hfile._protobuf.read_varint",
+            "formats.hfile._blocks.read_frame",
+            "formats.hfile._blocks.read_payload",
+            "formats.hfile._index.read_root_index",
+            "formats.hfile._index.read_meta_index",
+            "formats.hfile._index.read_leaf_index",
+            "formats.hfile._records.read_records",
+        ),
+        decode_hfile,
+        {
+            "of HBase": (_HFILES / "v6-0.15.0-record-index.hfile").read_bytes(),
+            "of Hudi": (_HFILES / "v8-1.2.0-files.hfile").read_bytes(),
+            "of two levels": with_two_levels(numbered(20)),
+        },
+    ),
     Decoder(
         "properties",
         ("formats.properties.decode_properties",),
@@ -448,6 +535,19 @@ DECODERS: tuple[Decoder, ...] = (
         ("timeline.restore.parse_restore_record",),
         decode_restore,
         {"ours": encode_body(BodyKind.RESTORE_PLAN, restore_record(_RESTORE))},
+    ),
+    Decoder(
+        "rollback",
+        ("timeline.rollback.parse_rollback_plan",),
+        decode_rollback,
+        {"ours": encode_body(BodyKind.ROLLBACK_PLAN, rollback_plan_record(_STORE_OF_A_ROLLBACK, _ROLLBACK))},
+    ),
+    Decoder(
+        "heartbeat",
+        ("timeline.heartbeat.read_stamp",),
+        decode_heartbeat,
+        {"ours": make_stamp("owner")},
+        refuses=False,
     ),
     Decoder(
         "logs of an instant",

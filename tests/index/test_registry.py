@@ -69,7 +69,7 @@ def test_unknown_names_are_refused(name: str) -> None:
         open_index(name)
 
 
-@pytest.mark.parametrize("name", ["BUCKET", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "hbase"])
+@pytest.mark.parametrize("name", ["RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "hbase"])
 def test_hudis_other_indexes_are_said_to_be_missing(name: str) -> None:
     with pytest.raises(UnsupportedFeature, match=name):
         open_index(name)

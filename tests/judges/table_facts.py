@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-#: Of the judges' own: what is judged must not say what is left out (spec 4.5).
+#: Of the judges' own: what is judged must not say what is left out (docs/format.md, Meta columns).
 META_COLUMNS = (
     "_hoodie_commit_time",
     "_hoodie_commit_seqno",
@@ -27,7 +27,7 @@ KEY_GENERATORS = {
 
 
 def table_properties(path: str | Path) -> dict[str, str]:
-    """The table's `hoodie.properties`, read without the help of what is being judged (spec 1.4)."""
+    """The table's `hoodie.properties`, read without the help of what is being judged (docs/format.md, Properties files)."""
     text = (Path(path) / ".hoodie" / "hoodie.properties").read_text("latin-1")
     pairs = (line.split("=", 1) for line in text.splitlines() if line.strip() and line[0] not in "#!")
     return {_unescaped(key): _unescaped(value) for key, value in pairs}
@@ -97,7 +97,7 @@ _KEPT = frozenset(
 
 
 def _key_generator(said: Mapping[str, str]) -> str:
-    """The class, from its name (version 6) or its kind (spec 4.6), else what the fields ask for."""
+    """The class, from its name (version 6) or its kind (docs/format.md, Record keys), else what the fields ask for."""
     if said.get("hoodie.table.keygenerator.class"):
         return said["hoodie.table.keygenerator.class"]
     kind = said.get("hoodie.table.keygenerator.type", "").removesuffix("_AVRO")

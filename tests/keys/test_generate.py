@@ -1,4 +1,4 @@
-"""Record keys and partition paths of whole tables: the rules of spec 4.6 to 4.8, and what is refused."""
+"""Record keys and partition paths of whole tables: the rules of docs/format.md and what is refused."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_the_generator_follows_from_the_fields(key, partitions, generator):
     assert spec.hive_style
     assert spec.url_encode
     assert not spec.unsupported
-    # Single key fields are never COMPLEX by themselves (spec 4.7).
+    # Single key fields are never COMPLEX by themselves (docs/format.md, Complex keys of one field).
     assert spec.complex_single_prefixed is None
 
 

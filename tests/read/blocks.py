@@ -1,4 +1,4 @@
-"""Log blocks for tests, packed by the book (spec 7.1), without the code under test."""
+"""Log blocks for tests, packed by the book (docs/format.md, Log blocks), without the code under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cleans for tests: files removed, and the timeline files that say so (spec 3.4)."""
+"""Cleans for tests: files removed, and the timeline files that say so (docs/format.md, Avro records of the timeline)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables whose files lack the partition columns: the path gives them back, typed (spec 4.8). hudi-rs refuses such tables."""
+"""Tables whose files lack the partition columns: the path gives them back, typed (docs/format.md, Partition paths). hudi-rs refuses such tables."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ RENAMED = Path(__file__).parents[1] / "data" / "evolved" / "v9_mor_renamed_120.z
 REASON = "column 'c' was called 'b' before"
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 ROWS = pa.table({"id": ["a"], "v": [1]}, schema=SCHEMA)
-OPTIONS: dict[str, object] = {"lakefmt.durability": "none", "lakefmt.write.threads": 1}
+OPTIONS: dict[str, object] = {"lakefmt.durability": "none", "hoodie.clean.automatic": False, "lakefmt.write.threads": 1}
 HISTORY = ".hoodie/.schema"
 NUMBERS = itertools.count()
 

@@ -17,7 +17,7 @@ from lakefmt.errors import LakefmtError, SnapshotExpired
 from lakefmt.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
-OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none"}
+OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none", "hoodie.clean.automatic": False}
 
 
 def rows(*ids: str, ts: int) -> pa.Table:

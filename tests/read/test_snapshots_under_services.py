@@ -19,7 +19,11 @@ from lakefmt.errors import SnapshotExpired
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 NUMBERS = itertools.count()
 CITIES = [f"c{n}" for n in range(4)]
-OPTIONS: dict[str, object] = {"hoodie.parquet.small.file.limit": 0, "lakefmt.durability": "none"}
+OPTIONS: dict[str, object] = {
+    "hoodie.parquet.small.file.limit": 0,
+    "lakefmt.durability": "none",
+    "hoodie.clean.automatic": False,
+}
 
 
 def rows(n: int, first: int = 0, last: int = 12) -> pa.Table:

@@ -24,7 +24,7 @@ from lakefmt.timeline.instant import Action, State, instant_file_name, parse_ins
 from tests.cli.conftest import run  # noqa: F401 - the command line, as the tests of it call it
 from tests.timeline.archive.test_v6_log import real_archive
 
-OFF = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
+OFF = {"lakefmt.durability": "none", "hoodie.clean.automatic": False, "hoodie.archive.automatic": "false"}
 NUMBERS = itertools.count()
 DEAD = {"hoodie.client.heartbeat.interval_in_ms": 1000, "hoodie.client.heartbeat.tolerable.misses": 0}
 

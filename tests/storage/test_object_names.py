@@ -21,7 +21,7 @@ from lakefmt.storage.object_names import (
 )
 from lakefmt.testing.suites import ODD_NAMES, UNSAFE_NAMES
 
-# The grammars of spec 2.1 and 4.1, as wide as the engines read them.
+# The names of docs/format.md as wide as the engines read them.
 HUDI_NAMES = [
     re.compile(r"(.+)_(\d+)-(\d+)-(\d+)_(\d+)(\.\w+)"),  # base file
     re.compile(r"\.(.+)_(.*)\.(log|archive)\.(\d+).*"),  # log file

@@ -1,4 +1,4 @@
-"""Who is alive, who is dead, who holds the lock: heartbeats, locks, leases (spec 2.5, 8.3)."""
+"""Who is alive, who is dead, who holds the lock: heartbeats, locks, leases (docs/format.md, Locks; Heartbeats)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File names of instants, the transition table, and what a timeline says (spec 3.2, 3.9, 3.10)."""
+"""File names of instants, the transition table, and what a timeline says (docs/format.md, Timeline file names; Committed files; Queries)."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64(
 OPTIONS: dict[str, object] = {
     "lakefmt.write.threads": 1,
     "lakefmt.durability": "none",
+    "hoodie.clean.automatic": False,
     "hoodie.archive.automatic": "false",
     "hoodie.client.heartbeat.tolerable.misses": 0,
 }

@@ -297,7 +297,9 @@ def test_a_metadata_table_is_dropped_when_asked() -> None:
     kept = str(table.upsert(rows(0, 4, ts=1)).instant)
     table.upsert(rows(0, 4, ts=2))
     store = table.client.store
-    update_properties(store, {"hoodie.table.metadata.partitions": "files"}, table.client.clock.now(), durable=False)
+    update_properties(
+        store, {"hoodie.table.metadata.partitions": "expr_index_x,files"}, table.client.clock.now(), durable=False
+    )
     store.put(".hoodie/metadata/files/x", b"1")
     assert table.savepoint(kept).instant == kept, "it lists no file anew"
     for call in (lambda: table.restore(kept), lambda: table.rollback(table.timeline.entries[-1].time)):

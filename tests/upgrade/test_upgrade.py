@@ -47,7 +47,12 @@ from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import InstantTime, MergeMode, TableVersion
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
-OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none", "hoodie.client.heartbeat.tolerable.misses": 0}
+OPTIONS = {
+    "lakefmt.write.threads": 1,
+    "lakefmt.durability": "none",
+    "hoodie.clean.automatic": False,
+    "hoodie.client.heartbeat.tolerable.misses": 0,
+}
 DROPPING = {**OPTIONS, "hoodie.metadata.enable": "false"}
 NUMBERS = itertools.count()
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -526,3 +531,28 @@ def test_a_reader_that_loads_while_the_timeline_moves_starts_over(monkeypatch) -
     monkeypatch.setattr(TimelineStore, "load", load)
     assert table.read().num_rows == 2
     assert moved
+
+
+@pytest.mark.parametrize("is_overwritten", [False, True])
+@pytest.mark.parametrize(("source", "target"), [(6, 8), (8, 9)])
+def test_a_pending_log_compaction_runs_first(source: int, target: int, is_overwritten: bool) -> None:
+    table = lakefmt.create_table(
+        f"memory://upgrade-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        ordering="ts",
+        table_type="mor",
+        table_version=source,
+        options=OPTIONS,
+    )
+    for ts in range(1, 8):
+        table.upsert(rows(0, 4, ts))
+    waiting = table.compact(log=True, schedule=True)
+    assert waiting.instant is not None
+    if is_overwritten:
+        table.insert_overwrite(rows(0, 1, 9))
+    before = table.read()
+    table.upgrade(target)
+    assert table.properties.version.value == target
+    assert same(table.read(), before)

@@ -31,7 +31,12 @@ VECTORS = Path(__file__).parents[1] / "data" / "timeline"
 #: What Hudi 1.2.0 made of an archive of version 6.
 BY_HUDI = VECTORS.parent / "history"
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
-OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none", "hoodie.client.heartbeat.tolerable.misses": 0}
+OPTIONS = {
+    "lakefmt.write.threads": 1,
+    "lakefmt.durability": "none",
+    "hoodie.clean.automatic": False,
+    "hoodie.client.heartbeat.tolerable.misses": 0,
+}
 NUMBERS = itertools.count()
 HISTORY = ".hoodie/timeline/history"
 OLD_ARCHIVE = ".hoodie/archived/.commits_.archive.1_1-0-1"

@@ -15,7 +15,8 @@ from lakefmt import lowlevel
 from lakefmt.errors import InternalError
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.assign import Assigned, bundle_logs, joined
-from lakefmt.write.context import MOVED_AWAY, FileAssignment, LogTarget, WriteContext
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.context import MOVED_AWAY, FileAssignment, LogTarget
 from lakefmt.write.files.log_payloads import build_log_payloads
 from lakefmt.write.files.meta_columns import POSITION
 
@@ -32,7 +33,7 @@ PLACES = st.lists(st.integers(-1, 9), max_size=6)
 
 
 @functools.cache
-def context(version: int, operation: str) -> WriteContext:
+def bound(version: int, operation: str) -> BoundContext:
     table = lakefmt.create_table(
         f"memory://log-works-{version}-{operation}",
         schema=SCHEMA,
@@ -42,7 +43,7 @@ def context(version: int, operation: str) -> WriteContext:
         table_version=version,
         if_exists="open",
     )
-    return lowlevel.begin_write(table, operation)
+    return BoundContext(table.client.store, lowlevel.begin_write(table, operation))
 
 
 def assignment(number: int, rows: int) -> FileAssignment:
@@ -74,7 +75,7 @@ def routed(counts: list[int], seed: int, names: list[str]) -> pa.Table:
 def test_together_as_alone(
     version: int, operation: str, names: list[str], logs: list[list[int]], seed: int, moved: bool, placed: bool
 ) -> None:
-    write, counts = context(version, operation), [len(places) for places in logs]
+    write, counts = bound(version, operation), [len(places) for places in logs]
     rows = routed(counts, seed, names)
     if moved:
         rows = rows.append_column(MOVED_AWAY, pa.array([n % 3 == 0 for n in range(sum(counts))], pa.bool_()))
@@ -103,7 +104,7 @@ def test_together_as_alone(
 
 
 def test_every_row_goes_where_it_was_assigned() -> None:
-    write = context(9, "upsert")
+    write = bound(9, "upsert")
     with pytest.raises(InternalError, match="3 rows were assigned and 2 came"):
         build_log_payloads(write, [assignment(0, 1), assignment(1, 3)], [1, 2], routed([1, 2], 0, ["id", "v"]))
 

@@ -1,1 +1,1 @@
-"""The commands, by what they do to a table. Only click is loaded with them; the rest comes when one runs."""
+"""The commands, grouped by what they do. Importing them imports click only; Arrow comes when a command runs."""

@@ -1,17 +1,17 @@
-"""`lakefmt check`: is anything wrong with a table, and what helps; `--repair` does it."""
+"""`lakefmt check`: find damage in a table; `--repair` repairs it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from lakefmt.cli.confirm import confirm
 from lakefmt.cli.formatters import printable
 from lakefmt.cli.options import Partition, table_argument, table_options
 from lakefmt.cli.progress import progress
-from lakefmt.cli.results import say_json
+from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
     from lakefmt.check.findings import CheckReport, Finding, RepairPlan, RepairReport, Step
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 
-@click.command(short_help="Look for damage, and mend it.")
+@click.command(short_help="Find damage, and repair it.")
 @table_argument
-@click.option("--full", is_flag=True, help="Also read the key columns: filters, ranges, duplicates, partitions.")
+@click.option(
+    "--full", is_flag=True, help="Also read the key columns: bloom filters, key ranges, duplicate keys, partitions."
+)
 @click.option(
     "--partition",
     "partitions",
@@ -31,10 +33,10 @@ __all__ = ["check"]
     metavar="PARTITION",
     help="Only this partition: path, value or JSON object of values. Repeatable.",
 )
-@click.option("--repair", is_flag=True, help="Show the plan that mends what was found, ask, and carry it out.")
-@click.option("--plan", "only_plan", is_flag=True, help="Show the plan and end.")
-@click.option("--yes", "-y", is_flag=True, help="Repair without asking.")
-@click.option("--accept-loss", is_flag=True, help="Also carry out steps that give rows up.")
+@click.option("--repair", is_flag=True, help="Show the repair plan, ask for confirmation, and run it.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show the repair plan and exit; nothing is changed.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--accept-loss", is_flag=True, help="Also run repair steps that lose rows.")
 @table_options
 def check(
     table: str,
@@ -48,36 +50,36 @@ def check(
     yes: bool,
     accept_loss: bool,
 ) -> None:
-    """Look for damage in TABLE: files that nobody names or that are gone, wrong counts, dead writes, keys stored twice.
+    """Find damage in TABLE: orphan and missing files, wrong counts, failed writes, duplicate keys.
 
-    Nothing is changed without --repair. Exit status 1 when something is wrong (with --repair: still wrong afterwards).
+    Nothing is changed without --repair. Exit status 1 if there are findings (with --repair: if some remain).
     """
     from lakefmt.check.run import check_table
 
-    client = _reach(table, options, storage_options)
+    client = _table_client(table, options, storage_options)
     with progress("check"):
         report = check_table(client, "full" if full else "fast", list(partitions) or None)
     plan = report.plan
     if not as_json:
-        _say(str(report))
+        _print_lines(str(report))
         if (repair or only_plan) and not report.is_clean:
-            _say(str(plan))
+            _print_lines(str(plan))
     if only_plan or not repair or plan.is_empty:
         if as_json:
-            say_json({**_report_as_json(report), "plan": _plan_as_json(plan)})
+            print_json({**_report_as_json(report), "plan": _plan_as_json(plan)})
         _end(report)
         return
     done = _repair(client, plan, yes, accept_loss)
     if as_json:
         outcomes = [{"state": o.state, "why": o.why, **_step_as_json(o.step)} for o in done.outcomes]
-        say_json({**_report_as_json(report), "outcomes": outcomes, "after": _report_as_json(done.after)})
+        print_json({**_report_as_json(report), "outcomes": outcomes, "after": _report_as_json(done.after)})
     else:
-        _say(str(done))
+        _print_lines(str(done))
     _end(done.after)
 
 
-def _reach(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> TableClient:
-    # Not opened as other commands do: a table whose properties are damaged cannot be opened, and is to be looked at.
+def _table_client(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> TableClient:
+    # open_table would refuse a table with damaged properties, which check has to report.
     from lakefmt.filegroups.table_client import TableClient
     from lakefmt.storage.open import open_store
 
@@ -87,15 +89,14 @@ def _reach(table: str, options: Mapping[str, str], storage_options: Mapping[str,
 def _repair(client: TableClient, plan: RepairPlan, yes: bool, accept_loss: bool) -> RepairReport:
     from lakefmt.check.repair import repair_table
     from lakefmt.check.run import check_table
-    from lakefmt.errors import StateError
 
-    if not (yes or (sys.stdin.isatty() and click.confirm("Do it?", err=True))):
-        raise StateError("nothing was repaired: it takes your yes, or --yes")
+    if not yes:
+        confirm()
     with progress("repair"):
         return repair_table(client, plan, check_table, accept_loss=accept_loss)
 
 
-def _say(text: str) -> None:
+def _print_lines(text: str) -> None:
     for line in text.split("\n"):
         inner = line.lstrip(" ")
         click.echo(" " * (len(line) - len(inner)) + printable(inner))

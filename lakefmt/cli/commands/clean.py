@@ -1,4 +1,4 @@
-"""`lakefmt clean`: file slices that nobody can ask for any more go."""
+"""`lakefmt clean`: remove old file slices."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.confirm import carry_out_plan, dry_run_option, yes_option
+from lakefmt.cli.confirm import dry_run_option, run_plan, yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
-from lakefmt.cli.results import say_json
+from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
     from lakefmt.compaction import CleanPlan
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["clean"]
 
 
-@click.command(short_help="Remove old file slices that no readable state needs.")
+@click.command(short_help="Remove old file slices.")
 @table_argument
-@click.option("--retain-commits", type=click.IntRange(1), help="Keep the states of so many commits readable.")
-@click.option("--retain-versions", type=click.IntRange(1), help="Keep so many file slices per file group.")
-@click.option("--retain-hours", type=click.IntRange(1), help="Keep the states of so many hours readable.")
-@click.option("--schedule", is_flag=True, help="Only put the plan on the timeline.")
+@click.option(
+    "--retain-commits", metavar="N", type=click.IntRange(1), help="Keep the file slices of the latest N commits."
+)
+@click.option(
+    "--retain-versions", metavar="N", type=click.IntRange(1), help="Keep the latest N file slices of each file group."
+)
+@click.option("--retain-hours", metavar="N", type=click.IntRange(1), help="Keep the file slices of the last N hours.")
+@click.option("--schedule", is_flag=True, help="Only request the clean: write its plan to the timeline.")
 @yes_option
 @dry_run_option
 @table_options
@@ -38,30 +42,30 @@ def clean(
     yes: bool,
     only_plan: bool,
 ) -> None:
-    """Remove the file slices of TABLE that no readable state, savepoint, pending plan or consumer needs.
+    """Remove old file slices of TABLE. Time travel can no longer read the states that need them.
 
-    The plan is shown first, then you are asked. Without --retain-… the table's settings decide (10 commits).
+    File slices of savepoints, pending plans and registered consumers stay. The plan is shown, then the command asks for
+    confirmation. Without --retain-… the table's settings decide (10 commits).
     """
     asked = _rules(retain_commits, retain_versions, retain_hours)
     opened = open_for(table, options, storage_options)
     plan = opened.clean(dry_run=True, options=asked).plan
-    result = carry_out_plan(
+    result = run_plan(
         "clean",
-        "cleaned",
         plan,
         lambda: opened.clean(schedule=schedule, options=asked),
         as_json=as_json,
         only_plan=only_plan,
-        yes=yes,
+        asks=not yes,
         shown=lambda: {"plan": _plan_as_json(plan), "instant": None},
         is_empty=not plan.num_files,
     )
     if result is None:
         return
     if as_json:
-        say_json({"plan": _plan_as_json(result.plan), "instant": result.instant, "deleted": result.files_deleted})
+        print_json({"plan": _plan_as_json(result.plan), "instant": result.instant, "deleted": result.files_deleted})
     elif schedule:
-        click.echo(f"clean {result.instant} is requested; the next clean carries it out")
+        click.echo(f"clean {result.instant} is requested; the next clean runs it")
     else:
         click.echo(str(result))
 

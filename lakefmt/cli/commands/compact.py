@@ -1,4 +1,4 @@
-"""`lakefmt compact`: logs become part of base files."""
+"""`lakefmt compact`: merge log files into base files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.confirm import carry_out_plan, dry_run_option, yes_option
+from lakefmt.cli.confirm import dry_run_option, run_plan, unneeded_yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
-from lakefmt.cli.results import say_json
+from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
     from lakefmt.compaction import CompactionPlan, CompactionResult
@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["compact"]
 
 
-@click.command(short_help="Merge the logs of a merge-on-read table into base files.")
+@click.command(short_help="Merge the log files of a merge-on-read table into base files.")
 @table_argument
-@click.option("--schedule", is_flag=True, help="Only put the plan on the timeline.")
-@click.option("--run", metavar="INSTANT", help="Only carry out the plan that waits at INSTANT, whoever made it.")
-@click.option("--abandon", metavar="INSTANT", help="Only withdraw the plan that waits at INSTANT.")
-@click.option("--log", is_flag=True, help="Fold the logs of a slice into one log; base files stay as they are.")
-@click.option("--verify", is_flag=True, help="Compare every new file with its slice before anything becomes visible.")
-@yes_option
+@click.option("--schedule", is_flag=True, help="Only request the compaction: write its plan to the timeline.")
+@click.option(
+    "--run", metavar="INSTANT", help="Only run the pending compaction INSTANT, also one that Spark requested."
+)
+@click.option("--abandon", metavar="INSTANT", help="Only remove the plan of the pending compaction INSTANT.")
+@click.option(
+    "--log",
+    is_flag=True,
+    help="Log compaction: merge the log files of each file slice into one log file; base files stay.",
+)
+@click.option("--verify", is_flag=True, help="Compare each new base file with its file slice before the commit.")
+@unneeded_yes_option
 @dry_run_option
 @table_options
 def compact(
@@ -38,42 +44,40 @@ def compact(
     abandon: str | None,
     log: bool,
     verify: bool,
-    yes: bool,
     only_plan: bool,
 ) -> None:
-    """Merge the logs of TABLE into base files: what waits is carried out first, then a new plan.
+    """Merge the log files of TABLE into base files: run pending compactions, then plan and run a new one.
 
-    The plan is shown first, then you are asked. No row changes; what is read is the same before and after.
+    No row is lost or changed, so the command does not ask.
     """
     if sum((schedule, run is not None, abandon is not None, only_plan)) > 1:
         raise click.UsageError("give one of --schedule, --run, --abandon and --plan")
     opened = open_for(table, options, storage_options)
     if abandon is not None:
         opened.compact(abandon=abandon)
-        say_json({"abandoned": abandon}) if as_json else click.echo(f"compaction {abandon} is withdrawn")
+        print_json({"abandoned": abandon}) if as_json else click.echo(f"plan of compaction {abandon} removed")
         return
     if run is not None:
         with progress("compact"):
-            _say(opened.compact(run=run, verify=verify), schedule=False, as_json=as_json)
+            _print_result(opened.compact(run=run, verify=verify), schedule=False, as_json=as_json)
         return
     plan = opened.compact(dry_run=True, log=log).plan
-    result = carry_out_plan(
+    result = run_plan(
         "compact",
-        "compacted",
         plan,
         lambda: opened.compact(schedule=schedule, verify=verify, log=log),
         as_json=as_json,
         only_plan=only_plan,
-        yes=yes,
+        asks=False,
         shown=lambda: {"plan": _plan_as_json(plan), "instant": None},
     )
     if result is not None:
-        _say(result, schedule=schedule, as_json=as_json)
+        _print_result(result, schedule=schedule, as_json=as_json)
 
 
-def _say(result: CompactionResult, *, schedule: bool, as_json: bool) -> None:
+def _print_result(result: CompactionResult, *, schedule: bool, as_json: bool) -> None:
     if as_json:
-        say_json(
+        print_json(
             {
                 "plan": _plan_as_json(result.plan),
                 "instant": result.instant,
@@ -85,11 +89,11 @@ def _say(result: CompactionResult, *, schedule: bool, as_json: bool) -> None:
         )
         return
     for time in result.finished:
-        click.echo(f"compaction {time}, which waited, is done")
+        click.echo(f"pending compaction {time} is completed")
     if result.instant is None:
         return
     if schedule:
-        click.echo(f"compaction {result.instant} is requested; the next compaction carries it out")
+        click.echo(f"compaction {result.instant} is requested; the next compaction runs it")
     else:
         click.echo(str(result))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefmt.cli.options import Pair, as_mapping, table_argument, table_options
-from lakefmt.cli.results import say_json
+from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,13 +19,16 @@ __all__ = ["create"]
 @click.command(short_help="Create a table.")
 @table_argument
 @click.option(
-    "--schema", "schema_text", metavar="COLUMNS", help="Columns, as in 'id:string!,ts:timestamp,tags:list<string>'."
+    "--schema",
+    "schema_text",
+    metavar="COLUMNS",
+    help="Columns, such as 'id:string!,ts:timestamp,tags:list<string>'; `!`: not null.",
 )
 @click.option(
     "--schema-from",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="Take the columns of a Parquet, CSV or JSON lines file; nothing of it is written.",
+    help="Use the columns of a Parquet, CSV or JSON lines file; its rows are not written.",
 )
 @click.option("--record-key", "-k", multiple=True, metavar="COLUMN", help="Column of the record key. Repeatable.")
 @click.option(
@@ -36,18 +39,22 @@ __all__ = ["create"]
     "-o",
     multiple=True,
     metavar="COLUMN",
-    help="Of two rows with one key the larger value wins. Repeatable.",
+    help="Ordering field: of two rows with the same key, the larger value wins. Repeatable.",
 )
 @click.option(
     "--type", "table_type", default="cow", show_default=True, metavar="cow|mor", help="Copy-on-write or merge-on-read."
 )
 @click.option("--table-version", type=int, default=8, show_default=True, help="Hudi's table version: 6, 8 or 9.")
-@click.option("--index", default="bloom", show_default=True, help="How keys are found: bloom or simple.")
 @click.option(
-    "--merge", type=click.Choice(["event_time", "commit_time"]), help="Which row wins; default from --ordering."
+    "--index", default="bloom", show_default=True, help="Index: bloom, simple, global_bloom or global_simple."
 )
-@click.option("--name", help="Name of the table; default: the last part of its path.")
-@click.option("--database", help="Name of its database.")
+@click.option(
+    "--merge",
+    type=click.Choice(["event_time", "commit_time"]),
+    help="Record merge mode; default: event_time with --ordering, else commit_time.",
+)
+@click.option("--name", help="Table name; default: the last part of the path.")
+@click.option("--database", help="Database name.")
 @click.option(
     "--property",
     "properties",
@@ -55,14 +62,14 @@ __all__ = ["create"]
     multiple=True,
     callback=as_mapping,
     metavar="KEY=VALUE",
-    help="Further table property. Repeatable.",
+    help="Additional table property. Repeatable.",
 )
 @click.option(
     "--if-exists",
     type=click.Choice(["error", "open"]),
     default="error",
     show_default=True,
-    help="What to do when there is a table.",
+    help="What to do if the table exists.",
 )
 @table_options
 def create(
@@ -78,11 +85,12 @@ def create(
     **more: object,
 ) -> None:
     """Create an Apache Hudi table at TABLE, a path or URL."""
+    from lakefmt.schema import unreadable_by_spark
     from lakefmt.table import create_table
 
     if (schema_text is None) == (schema_from is None):
         raise click.UsageError("give either --schema or --schema-from")
-    schema = _written(schema_text) if schema_text is not None else _taken(str(schema_from))
+    schema = _schema_from_text(schema_text) if schema_text is not None else _schema_from_file(str(schema_from))
     made = create_table(
         table,
         schema=schema,
@@ -94,16 +102,18 @@ def create(
         **more,  # type: ignore[arg-type]  # the options of this command are named as the arguments
     )
     config = made.properties
+    if names := unreadable_by_spark(made.schema):
+        click.echo(f"warning: Spark cannot read the time columns {', '.join(names)}", err=True)
     if as_json:
         columns = {field.name: str(field.type) for field in made.schema}
-        say_json(
+        print_json(
             {"table": made.client.store.url, "name": config.name, "version": config.version.value, "columns": columns}
         )
     else:
         click.echo(f"{config.name}: table of version {config.version.value} at {made.client.store.url}")
 
 
-def _written(text: str) -> pa.Schema:
+def _schema_from_text(text: str) -> pa.Schema:
     from lakefmt.cli.schema_text import parse_schema
     from lakefmt.errors import InvalidInputError
 
@@ -113,13 +123,14 @@ def _written(text: str) -> pa.Schema:
         raise click.BadParameter(str(error), param_hint="--schema") from None
 
 
-def _taken(place: str) -> pa.Schema:
+def _schema_from_file(place: str) -> pa.Schema:
     from lakefmt.cli.inputs import Source, guess_format, read_schema
     from lakefmt.schema import without_meta_columns
 
     how = guess_format(place)
     if how is None:
         raise click.BadParameter(
-            f"the name {place} does not tell a format: .parquet, .csv, .jsonl", param_hint="--schema-from"
+            f"the format of {place} is unknown: the name must end with .parquet, .csv or .jsonl",
+            param_hint="--schema-from",
         )
     return without_meta_columns(read_schema(Source(place, how)))

@@ -1,4 +1,4 @@
-"""`lakefmt timeline`, `lakefmt files` and `lakefmt stats`: looking changes nothing."""
+"""`lakefmt timeline`, `lakefmt files` and `lakefmt stats`: read-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefmt.cli.options import Partition, open_for, table_argument, table_options
-from lakefmt.cli.results import say_json
+from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,12 +27,14 @@ def _draw(drawing: RenderableType) -> None:
     plain_console().print(drawing)
 
 
-@click.command(short_help="Draw the timeline.")
+@click.command(short_help="Show the timeline.")
 @table_argument
-@click.option("--limit", "-n", type=click.IntRange(min=1), help="Only the newest instants.")
-@click.option("--archived", is_flag=True, help="Also what has left the active timeline.")
-@click.option("--follow", "-f", is_flag=True, help="Go on: print what is new on it, until interrupted.")
-@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, help="Seconds between two looks; default: 2.")
+@click.option("--limit", "-n", metavar="N", type=click.IntRange(min=1), help="Only the newest N instants.")
+@click.option("--archived", is_flag=True, help="Also show the archived timeline.")
+@click.option("--follow", "-f", is_flag=True, help="Print new instants until interrupted.")
+@click.option(
+    "--every", type=click.FloatRange(min=0.1), default=2.0, help="Polling interval of --follow in seconds; default: 2."
+)
 @table_options
 def timeline(
     table: str,
@@ -44,7 +46,7 @@ def timeline(
     follow: bool,
     every: float,
 ) -> None:
-    """Draw the active timeline of TABLE, oldest first: who did what when, and how long it took.
+    """Show the instants of TABLE, oldest first: action, state, rows, files, bytes and duration.
 
     --json prints an array, with --follow one object per line.
     """
@@ -57,7 +59,7 @@ def timeline(
         return
     entries = TimelineView.load(opened.client, archived=archived, limit=limit).entries
     if as_json:
-        say_json([dataclasses.asdict(entry) for entry in entries])
+        print_json([dataclasses.asdict(entry) for entry in entries])
     else:
         _draw(draw_timeline(entries))
 
@@ -71,7 +73,7 @@ def _follow(client: TableClient, every: float, limit: int | None, as_json: bool)
             new = found[-limit:] if limit and not number else found
             if as_json:
                 for entry in new:
-                    say_json(dataclasses.asdict(entry))
+                    print_json(dataclasses.asdict(entry))
             elif new or not number:
                 _draw(draw_timeline(new, titles=not number))
 
@@ -100,7 +102,7 @@ def files(
     opened = open_for(table, options, storage_options)
     slices = opened.file_groups(list(partitions) or None)
     if as_json:
-        say_json([_slice_as_json(file_slice) for file_slice in slices])
+        print_json([_slice_as_json(file_slice) for file_slice in slices])
     else:
         _draw(draw_slices(opened.client.store.url, slices))
 
@@ -123,6 +125,6 @@ def stats(table: str, as_json: bool, options: Mapping[str, str], storage_options
     """Count the rows, files and bytes of TABLE's latest snapshot."""
     found = open_for(table, options, storage_options).stats()
     if as_json:
-        say_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(found))
     else:
         click.echo(str(found))

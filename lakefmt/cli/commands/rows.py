@@ -1,4 +1,4 @@
-"""`lakefmt read`, `lakefmt incremental` and `lakefmt changes`: rows go out."""
+"""`lakefmt read`, `lakefmt incremental` and `lakefmt changes`: print or save rows."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson":
 
 
 def _row_options(command: _Command) -> _Command:
-    """Which rows and columns, and what to make of them."""
-    meta = click.option("--meta-columns", is_flag=True, help="Also the five _hoodie_ columns.")
+    """Add the options that select rows, columns and the output."""
+    meta = click.option("--meta-columns", is_flag=True, help="Include the five _hoodie_ meta columns.")
     return _image_options(meta(command))
 
 
 def _range_options(command: _Command) -> _Command:
-    """Since when, and until when."""
+    """Add the options that select a range of instants."""
     start = click.option(
         "--start",
         required=True,
         metavar="INSTANT",
-        help="Exclusive: a completion time or ISO date and time; 000 for everything.",
+        help="Exclusive: a completion time, or an ISO date and time; 000: from the beginning.",
     )
     return start(click.option("--end", metavar="INSTANT", help="Inclusive; default: now.")(command))
 
 
 def _image_options(command: _Command) -> _Command:
-    """The same for rows that are images of changes."""
+    """Add the options of `_row_options`, without meta columns."""
     for add in (
         table_options,
         click.option(
@@ -48,24 +48,24 @@ def _image_options(command: _Command) -> _Command:
             "-O",
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Write to a file, which appears when it is complete.",
+            help="Write to FILE; it appears when it is complete.",
         ),
         click.option(
             "--format",
             "how",
             type=click.Choice(["table", "csv", "jsonl", "parquet"]),
-            help="Default: what FILE's name tells, else table.",
+            help="Output format; default: from the name of --output, else table.",
         ),
         click.option(
             "--limit",
             "-n",
             type=click.IntRange(min=0),
-            help="The most rows; without it a table shows 20, all else everything.",
+            help="Maximum number of rows; default: 20 for format table, else no limit.",
         ),
         click.option(
             "--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\"."
         ),
-        click.option("--columns", "-c", metavar="NAMES", help="Columns, separated by commas, in the order wanted."),
+        click.option("--columns", "-c", metavar="NAMES", help="Columns to read, separated by commas."),
     ):
         command = add(command)
     return command
@@ -81,7 +81,7 @@ def _image_options(command: _Command) -> _Command:
     type=click.Choice(["snapshot", "read_optimized"]),
     default="snapshot",
     show_default=True,
-    help="What counts as the table's rows.",
+    help="Query type.",
 )
 @_row_options
 def read(
@@ -120,7 +120,7 @@ def incremental(
 ) -> None:
     """Read the rows of TABLE written after --start, the latest image of each.
 
-    Where the next pull begins is told on stderr, as `next start: INSTANT`.
+    The --start of the next call is printed on stderr, as `next start: INSTANT`.
     """
     from lakefmt.read.snapshot import NEXT_START
 
@@ -149,7 +149,7 @@ def changes(
 ) -> None:
     """Read what every commit after --start inserted, updated and deleted: op, ts_ms, and the rows before and after.
 
-    CSV has a column for each column of both images. Where the next pull begins is told on stderr, as `next start: INSTANT`.
+    CSV has one column for each column of both images. The --start of the next call is printed on stderr, as `next start: INSTANT`.
     """
     from lakefmt.read.snapshot import NEXT_START
 
@@ -179,7 +179,7 @@ def _write(
 
     chosen = _format(how, output, as_json=as_json)
     if chosen == "parquet" and output is None and sys.stdout.isatty():
-        raise click.UsageError("Parquet is not for a terminal: give --output FILE or pipe it")
+        raise click.UsageError("Parquet cannot be printed on a terminal: add --output FILE or use a pipe")
     with progress("reading") as count:
         write_rows(schema, batches, chosen, output, limit, count)
 
@@ -187,10 +187,10 @@ def _write(
 def _format(how: str | None, output: Path | None, *, as_json: bool) -> str:
     if as_json:
         if how not in (None, "jsonl"):
-            raise click.UsageError("--json prints JSON lines: leave out --format")
+            raise click.UsageError("--json prints JSON lines: remove --format")
         return "jsonl"
     if how is None and output is not None:
         how = _SUFFIXES.get(output.suffix.lower())
         if how is None:
-            raise click.UsageError(f"the name {output} does not tell a format: give --format")
+            raise click.UsageError(f"the format of {output} is unknown: add --format")
     return how or "table"

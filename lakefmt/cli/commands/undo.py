@@ -1,4 +1,4 @@
-"""`lakefmt rollback`, `lakefmt savepoint` and `lakefmt restore`: undoing and keeping."""
+"""`lakefmt rollback`, `lakefmt savepoint` and `lakefmt restore`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.confirm import carry_out_plan, dry_run_option, yes_option
+from lakefmt.cli.confirm import dry_run_option, run_plan, unneeded_yes_option, yes_option
 from lakefmt.cli.formatters import printable
 from lakefmt.cli.options import open_for, table_argument, table_options
-from lakefmt.cli.results import result_as_json, say_json
+from lakefmt.cli.results import print_json, result_as_json
 
 if TYPE_CHECKING:
     from lakefmt.table import Table
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["restore", "rollback", "savepoint"]
 
 _force_option = click.option(
-    "--force", is_flag=True, help="Also when the writer of a pending instant may still be alive."
+    "--force", is_flag=True, help="Roll back a pending instant even if its heartbeat has not expired."
 )
 
 
-@click.command(short_help="Undo an instant.")
+@click.command(short_help="Roll back an instant.")
 @table_argument
 @click.argument("instant")
 @yes_option
@@ -35,7 +35,7 @@ _force_option = click.option(
 @click.option(
     "--withdraw/--keep-plan",
     default=None,
-    help="Whether the plan of a pending compaction or clustering goes, too. Default: a clustering's does.",
+    help="Whether to also remove the plan of a pending compaction or clustering. Default: only that of a clustering.",
 )
 @table_options
 def rollback(
@@ -49,40 +49,42 @@ def rollback(
     force: bool,
     withdraw: bool | None,
 ) -> None:
-    """Undo a pending INSTANT of TABLE, or its newest commit (`latest`): the plan is shown, then you are asked."""
+    """Roll back a pending INSTANT of TABLE, or its newest commit (`latest`).
+
+    The plan is shown, then the command asks for confirmation.
+    """
     from lakefmt.undo.rollback import plan_undo
 
     opened = open_for(table, options, storage_options)
     time = _commit(opened, instant)
     plan = plan_undo(opened.client, time)
-    result = carry_out_plan(
+    result = run_plan(
         "rollback",
-        "rolled back",
         plan,
         lambda: opened.rollback(time, force=force, withdraw=withdraw),
         as_json=as_json,
         only_plan=only_plan,
-        yes=yes,
+        asks=not yes,
         shown=lambda: {"plan": _rollback_as_json(plan)},
     )
     if result is not None:
-        _say_rollback(plan, result, as_json)
+        _print_rollback(plan, result, as_json)
 
 
 def _commit(table: Table, instant: str) -> str:
     return (table.snapshot().instant or instant) if instant == "latest" else instant
 
 
-def _say_rollback(plan: RollbackPlan, result: RollbackResult, as_json: bool) -> None:
+def _print_rollback(plan: RollbackPlan, result: RollbackResult, as_json: bool) -> None:
     if as_json:
-        said = {key: value for key, value in result_as_json(result).items() if key != "plan"}
-        say_json({"plan": _rollback_as_json(plan), "result": said})
+        shown = {key: value for key, value in result_as_json(result).items() if key != "plan"}
+        print_json({"plan": _rollback_as_json(plan), "result": shown})
     elif result.action == "rollback" and result.instant is not None:
         click.echo(f"rolled back {plan.target}: {plan.num_files} files deleted, by rollback {result.instant}")
     elif result.action == "rollback":
-        click.echo(f"rolled back {plan.target}: {plan.num_files} files deleted; its plan waits again")
+        click.echo(f"rolled back {plan.target}: {plan.num_files} files deleted; its plan is pending again")
     else:
-        click.echo(f"{result.action} {plan.target} is {'withdrawn' if result.instant is None else 'finished'}")
+        click.echo(f"{result.action} {plan.target}: {'plan removed' if result.instant is None else 'completed'}")
 
 
 def _rollback_as_json(plan: RollbackPlan) -> dict[str, object]:
@@ -94,17 +96,17 @@ def _rollback_as_json(plan: RollbackPlan) -> dict[str, object]:
     }
 
 
-@click.group(short_help="Keep the state of a commit; list and delete what is kept.")
+@click.group(short_help="Create, list and delete savepoints.")
 def savepoint() -> None:
-    """Keep the state of a commit: cleans leave its files alone, and `lakefmt restore` can go back to it."""
+    """Create, list and delete savepoints. Cleans keep the files of a savepoint, and `lakefmt restore` can go back to it."""
 
 
-@savepoint.command(short_help="Keep the state of a commit.")
+@savepoint.command(short_help="Create a savepoint of a commit.")
 @table_argument
 @click.argument("instant", default="latest")
-@click.option("--comment", default="", help="Why; kept in the savepoint.")
-@click.option("--user", default="", help="Who asks for it; kept in the savepoint.")
-@yes_option
+@click.option("--comment", default="", help="Comment to store in the savepoint.")
+@click.option("--user", default="", help="User to store in the savepoint.")
+@unneeded_yes_option
 @dry_run_option
 @table_options
 def create(
@@ -115,47 +117,48 @@ def create(
     instant: str,
     comment: str,
     user: str,
-    yes: bool,
     only_plan: bool,
 ) -> None:
-    """Keep the state of commit INSTANT of TABLE (`latest`, unless given) until its savepoint is deleted."""
+    """Create a savepoint of commit INSTANT of TABLE (default: `latest`). It lasts until it is deleted.
+
+    Nothing is removed, so the command does not ask.
+    """
     opened = open_for(table, options, storage_options)
     asked = None if instant == "latest" else instant
     plan = opened.savepoint(asked, comment=comment, user=user, dry_run=True)
-    made = carry_out_plan(
+    made = run_plan(
         "savepoint",
-        "kept",
         plan,
         lambda: opened.savepoint(plan.instant, comment=comment, user=user),
         as_json=as_json,
         only_plan=only_plan,
-        yes=yes,
+        asks=False,
         shown=lambda: {"savepoint": _savepoint_as_json(plan), "done": False},
     )
     if made is None:
         return
     if as_json:
-        say_json({"savepoint": _savepoint_as_json(made), "done": True})
+        print_json({"savepoint": _savepoint_as_json(made), "done": True})
     else:
-        click.echo(f"{made.instant} is kept")
+        click.echo(f"savepoint {made.instant} created")
 
 
-@savepoint.command("list", short_help="Show what is kept.")
+@savepoint.command("list", short_help="List savepoints.")
 @table_argument
 @table_options
-def list_them(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
-    """Show the savepoints of TABLE, oldest commit first."""
+def list_command(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
+    """List the savepoints of TABLE, oldest commit first."""
     found = open_for(table, options, storage_options).savepoints()
     if as_json:
-        say_json([_savepoint_as_json(one) for one in found])
+        print_json([_savepoint_as_json(each) for each in found])
         return
-    for one in found:
-        click.echo(printable(str(one)))
+    for each in found:
+        click.echo(printable(str(each)))
     if not found:
         click.echo("no savepoints")
 
 
-@savepoint.command(short_help="Keep a state no longer.")
+@savepoint.command(short_help="Delete a savepoint.")
 @table_argument
 @click.argument("instant")
 @yes_option
@@ -170,44 +173,43 @@ def delete(
     yes: bool,
     only_plan: bool,
 ) -> None:
-    """Delete the savepoint of commit INSTANT of TABLE (`latest`: the newest): the next clean may take its files."""
+    """Delete the savepoint of commit INSTANT of TABLE (`latest`: the newest). The next clean may remove its files."""
     from lakefmt.errors import InstantNotFound
 
     opened = open_for(table, options, storage_options)
-    there = opened.savepoints()
-    found = next((one for one in reversed(there) if instant in (one.instant, "latest")), None)
+    existing = opened.savepoints()
+    found = next((each for each in reversed(existing) if instant in (each.instant, "latest")), None)
     if found is None:
-        raise InstantNotFound(f"no savepoint keeps {instant}; `lakefmt savepoint list` shows those there are")
-    carry_out_plan(
+        raise InstantNotFound(f"there is no savepoint of {instant}; `lakefmt savepoint list` shows all")
+    run_plan(
         "savepoint",
-        "deleted",
         f"delete {found}",
         lambda: opened.delete_savepoint(found.instant),
         as_json=as_json,
         only_plan=only_plan,
-        yes=yes,
+        asks=not yes,
         shown=lambda: {"savepoint": _savepoint_as_json(found), "done": False},
     )
     if only_plan:
         return
     if as_json:
-        say_json({"savepoint": _savepoint_as_json(found), "done": True})
+        print_json({"savepoint": _savepoint_as_json(found), "done": True})
     else:
-        click.echo(f"{found.instant} is kept no longer")
+        click.echo(f"savepoint {found.instant} deleted")
 
 
-def _savepoint_as_json(one: Savepoint) -> dict[str, object]:
-    created = None if one.created is None else one.created.isoformat()
+def _savepoint_as_json(kept: Savepoint) -> dict[str, object]:
+    created = None if kept.created is None else kept.created.isoformat()
     return {
-        "instant": one.instant,
-        "user": one.user,
-        "comment": one.comment,
+        "instant": kept.instant,
+        "user": kept.user,
+        "comment": kept.comment,
         "created": created,
-        "files": list(one.files),
+        "files": list(kept.files),
     }
 
 
-@click.command(short_help="Bring an older state back.")
+@click.command(short_help="Restore an older state.")
 @table_argument
 @click.argument("instant")
 @yes_option
@@ -224,29 +226,28 @@ def restore(
     only_plan: bool,
     force: bool,
 ) -> None:
-    """Bring the state of a savepoint or commit INSTANT of TABLE back: every later commit is undone for good.
+    """Restore TABLE to savepoint or commit INSTANT (`latest`: the newest savepoint). Later commits are rolled back for good.
 
-    The plan is shown, then you are asked. `latest` is the newest savepoint.
+    The plan is shown, then the command asks for confirmation.
     """
     opened = open_for(table, options, storage_options)
     if instant == "latest":
-        instant = next((one.instant for one in reversed(opened.savepoints())), instant)
+        instant = next((each.instant for each in reversed(opened.savepoints())), instant)
     plan = opened.restore(instant, dry_run=True).plan
-    result = carry_out_plan(
+    result = run_plan(
         "restore",
-        "restored",
         plan,
         lambda: opened.restore(instant, force=force),
         as_json=as_json,
         only_plan=only_plan,
-        yes=yes,
+        asks=not yes,
         shown=lambda: {"plan": _restore_as_json(plan), "instant": None},
         is_empty=not plan.instants,
     )
     if result is None:
         return
     if as_json:
-        say_json({"plan": _restore_as_json(result.plan), "instant": result.instant})
+        print_json({"plan": _restore_as_json(result.plan), "instant": result.instant})
     else:
         click.echo(str(result))
 

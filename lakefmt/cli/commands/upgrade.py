@@ -1,4 +1,4 @@
-"""`lakefmt upgrade`: a table becomes one of a newer version, never silently."""
+"""`lakefmt upgrade`: upgrade a table to a newer table version."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.confirm import carry_out_plan, dry_run_option, yes_option
+from lakefmt.cli.confirm import dry_run_option, run_plan, yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
-from lakefmt.cli.results import say_json
+from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
     from lakefmt.upgrade.plan import UpgradePlan
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["upgrade"]
 
 
-@click.command(short_help="Turn a table into one of a newer version.")
+@click.command(short_help="Upgrade a table to a newer table version.")
 @table_argument
-@click.option("--to", "version", type=click.Choice(["8", "9"]), required=True, help="The table version wanted.")
+@click.option("--to", "version", type=click.Choice(["8", "9"]), required=True, help="Target table version.")
 @yes_option
 @dry_run_option
 @table_options
@@ -32,30 +32,29 @@ def upgrade(
     yes: bool,
     only_plan: bool,
 ) -> None:
-    """Make TABLE one of a newer table version: the plan is shown, then you are asked. There is no way back.
+    """Upgrade TABLE to a newer table version. There is no downgrade.
 
-    Programs that know only the old version cannot read the table afterwards. A metadata table is dropped with
-    `--option hoodie.metadata.enable=false`.
+    Programs that support only the old version cannot read the table afterwards. The plan is shown, then the command asks
+    for confirmation. `--option hoodie.metadata.enable=false` deletes a metadata table.
     """
     from lakefmt.upgrade.run import upgrade_table
 
     client = open_for(table, options, storage_options).client
     plan = upgrade_table(client, version, dry_run=True)
-    done = carry_out_plan(
+    done = run_plan(
         "upgrade",
-        "upgraded",
         plan,
         lambda: upgrade_table(client, version),
         as_json=as_json,
         only_plan=only_plan,
-        yes=yes,
+        asks=not yes,
         shown=lambda: {"plan": _plan_as_json(plan), "done": False},
         is_empty=plan.is_empty,
     )
     if done is None:
         return
     if as_json:
-        say_json({"plan": _plan_as_json(done), "done": True})
+        print_json({"plan": _plan_as_json(done), "done": True})
     else:
         click.echo(f"upgraded to version {done.target.value}")
 

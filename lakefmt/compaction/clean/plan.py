@@ -1,8 +1,7 @@
-"""Which files a clean removes (spec 10.8; metadata note 9.3). Pure.
+"""Which files a clean deletes (docs/format.md, Clean). Pure.
 
-One predicate decides about every file slice, :func:`_is_needed`: a slice goes only when no query window, no savepoint, no
-pending plan and no registered consumer can ask for it. What the rules keep is always a superset of what Hudi's cleaner
-keeps for the same settings.
+One predicate, :func:`_is_needed`, decides about every file slice: a slice is deleted only when no query, savepoint, pending
+plan or registered consumer can need it. For the same settings the rules keep at least what Hudi's cleaner keeps.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ GroupKey = tuple[PartitionPath, FileId]
 
 
 class CleanPolicy(enum.Enum):
-    """What is kept, in Hudi's words."""
+    """What is kept, with Hudi's names."""
 
     KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
     KEEP_LATEST_FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
@@ -56,10 +55,10 @@ class CleanPolicy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CleanRules:
-    """How much of the past stays readable.
+    """How many earlier states stay readable.
 
     Attributes:
-        policy: which of the counts counts.
+        policy: which of the limits below applies.
         commits: commits whose state can still be read.
         versions: file slices kept per file group.
         hours: age, in hours, up to which commits can still be read.
@@ -77,7 +76,7 @@ class CleanRules:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What must stay whatever the rules say.
+    """What is kept regardless of the rules.
 
     Attributes:
         saved: paths of files that savepoints name.
@@ -92,15 +91,15 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What a clean removes: prints one line per file.
+    """What a clean deletes: prints one line per file.
 
     Attributes:
-        rules: by which rules.
+        rules: the policy and its limits.
         earliest: the earliest commit whose state stays readable; None under KEEP_LATEST_FILE_VERSIONS.
         last_completed: the newest commit that the plan has seen.
         files: names to delete, by partition.
-        num_bytes: how many bytes that frees.
-        floor: the instant from which on every state really stays readable; registered consumers may put it lower.
+        num_bytes: bytes that are freed.
+        floor: the instant from which on every state stays readable; registered consumers may lower it.
     """
 
     rules: CleanRules
@@ -112,12 +111,12 @@ class CleanPlan:
 
     @property
     def num_files(self) -> int:
-        """How many files go."""
+        """How many files are deleted."""
         return sum(len(names) for names in self.files.values())
 
     @property
     def paths(self) -> list[str]:
-        """The files that go, relative to the table."""
+        """The files that are deleted, relative to the table."""
         return [join_path(partition, name) for partition, names in self.files.items() for name in names]
 
     def __str__(self) -> str:
@@ -127,13 +126,13 @@ class CleanPlan:
 
 
 def earliest_to_retain(timeline: Timeline, rules: CleanRules, now: InstantTime, zone: tzinfo) -> Instant | None:
-    """Return the earliest commit whose state must stay readable; None: every slice may be asked for, or counts decide.
+    """Return the earliest commit whose state must stay readable; None: all states, or the policy counts file versions.
 
-    Never later than the earliest pending commit: whoever writes it may still read what it began with.
+    It is never later than the earliest pending commit, whose writer may still read the state it began with.
 
     Args:
         timeline: the active timeline.
-        rules: the policy and its counts.
+        rules: the policy and its limits.
         now: the present as an instant time of the table.
         zone: the table's timeline zone.
 
@@ -162,7 +161,7 @@ def earliest_to_retain(timeline: Timeline, rules: CleanRules, now: InstantTime, 
 
 
 def _consumers_floor(timeline: Timeline, needs: Needs) -> InstantTime | None:
-    """Return the requested time of the first commit that some consumer has not read yet."""
+    """Return the requested time of the first commit that a consumer has not read."""
     if not needs.consumed:
         return None
     slowest = min(needs.consumed)
@@ -177,16 +176,16 @@ def _is_needed(
     floor: InstantTime | None,
     needs: Needs,
 ) -> bool:
-    """Tell whether anybody may still ask for a file slice. The one predicate of cleaning.
+    """Return whether a file slice may still be needed.
 
     Args:
-        piece: the slice.
-        successor: the instant that took its place: of the group's next slice, or of the replacecommit that hid the
-            group; None: it is part of the newest snapshot.
-        rank: how many newer slices its group has; a replacement counts as one.
-        rules: the policy and its counts.
-        floor: states from this instant on stay readable; None: no state is promised by time.
-        needs: what savepoints, plans and consumers ask for.
+        file_slice: the slice.
+        successor: the instant that replaced it: of the group's next slice, or of the replacecommit that hid the group;
+            None: it is part of the newest snapshot.
+        rank: number of newer slices of its group; a replacement counts as one.
+        rules: the policy and its limits.
+        floor: states from this instant on stay readable; None: the policy promises no state by time.
+        needs: what savepoints, plans and consumers need.
 
     Example:
         >>> from lakefmt.filegroups.model import FileSlice
@@ -201,7 +200,7 @@ def _is_needed(
     if needs.saved and not needs.saved.isdisjoint(file_slice.paths):
         return True
     if rules.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
-        # A consumer's window is promised under this policy too.
+        # What a consumer has not read is kept under this policy, too.
         return rank < rules.versions or (floor is not None and successor >= floor)
     return floor is None or successor >= floor
 
@@ -214,15 +213,15 @@ def plan_clean(
     needs: Needs,
     earliest: Instant | None,
 ) -> CleanPlan:
-    """Return what a clean removes.
+    """Return what a clean deletes.
 
     Args:
         timeline: the active timeline.
         slices: every committed slice of the file groups to look at, oldest first within a group.
         replaced: (partition, file id) → requested time of the replacecommit that hid the group.
-        rules: the policy and its counts.
-        needs: what must stay whatever the rules say.
-        earliest: what :func:`earliest_to_retain` gave.
+        rules: the policy and its limits.
+        needs: what is kept regardless of the rules.
+        earliest: from :func:`earliest_to_retain`.
     """
     floors = [time for time in (earliest.time if earliest else None, _consumers_floor(timeline, needs)) if time]
     by_time = rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS
@@ -232,7 +231,7 @@ def plan_clean(
         groups.setdefault((file_slice.partition, file_slice.file_id), []).append(file_slice)
     doomed: dict[PartitionPath, list[str]] = {}
     size = 0
-    # A group that is one slice, and was not replaced, has nothing to lose: mostly, that is nearly all of them.
+    # A group of one slice that was not replaced loses nothing; most groups are like that.
     for key in sorted(key for key, group in groups.items() if len(group) > 1 or key in replaced):
         for file_slice in _not_needed(groups[key], replaced.get(key), rules, floor, needs):
             doomed.setdefault(file_slice.partition, []).extend(_names(file_slice))
@@ -248,7 +247,7 @@ def _not_needed(
     floor: InstantTime | None,
     needs: Needs,
 ) -> list[FileSlice]:
-    """Return the slices of one group that may go, oldest first."""
+    """Return the slices of one group that are not needed, oldest first."""
     doomed = []
     rank, successor = (0, None) if replaced_at is None else (1, replaced_at)
     for file_slice in reversed(group):
@@ -259,10 +258,10 @@ def _not_needed(
 
 
 def with_change_files(plan: CleanPlan, changes: Iterable[LogFile]) -> CleanPlan:
-    """Return the plan that also removes what change files tell of the slices that go (spec 9).
+    """Return the plan that also deletes the change files of the slices it deletes (docs/format.md, Change files).
 
     Args:
-        plan: which slices go.
+        plan: the plan.
         changes: the change files of its partitions.
 
     Example:

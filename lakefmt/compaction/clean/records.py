@@ -1,4 +1,4 @@
-"""Cleans as the timeline keeps them: a plan's record and a result's record (spec 3.4, 3.5, 10.8). Pure."""
+"""Content of the requested and completed files of a clean (docs/format.md, Clean). Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ FLOOR = "lakefmt.floor"
 
 @dataclass(frozen=True, slots=True)
 class CleanJob:
-    """A clean as its requested file tells it: what anybody who finishes it needs.
+    """The plan of a clean as its requested file holds it, for whoever executes it.
 
     Attributes:
-        policy: its policy's name.
-        earliest: the earliest commit whose state stays readable, "" when none is promised.
-        last_completed: the newest commit the planner had seen.
+        policy: name of the policy.
+        earliest: the earliest commit whose state stays readable, "" when the policy promises none.
+        last_completed: the newest commit that the planner had seen.
         files: names to delete, by partition.
-        extra: further texts.
+        extra: further entries.
     """
 
     policy: str
@@ -69,7 +69,7 @@ def clean_plan_record(store: ObjectStore, plan: CleanPlan, extra: Mapping[str, s
 
 
 def parse_clean_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -> CleanJob:
-    """Return the job that a requested clean's record describes, whoever wrote it.
+    """Return the plan in the record of a requested clean, whichever engine wrote it.
 
     Raises:
         CorruptFile: it names something that is no data file of its partition.

@@ -1,8 +1,7 @@
-"""Cleaning a table: gather, plan, request, delete, complete (spec 10.8; effects).
+"""Clean: delete the file slices that no reader can ask for any more (docs/format.md, Clean).
 
-The plan is made and requested under the table lock; the deletions run without it; the completion takes it again. Whoever
-dies in between leaves a pending clean with its plan, and the next clean carries that out once more: deleting twice is
-fine. Before a stored plan is carried out, what has become reachable again meanwhile (by a rollback) is taken off it.
+A pending clean is executed again by the next one: deleting twice is fine. Before a stored plan is executed, files that
+became reachable again (by a rollback) are taken off it.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from lakefmt.compaction.clean.records import (
     clean_plan_record,
     parse_clean_plan,
 )
+from lakefmt.compaction.service import finish_pending, load_for_service, run_all_pending, run_service
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, cdc_mode, check_writable
 from lakefmt.errors import WriterActive
@@ -39,19 +39,21 @@ from lakefmt.filegroups.model import all_slices, build_slices, join_path
 from lakefmt.filegroups.pending_plans import groups_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
+from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.consumers import consumed_until
-from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
-from lakefmt.transactions.client import WriteClient, open_write_client, request_service, take_over_instant
-from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
+from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.instant import InstantTransaction
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
 
 __all__ = [
     "CleanResult",
     "clean_rules",
     "finish_clean",
+    "is_clean_due",
     "plan_clean_of",
     "planned_groups",
     "run_clean",
@@ -59,9 +61,13 @@ __all__ = [
 ]
 
 
+#: Services whose base files replace file slices also where their statistics name no previous commit.
+_REPLACING_SERVICES = frozenset({WriteOperation.COMPACT, WriteOperation.CLUSTER})
+
+
 @dataclass(frozen=True, slots=True)
 class CleanResult:
-    """What a clean did; prints as one readable line. ``instant`` None: nothing was to be removed, or it is a plan only."""
+    """What a clean did; prints as one line. ``instant`` None: there was nothing to delete, or it is only a plan."""
 
     instant: InstantTime | None
     plan: CleanPlan
@@ -71,7 +77,7 @@ class CleanResult:
 
     @property
     def files_deleted(self) -> int:
-        """Files that are gone."""
+        """Files that were deleted."""
         return 0 if self.completion_time is None else self.plan.num_files
 
     def __str__(self) -> str:
@@ -84,7 +90,7 @@ class CleanResult:
 
 
 def clean_rules(settings: Settings) -> CleanRules:
-    """Return the rules that settings ask for; without a policy the count that somebody set decides (as in Hudi).
+    """Return the rules that settings ask for; without a policy, the limit that is set decides, as in Hudi.
 
     Example:
         >>> from lakefmt.config.settings import resolve_settings
@@ -108,164 +114,155 @@ def clean_rules(settings: Settings) -> CleanRules:
     )
 
 
+def is_clean_due(client: TableClient, settings: Settings, state: TableState) -> bool:
+    """Return whether a clean may find something to delete, without listing files and without the table lock.
+
+    A file slice becomes unneeded when a commit replaced it and that commit left the retained ones. So a clean is due if one
+    of the commits between the last clean's earliest retained commit and the present one replaced a slice. Commits that a
+    handle has read or written are not read again.
+
+    Args:
+        client: the table.
+        settings: the settings of the call that committed.
+        state: the table as that commit left it.
+    """
+    rules, timeline = clean_rules(settings), state.timeline
+    if any(instant.action is Action.CLEAN for instant in timeline.pending):
+        return True
+    earliest = _earliest(client, state, rules)
+    if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        return False
+    floor = client.cleaned_until.get((rules, savepoints_of(timeline))) or _last_floor(client, state, rules)
+    if floor is None:
+        return True
+    end = None if earliest is None else earliest.time
+    window = (i for i in timeline.commits if floor <= i.time and (end is None or i.time < end))
+    return any(_replaces_slices(client.commit_metadata(state, instant)) for instant in window)
+
+
 def plan_clean_of(client: TableClient, options: Mapping[str, object] | None = None) -> CleanPlan:
-    """Return what :func:`run_clean` would remove; nothing is changed."""
-    write_client = open_write_client(client, options)
-    config = client.load_config()
-    check_writable(config)
-    return _plan(write_client, TableState(config, write_client.timeline(config).load()))
+    """Return what :func:`run_clean` would delete; nothing is changed."""
+    service = _CleanService(open_write_client(client, options))
+    return service.propose(load_for_service(service))
 
 
 def run_clean(
     client: TableClient, options: Mapping[str, object] | None = None, *, schedule: bool = False
 ) -> CleanResult:
-    """Remove the file slices that nobody can ask for any more.
+    """Delete the file slices that no reader can need any more.
 
     Args:
         client: the table.
         options: settings of the call.
-        schedule: only request the plan; the next clean, or another engine's, carries it out.
+        schedule: only request the plan; the next clean, or another engine's, executes it.
 
     Raises:
-        WriterActive: another clean is at work.
-        CorruptFile: a pending clean's plan, a savepoint or a consumer's file cannot be understood.
-        LockUnavailable: the table lock could not be had in time.
+        WriterActive: another process executes a clean.
+        CorruptFile: the plan of a pending clean, a savepoint or the file of a consumer is damaged.
+        LockUnavailable: the table lock could not be taken in time.
     """
     begun = perf_counter()
-    write_client = open_write_client(client, options)
-    with write_client.lock.hold() as lease:
-        config = client.load_config()
-        check_writable(config)
-        finished = _finish_pending(write_client, config, lease)
-        state = TableState(config, write_client.timeline(config).load())
-        plan = _plan(write_client, state)
-        if not plan.num_files:
-            return CleanResult(None, plan, finished=finished, seconds=perf_counter() - begun)
-        record = clean_plan_record(client.store, plan, _extra(state, plan))
-        body = encode_body(BodyKind.CLEANER_PLAN, record)
-        heartbeat, time = request_service(write_client, state, Action.CLEAN, body, lease, start=not schedule)
-    if schedule:
-        heartbeat.stop()
-        return CleanResult(time, plan, finished=finished, seconds=perf_counter() - begun)
-    job = parse_clean_plan(client.store, record, f"the clean {time}")
-    try:
-        client.store.delete(job.paths)
-        with write_client.lock.hold() as lease:
-            completion = _complete(write_client, config, time, job, lease)
-    except BaseException:
-        heartbeat.abandon()  # the next clean carries the plan out again
-        raise
-    heartbeat.stop()
-    return CleanResult(time, plan, completion, finished, perf_counter() - begun)
+    service = _CleanService(open_write_client(client, options))
+    made = run_service(service, schedule=schedule)
+    _remember(client, made.proposal)
+    instant = None if made.run is None else made.run.instant
+    completed = None if made.run is None else made.run.completed
+    completion = None if completed is None else completed.order_time
+    return CleanResult(instant, made.proposal, completion, made.finished, perf_counter() - begun)
+
+
+def _remember(client: TableClient, plan: CleanPlan) -> None:
+    """Remember that a clean found nothing to delete, so that this handle looks at later commits only.
+
+    Not while a consumer or a pending plan keeps slices: these may become unneeded without a further commit.
+    """
+    timeline = client.seen().timeline
+    client.cleaned_until.clear()
+    if plan.num_files or plan.earliest is None or plan.floor != plan.earliest.time or timeline.pending:
+        return
+    client.cleaned_until[plan.rules, savepoints_of(timeline)] = plan.earliest.time
 
 
 def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None = None) -> tuple[InstantTime, ...]:
-    """Carry out the cleans that somebody requested or died in, and plan none; return those that were done.
+    """Execute the pending cleans and plan none; return those that were completed.
 
     Args:
         client: the table.
         options: settings of the call.
 
     Raises:
-        WriterActive: another process is at one of them.
-        CorruptFile: a plan cannot be understood.
-        LockUnavailable: the table lock could not be had in time.
+        WriterActive: another process executes one of them.
+        CorruptFile: a plan is damaged.
+        LockUnavailable: the table lock could not be taken in time.
     """
-    write_client = open_write_client(client, options)
-    config = client.load_config()
-    check_writable(config)
-    waiting = [pending for pending in write_client.timeline(config).load().pending if pending.action is Action.CLEAN]
-    return tuple(pending.time for pending in waiting if _run_waiting(write_client, config, pending))
+    return run_all_pending(_CleanService(open_write_client(client, options)))
 
 
-def _run_waiting(write_client: WriteClient, config: TableConfig, waiting: Instant) -> bool:
-    """Carry out one clean: taken up under the lock, files deleted without it; False when somebody else has done it."""
-    client = write_client.client
-    with write_client.lock.hold() as lease:
-        timeline = write_client.timeline(config).load()
-        pending = next((i for i in timeline.pending if (i.time, i.action) == (waiting.time, Action.CLEAN)), None)
-        if pending is None:
-            return False
-        _check_idle(write_client, config, pending)
-        job = _job(write_client, config, pending)
-        if job is None:
-            return False
-        lease.check()
-        heartbeat = take_over_instant(write_client, pending)
-    try:
-        write_client.timeline(config).start(pending.time, Action.CLEAN)
-        client.store.delete(job.paths)
-        with write_client.lock.hold() as lease:
-            _complete(write_client, config, pending.time, job, lease)
-    except BaseException:
-        heartbeat.abandon()  # the next clean carries the plan out again
-        raise
-    heartbeat.stop()
-    return True
+def finish_clean(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease) -> bool:
+    """Execute the plan of one pending clean, whoever made it; False: it had none yet and was removed.
 
-
-def _complete(
-    write_client: WriteClient, config: TableConfig, time: InstantTime, job: CleanJob, lease: Lease
-) -> InstantTime:
-    timeline_store = write_client.timeline(config)
-    timeline_store.check_pending(time, Action.CLEAN)
-    completion = write_client.instant_time_generator(config, timeline_store.load())()
-    body = encode_body(BodyKind.CLEAN_METADATA, clean_metadata_record(time, job, 0))
-    lease.check()
-    return timeline_store.complete(time, Action.CLEAN, completion, body).order_time
-
-
-def _finish_pending(write_client: WriteClient, config: TableConfig, lease: Lease) -> tuple[InstantTime, ...]:
-    """Carry out the plans of cleans that somebody requested or died in; call under the lock."""
-    done = []
-    for pending in write_client.timeline(config).load().pending:
-        if pending.action is not Action.CLEAN:
-            continue
-        _check_idle(write_client, config, pending)
-        if finish_clean(write_client, config, pending, lease):
-            done.append(pending.time)
-    return tuple(done)
-
-
-def _check_idle(write_client: WriteClient, config: TableConfig, pending: Instant) -> None:
-    """Raise when somebody may be carrying the clean out."""
-    life = write_client.writer_liveness(config, write_client.timeline(config).load(), pending)
-    if pending.state is State.INFLIGHT and life.alive:
-        raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
-
-
-def finish_clean(write_client: WriteClient, config: TableConfig, pending: Instant, lease: Lease) -> bool:
-    """Carry out the plan of one pending clean, whoever made it; False: it had none yet and was removed.
-
-    Call under the lock, and only when nobody is at work on it.
+    Call under the table lock, and only when no process executes it.
     """
-    client = write_client.client
-    job = _job(write_client, config, pending)
-    if job is None:
-        return False
-    write_client.timeline(config).start(pending.time, Action.CLEAN)
-    client.store.delete(job.paths)
-    _complete(write_client, config, pending.time, job, lease)
-    client.store.delete([heartbeat_name(pending.time)])
-    return True
+    return finish_pending(_CleanService(write_client), state, pending, lease)
 
 
-def _job(write_client: WriteClient, config: TableConfig, pending: Instant) -> CleanJob | None:
-    """Return what is still to delete of a pending clean; None: it had no plan yet and was removed."""
-    client, timeline_store = write_client.client, write_client.timeline(config)
-    state = TableState(config, timeline_store.load())
-    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
-    body = timeline_store.read_body(requested)
-    if not body:
-        # It died before its plan was written: nothing was deleted, so it never was.
-        timeline_store.remove_pending(pending.time, Action.CLEAN)
-        return None
-    record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
-    return _without_reachable(client, state, parse_clean_plan(client.store, record, requested.file_name))
+@dataclass(frozen=True, slots=True)
+class _CleanService:
+    """What a clean adds to the driver of services."""
+
+    write_client: WriteClient
+
+    @property
+    def action(self) -> Action:
+        return Action.CLEAN
+
+    def check_table(self, config: TableConfig) -> None:
+        check_writable(config)
+
+    def propose(self, state: TableState) -> CleanPlan:
+        return _plan(self.write_client, state)
+
+    def encode(self, state: TableState, proposal: CleanPlan) -> tuple[CleanJob, bytes] | None:
+        if not proposal.num_files:
+            return None
+        store = self.write_client.client.store
+        record = clean_plan_record(store, proposal, _extra(state, proposal))
+        return parse_clean_plan(store, record, "the clean"), encode_body(BodyKind.CLEANER_PLAN, record)
+
+    def check_idle(self, state: TableState, pending: Instant) -> None:
+        life = self.write_client.writer_liveness(state.config, state.timeline, pending)
+        if pending.state is State.INFLIGHT and life.alive:
+            raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
+
+    def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CleanJob | None:
+        client, timeline_store = self.write_client.client, self.write_client.timeline(state.config)
+        requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
+        body = timeline_store.read_body(requested)
+        if not body:
+            # It died before its plan was written, so nothing was deleted.
+            timeline_store.remove_pending(pending.time, Action.CLEAN)
+            return None
+        record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
+        return _without_reachable(client, state, parse_clean_plan(client.store, record, requested.file_name))
+
+    def discard_attempt(self, state: TableState, time: InstantTime, plan: CleanJob) -> None:
+        return  # a clean writes no files
+
+    def execute(self, transaction: InstantTransaction, state: TableState, plan: CleanJob) -> None:
+        self.write_client.client.store.delete(plan.paths)
+
+    def finish_output(
+        self, transaction: InstantTransaction, state: TableState, plan: CleanJob, output: None
+    ) -> tuple[bytes, None]:
+        record = clean_metadata_record(transaction.time, plan, 0)
+        return encode_body(BodyKind.CLEAN_METADATA, record), None
+
+    def release_attempt(self, state: TableState, time: InstantTime, plan: CleanJob) -> None:
+        return  # what was deleted stays deleted: the next clean executes the plan again
 
 
 def _without_reachable(client: TableClient, state: TableState, job: CleanJob) -> CleanJob:
-    """Take off what the newest snapshot consists of and what savepoints keep: both may be younger than the plan."""
+    """Return the plan without files of the newest snapshot and of savepoints: both may be younger than the plan."""
     bases, logs = client.listing(state.config).files(list(job.files))
     slices = build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
     kept = {path for file_slice in slices for path in file_slice.paths} | _saved(client, state)
@@ -277,16 +274,14 @@ def _without_reachable(client: TableClient, state: TableState, job: CleanJob) ->
     return replace(job, files={p: names for p, names in files.items() if names})
 
 
-# --- what is known before planning ----------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------- planning
 
 
 def _plan(write_client: WriteClient, state: TableState) -> CleanPlan:
     client, timeline = write_client.client, state.timeline
     rules = clean_rules(write_client.settings)
     needs = _needs(write_client, state)
-    moment = client.clock.now()
-    zone = state.config.zone or moment.astimezone().tzinfo or UTC
-    earliest = earliest_to_retain(timeline, rules, format_instant_time(moment, zone), zone)
+    earliest = _earliest(client, state, rules)
     if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
     partitions = _changed_partitions(write_client, state, rules, earliest)
@@ -298,6 +293,13 @@ def _plan(write_client: WriteClient, state: TableState) -> CleanPlan:
     return with_change_files(plan, list_change_files(client.store, plan.files))
 
 
+def _earliest(client: TableClient, state: TableState, rules: CleanRules) -> Instant | None:
+    """Return the earliest commit whose state stays readable, as of now."""
+    moment = client.clock.now()
+    zone = state.config.zone or moment.astimezone().tzinfo or UTC
+    return earliest_to_retain(state.timeline, rules, format_instant_time(moment, zone), zone)
+
+
 def _needs(write_client: WriteClient, state: TableState) -> Needs:
     client = write_client.client
     planned = frozenset(planned_groups(write_client, state))
@@ -305,7 +307,7 @@ def _needs(write_client: WriteClient, state: TableState) -> Needs:
 
 
 def _saved(client: TableClient, state: TableState) -> set[str]:
-    """Return the files that savepoints name, and those that a restore to them will want besides."""
+    """Return the files that savepoints name, and those that a restore to them needs besides."""
     saved: set[str] = set()
     for instant in savepoints_of(state.timeline):
         record = decode_body(BodyKind.SAVEPOINT_METADATA, client.read_body(state, instant), what=instant.file_name)
@@ -317,7 +319,7 @@ def _saved(client: TableClient, state: TableState) -> set[str]:
 
 
 def _compacted_since(client: TableClient, state: TableState, kept: Savepoint) -> Iterable[str]:
-    """Yield base files of compactions that were pending when a savepoint was made: a restore to it leaves them."""
+    """Yield base files of compactions that were pending when a savepoint was made: a restore to it keeps them."""
     bases: dict[GroupKey, str] = {}
     for path in kept.files:
         partition, _, name = path.rpartition("/")
@@ -343,15 +345,15 @@ def planned_groups(write_client: WriteClient, state: TableState) -> Iterable[tup
 def _changed_partitions(
     write_client: WriteClient, state: TableState, rules: CleanRules, earliest: Instant | None
 ) -> list[PartitionPath] | None:
-    """Return the partitions in which something may have become removable since the last clean; None: all of them.
+    """Return the partitions in which slices may have become unneeded since the last clean; None: all of them.
 
-    A slice becomes removable when the commit that took its place falls behind the floor, so it lies in a partition that
-    a commit between the last clean's floor and this one's has touched.
+    A slice is not needed any more when the commit that replaced it is older than the floor. So it is in a partition that a
+    commit between the floor of the last clean and the floor of this one changed.
     """
     if earliest is None or not write_client.settings.flag("hoodie.clean.incremental.enabled"):
         return None
     client, timeline = write_client.client, state.timeline
-    before = _last_floor(write_client, state, rules)
+    before = _last_floor(client, state, rules)
     if before is None:
         return None
     if before < (timeline.first_active or "") and (before or _has_archive(client, state.config)):
@@ -365,19 +367,29 @@ def _changed_partitions(
     return sorted(touched)
 
 
-def _last_floor(write_client: WriteClient, state: TableState, rules: CleanRules) -> str | None:
-    """Return the floor of the last clean: "" when there was none, None when it does not help."""
+def _replaces_slices(commit: CommitMetadata) -> bool:
+    """Return whether a commit may have replaced file slices: a log file replaces none, a new file group neither."""
+    bases = [stat for stat in commit.stats if not stat.file_name.startswith(".")]
+    return bool(
+        commit.replaced_file_ids
+        or commit.operation in _REPLACING_SERVICES
+        or any(stat.prev_commit not in (None, "", "null") for stat in bases)
+    )
+
+
+def _last_floor(client: TableClient, state: TableState, rules: CleanRules) -> str | None:
+    """Return the floor of the last clean: "" when there was no clean, None when the floor cannot be used."""
     cleans = state.timeline.completed_of(Action.CLEAN)
     if not cleans:
         return ""
-    body = write_client.client.read_body(state, cleans[-1])
+    body = client.read_body(state, cleans[-1])
     if not body:
         return None
-    said: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
-    policies = {part["policy"] for part in said["partitionMetadata"].values()}
-    extra = said.get("extraMetadata") or {}
-    seen = {time for time in str(extra.get(SAVEPOINTS_SEEN) or "").split(",") if time}
-    if policies - {rules.policy.value} or not seen <= {i.time for i in savepoints_of(state.timeline)}:
+    record: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
+    policies = {part["policy"] for part in record["partitionMetadata"].values()}
+    extra = record.get("extraMetadata") or {}
+    savepoints_seen = {time for time in str(extra.get(SAVEPOINTS_SEEN) or "").split(",") if time}
+    if policies - {rules.policy.value} or not savepoints_seen <= {i.time for i in savepoints_of(state.timeline)}:
         return None
     return str(extra.get(FLOOR) or "") or None
 
@@ -387,5 +399,5 @@ def _has_archive(client: TableClient, config: TableConfig) -> bool:
 
 
 def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:
-    found = {SAVEPOINTS_SEEN: ",".join(i.time for i in savepoints_of(state.timeline)), FLOOR: plan.floor or ""}
-    return {key: value for key, value in found.items() if value}
+    entries = {SAVEPOINTS_SEEN: ",".join(i.time for i in savepoints_of(state.timeline)), FLOOR: plan.floor or ""}
+    return {key: value for key, value in entries.items() if value}

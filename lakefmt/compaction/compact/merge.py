@@ -1,6 +1,6 @@
-"""One operation of a compaction: a slice's base file and logs merged into a new base file (spec 10.6; effects).
+"""One operation of a compaction: merge a slice's base file and logs into a new base file (docs/format.md, Compaction).
 
-Memory is bounded by the slice. Rows keep their commit time and sequence number; only the file's name in them is new.
+Memory is bounded by the slice. Rows keep their commit time and sequence number; only the file name in them changes.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ SliceFiles = tuple[dict[str, BaseFile], dict[str, LogFile]]
 
 @dataclass(frozen=True)
 class SliceMerge:
-    """What the operations of one compaction share.
+    """What the operations of one compaction have in common.
 
     Attributes:
         client: the table.
-        state: its properties and timeline when the compaction began.
+        state: its properties and timeline when the plan was made.
         settings: codec, filter and durability of the new files.
         time: the compaction's requested time.
         schema_text: the schema of the new files, meta columns included, as Avro JSON.
         attempt: a number that no other attempt at this compaction has.
-        verify: read every new file back, and the slice again, and compare.
+        verify: read every new file and its slice again, and compare.
     """
 
     client: TableClient
@@ -61,14 +61,14 @@ class SliceMerge:
         """Merge a slice and write its new base file.
 
         Args:
-            number: of the operation in its plan.
-            operation: which slice.
-            files: what its partition holds: base files and logs by name.
+            number: index of the operation in its plan.
+            operation: the slice.
+            files: base files and logs of its partition, by name.
 
         Raises:
-            SnapshotExpired: a file of the plan is gone.
+            SnapshotExpired: a file of the plan does not exist any more.
             CorruptFile: a file or block is damaged.
-            InternalError: the new file does not hold the slice's rows.
+            InternalError: the new file does not hold the rows of the slice.
         """
         file_slice = slice_of(operation, files)
         token = f"{number}-{self.attempt}-0"
@@ -78,7 +78,7 @@ class SliceMerge:
         reader = BaseFileReader(self.client.store, unstored)
         base, old_filter, logs, rows = self._merged(reader, file_slice)
         counts = _count_changes(base, logs, rows)
-        told = self._log_changes(operation, token, base, rows)
+        change_file = self._log_changes(operation, token, base, rows)
         create_marker(self.client.store, self.time, path, "CREATE" if file_slice.base is None else "MERGE")
         bloom, keyed = None, unstored is None or not unstored.makes_keys
         if file_slice.base is not None and keyed:
@@ -91,8 +91,8 @@ class SliceMerge:
         if self.verify:
             written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
             self._verify(file_slice, written)
-        made = _stat(file_slice, path, rows.num_rows, size, logs, counts)
-        return made if told is None else replace(made, extra={**made.extra, "cdcStats": told})
+        stat = _stat(file_slice, path, rows.num_rows, size, logs, counts)
+        return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
 
     def _virtual_columns(self) -> VirtualColumns | None:
         return virtual_columns_of(self.state.config, self.client.schema(self.state))
@@ -100,7 +100,7 @@ class SliceMerge:
     def _log_changes(
         self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table
     ) -> dict[str, int] | None:
-        """Write down what the logs changed, where the table captures changes; Hudi's compactions do, too."""
+        """Write a change file with what the logs changed, where the table captures changes, as Hudi's compactions do."""
         mode = cdc_mode(self.state.config.properties)
         if mode is None:
             return None
@@ -120,7 +120,7 @@ class SliceMerge:
     def _merged(
         self, reader: BaseFileReader, file_slice: FileSlice
     ) -> tuple[pa.Table, BloomFilter | None, LogRows, pa.Table]:
-        """Return the base file's rows and its key filter, the logs' rows, and what they make together."""
+        """Return the rows and bloom filter of the base file, the rows of the logs, and the merged rows."""
         schema, rule, unstored = avro_to_arrow(self.schema_text), merge_rule(self.state.config), self._virtual_columns()
         if unstored is not None:
             schema = with_meta_columns(unstored.schema)
@@ -154,21 +154,21 @@ class SliceMerge:
 
 
 def slice_of(operation: CompactionOperation, files: SliceFiles) -> FileSlice:
-    """Return the slice that an operation names, as it was planned.
+    """Return the slice of an operation, as it was planned.
 
     Raises:
-        SnapshotExpired: a file of it is gone.
+        SnapshotExpired: one of its files does not exist any more.
     """
     bases, logs = files
     try:
         base = None if operation.base_name is None else bases[operation.base_name]
-        found = [logs[name] for name in operation.log_names]
+        named_logs = [logs[name] for name in operation.log_names]
     except KeyError as error:
         raise SnapshotExpired(
             f"{join_path(operation.partition, str(error.args[0]))} is gone, and a pending compaction needs it: "
             "abandon that compaction, then compact again"
         ) from None
-    ordered = sorted(found, key=lambda log: (log.instant, log.version, log.name))
+    ordered = sorted(named_logs, key=lambda log: (log.instant, log.version, log.name))
     return FileSlice(operation.partition, operation.file_id, operation.base_instant, base, tuple(ordered))
 
 
@@ -183,14 +183,16 @@ def _count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, 
         >>> _count_changes(made(["a", "b", "c"], ["1", "2", "3"]), logs, made(["a", "b", "d"], ["1", "4", "6"]))
         (1, 1, 1)
     """
-    # Only rows whose key is in the logs can differ, mostly few.
+    # Only rows whose key is in the logs can differ; these are few as a rule.
     keys = pc.unique(logs.table.column(RECORD_KEY))
     before, after = (
         table.select([RECORD_KEY, COMMIT_SEQNO]).filter(pc.is_in(table.column(RECORD_KEY), value_set=keys))
         for table in (base, rows)
     )
     stayed = to_mask(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY).combine_chunks()))
-    numbers = before.column(COMMIT_SEQNO).combine_chunks().drop_null()  # without meta columns every row counts as new
+    numbers = (
+        before.column(COMMIT_SEQNO).combine_chunks().drop_null()
+    )  # without meta columns every row counts as updated
     same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=numbers))
     kept = to_mask(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY).combine_chunks()))
     return int((~stayed).sum()), int((stayed & ~same).sum()), int((~kept).sum())
@@ -234,7 +236,7 @@ def _stat(
 
 
 def same_rows(one: pa.Table, other: pa.Table, *, ignoring: str = "") -> bool:
-    """Tell whether two tables hold the same rows in the same order; NaN equals NaN.
+    """Return whether two tables hold the same rows in the same order; NaN equals NaN.
 
     Args:
         one: a table.
@@ -253,7 +255,7 @@ def same_rows(one: pa.Table, other: pa.Table, *, ignoring: str = "") -> bool:
 
 
 def _same(one: pa.Array, other: pa.Array) -> bool:
-    """Compare arrays of one type; floats by their bits, because NaN differs from itself."""
+    """Compare arrays of one type; floats by their bits, because NaN is not equal to itself."""
     if one.equals(other):
         return True
     if one.type != other.type or not one.is_valid().equals(other.is_valid()):
@@ -262,7 +264,7 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
         entry = pa.struct([one.type.key_field, one.type.item_field])
         one, other = one.cast(pa.list_(entry)), other.cast(pa.list_(entry))
     if pa.types.is_struct(one.type):
-        return all(_same(mine, theirs) for mine, theirs in zip(one.flatten(), other.flatten(), strict=True))
+        return all(_same(left, right) for left, right in zip(one.flatten(), other.flatten(), strict=True))
     if pa.types.is_list(one.type) or pa.types.is_large_list(one.type):
         alike = pc.list_value_length(one).equals(pc.list_value_length(other))
         return alike and _same(one.flatten(), other.flatten())

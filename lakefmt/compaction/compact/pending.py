@@ -1,4 +1,4 @@
-"""A compaction that is pending: who is at it, what it planned, what it wrote, and taking it back (spec 10.6; effects)."""
+"""A pending compaction: whether a process executes it, its plan, its output, and its withdrawal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from lakefmt.compaction.compact.plan import CompactionPlan
 from lakefmt.compaction.compact.records import parse_compaction_plan
+from lakefmt.compaction.service import find_pending
 from lakefmt.config.table_config import TableConfig, cdc_mode, check_readable, merge_rule
-from lakefmt.errors import InstantNotFound, MetadataTablePresent, ObjectNotFound, UnsupportedFeature, WriterActive
+from lakefmt.errors import ObjectNotFound, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.cdc.files import list_change_files
 from lakefmt.filegroups.missing_completions import missing_completion
 from lakefmt.filegroups.table_client import TableClient, TableState
@@ -17,9 +18,9 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt.timeline.timeline import Timeline
 from lakefmt.timeline.transitions import check_transition
 from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.rollback_executor import check_rollback_allowed
 from lakefmt.values import InstantTime, PartitionPath, TableType
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "check_dead",
     "check_inputs",
     "discard_outputs",
-    "find_pending",
     "partitions_of",
     "read_plan",
     "read_plan_of",
@@ -41,17 +41,17 @@ _MAX_STAMP_BYTES = 64 * 1024
 def abandon_compaction(
     client: TableClient, instant: str, options: Mapping[str, object] | None = None, *, force: bool = False
 ) -> bool:
-    """Withdraw a pending compaction: what it wrote goes, and its plan as well where nothing depends on it.
+    """Withdraw a pending compaction: delete what it wrote, and its plan where nothing depends on the plan.
 
     Args:
         client: the table.
         instant: its requested time.
         options: settings of the call.
-        force: also when its process may be alive, or what it wrote is the only copy of its rows.
+        force: also when its process may be alive, or when what it wrote is the only copy of its rows.
 
     Returns:
-        True when the plan is gone; False when it had to stay: on version 6 logs that were written meanwhile carry its
-        time, and other engines would not find the slice below them without it.
+        True when the plan was removed; False when it had to stay: on version 6, logs that were written since are named by
+        its time, and other engines would not find their slice without it.
 
     Raises:
         InstantNotFound: there is no pending compaction at `instant`.
@@ -63,17 +63,18 @@ def abandon_compaction(
         config = client.load_config()
         require_merge_on_read(config)
         state = TableState(config, write_client.timeline(config).load())
-        pending = find_pending(state.timeline, instant)
+        pending = find_pending(state.timeline, instant, Action.COMPACTION)
         if not force:
             check_dead(write_client, state, pending)
         plan = read_plan(write_client, state, pending)
         if not force:
             check_inputs(write_client, state, pending, plan)
         partitions = () if plan is None else partitions_of(plan)
+        check_rollback_allowed(write_client, config, [pending])
         lease.check()
         discard_outputs(write_client, state, pending.time, partitions)
         client.store.delete([heartbeat_name(pending.time)])
-        _, logs = client.listing(config).files(partitions)
+        _, logs = client.storage_listing(config).files(partitions)
         if config.version.layout == 1 and any(log.instant == pending.time for log in logs):
             _fall_back(write_client, state, pending)
             return False
@@ -82,13 +83,13 @@ def abandon_compaction(
 
 
 def release_outputs(write_client: WriteClient, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:
-    """Undo what a failed attempt of ours wrote: the plan waits again, and nobody has to wait for us to be dead.
+    """Delete what a failed attempt of this process wrote; the plan becomes pending at once, not when the heartbeat expires.
 
     Not after a failure of the store: the completed file may still appear.
     """
     with write_client.lock.hold() as lease:
         now = TableState(state.config, write_client.timeline(state.config).load())
-        pending = find_pending(now.timeline, time)
+        pending = find_pending(now.timeline, time, Action.COMPACTION)
         name = heartbeat_name(time)
         if json.loads(write_client.client.store.read(name, _MAX_STAMP_BYTES))["owner"] != write_client.owner:
             return
@@ -99,7 +100,7 @@ def release_outputs(write_client: WriteClient, state: TableState, time: InstantT
 
 
 def require_merge_on_read(config: TableConfig) -> None:
-    """Raise when lakefmt cannot compact the table without breaking a promise to other readers.
+    """Raise when lakefmt cannot compact the table.
 
     Raises:
         UnsupportedFeature: it is not merge-on-read, or merges by a rule that lakefmt does not know.
@@ -108,11 +109,6 @@ def require_merge_on_read(config: TableConfig) -> None:
     check_readable(config)
     if config.table_type is not TableType.MERGE_ON_READ:
         raise UnsupportedFeature("only merge-on-read tables have logs to compact; this one is copy-on-write")
-    if config.metadata_partitions:
-        raise MetadataTablePresent(
-            f"the table advertises a metadata table ({', '.join(config.metadata_partitions)}); files written past it "
-            "would be invisible to Spark. Write with options={'hoodie.metadata.enable': 'false'} to drop it first"
-        )
     if cdc_mode(config.properties) is not None and (config.drop_partition_columns or not config.populate_meta_fields):
         raise UnsupportedFeature(
             "hoodie.table.cdc.enabled=true: changes are not written for tables without meta columns or with dropped "
@@ -121,20 +117,8 @@ def require_merge_on_read(config: TableConfig) -> None:
     merge_rule(config)
 
 
-def find_pending(timeline: Timeline, time: str, action: Action = Action.COMPACTION) -> Instant:
-    """Return the pending compaction, or log compaction, of a requested time.
-
-    Raises:
-        InstantNotFound: there is none.
-    """
-    found = [i for i in timeline.pending if i.action is action and i.time == time]
-    if not found:
-        raise InstantNotFound(f"no {action.value} is pending at {time}")
-    return found[0]
-
-
 def check_dead(write_client: WriteClient, state: TableState, pending: Instant) -> None:
-    """Raise when somebody may be carrying the compaction out.
+    """Raise when another process may be executing a pending compaction.
 
     Raises:
         WriterActive: its process may be alive.
@@ -148,13 +132,13 @@ def check_dead(write_client: WriteClient, state: TableState, pending: Instant) -
 
 
 def check_inputs(write_client: WriteClient, state: TableState, pending: Instant, plan: CompactionPlan | None) -> None:
-    """Raise when what a pending compaction wrote is the only copy of its rows: it was complete, and was cleaned behind.
+    """Raise when what a pending compaction wrote is the only copy of its rows: it was complete, and its inputs were cleaned.
 
     Raises:
-        CompletedFileMissing: base files of it are there, and files that it was to merge are not.
+        CompletedFileMissing: its base files exist, and files that it merges do not.
     """
     operations = () if plan is None else plan.operations
-    bases, logs = write_client.client.listing(state.config).files(() if plan is None else partitions_of(plan))
+    bases, logs = write_client.client.storage_listing(state.config).files(() if plan is None else partitions_of(plan))
     written = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
     there = {file.path for file in bases} | {log.path for log in logs}
     for operation in operations:
@@ -163,10 +147,10 @@ def check_inputs(write_client: WriteClient, state: TableState, pending: Instant,
 
 
 def read_plan(write_client: WriteClient, state: TableState, pending: Instant) -> CompactionPlan | None:
-    """Return the plan of a pending compaction, None when its author died before it was written.
+    """Return the plan of a pending compaction, None when its process died before it was written.
 
     Raises:
-        CorruptFile: the plan is damaged, or names files that are not its own.
+        CorruptFile: the plan is damaged, or names files of other file groups.
         UnsafePath: it names something outside the table.
     """
     requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
@@ -174,10 +158,10 @@ def read_plan(write_client: WriteClient, state: TableState, pending: Instant) ->
 
 
 def read_plan_of(client: TableClient, config: TableConfig, requested: Instant) -> CompactionPlan | None:
-    """Return the plan in the requested file of a compaction, None when the file is gone or empty.
+    """Return the plan in the requested file of a compaction, None when the file is missing or empty.
 
     Raises:
-        CorruptFile: the plan is damaged, or names files that are not its own.
+        CorruptFile: the plan is damaged, or names files of other file groups.
         UnsafePath: it names something outside the table.
     """
     try:
@@ -191,7 +175,7 @@ def read_plan_of(client: TableClient, config: TableConfig, requested: Instant) -
 
 
 def partitions_of(plan: CompactionPlan) -> tuple[PartitionPath, ...]:
-    """Return the partitions that a plan touches, each once.
+    """Return the partitions of a plan, each once.
 
     Example:
         >>> partitions_of(CompactionPlan(None))
@@ -203,9 +187,9 @@ def partitions_of(plan: CompactionPlan) -> tuple[PartitionPath, ...]:
 def discard_outputs(
     write_client: WriteClient, state: TableState, time: InstantTime, partitions: tuple[PartitionPath, ...]
 ) -> None:
-    """Delete the base and change files that an attempt at a compaction wrote; call under the lock."""
+    """Delete the base files and change files that an attempt at a compaction wrote; call under the table lock."""
     store = write_client.client.store
-    bases, _ = write_client.client.listing(state.config).files(partitions)
+    bases, _ = write_client.client.storage_listing(state.config).files(partitions)
     changes = () if cdc_mode(state.config.properties) is None else list_change_files(store, partitions)
     written = [file.path for file in (*bases, *changes) if file.instant == time]
     store.delete(written)
@@ -215,7 +199,7 @@ def discard_outputs(
 
 
 def _fall_back(write_client: WriteClient, state: TableState, pending: Instant) -> None:
-    """Take a compaction from inflight back to requested."""
+    """Move a compaction from inflight back to requested."""
     for file in state.timeline.files_of(pending):
         if file.state is State.INFLIGHT:
             check_transition(Action.COMPACTION, State.INFLIGHT, State.REQUESTED)

@@ -1,7 +1,7 @@
-"""Which file slices a compaction merges, and when one is due (metadata note 9.1). Pure.
+"""Which file slices a compaction merges, and when a compaction is due (docs/format.md, Compaction). Pure.
 
-A candidate is a slice with at least one log that no pending plan holds. A strategy, named as Hudi's, orders the candidates
-and takes as many as its limit allows; a trigger says whether it is time.
+A candidate is a file slice with at least one log whose file group is in no pending plan. A strategy, named as in Hudi,
+orders the candidates and takes as many as its limit allows; a trigger decides whether a compaction is due.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GroupKey = tuple[PartitionPath, FileId]
 
 
 class CompactionStrategy(enum.Enum):
-    """Which candidates are compacted, in Hudi's words."""
+    """Which candidates are compacted, with Hudi's names."""
 
     LOG_FILE_SIZE_BASED = "LogFileSizeBasedCompactionStrategy"
     LOG_FILE_NUM_BASED = "LogFileNumBasedCompactionStrategy"
@@ -64,7 +64,7 @@ class CompactionStrategy(enum.Enum):
 
 
 class CompactionTrigger(enum.Enum):
-    """When a compaction is due, in Hudi's words."""
+    """When a compaction is due, with Hudi's names."""
 
     NUM_COMMITS = "NUM_COMMITS"
     NUM_COMMITS_AFTER_LAST_REQUEST = "NUM_COMMITS_AFTER_LAST_REQUEST"
@@ -92,14 +92,14 @@ class CompactionRules:
 
     Attributes:
         strategy: orders and limits the candidates.
-        target_io_mb: the bounded strategies stop once they have planned so many MiB to read and write.
+        target_io_mb: MiB to read and write at which the bounded strategies stop.
         min_log_bytes: log bytes below which LogFileSizeBased leaves a slice alone.
         min_log_files: log files below which LogFileNumBased leaves a slice alone.
         partitions: days, or partitions, that the strategies by day look at.
         trigger: what makes a compaction due.
-        max_delta_commits: deltacommits after which one is.
-        max_delta_seconds: seconds after which one is.
-        max_file_bytes: what a slice without a base file is expected to write.
+        max_delta_commits: deltacommits after which a compaction is due.
+        max_delta_seconds: seconds after which a compaction is due.
+        max_file_bytes: expected size of the base file of a slice that has none.
     """
 
     strategy: CompactionStrategy = CompactionStrategy.LOG_FILE_SIZE_BASED
@@ -121,13 +121,15 @@ class CompactionRules:
 
 @dataclass(frozen=True, slots=True)
 class CompactionOperation:
-    """One slice to merge: names are those of files in `partition`.
+    """One file slice to merge.
 
     Attributes:
-        base_instant: the base file's instant, of a slice without one the slice's.
-        base_name: the base file; None when there is none.
-        log_names: the logs, oldest first.
-        metrics: what Hudi's plans say about it: files, bytes and MiB.
+        partition: where its files are.
+        file_id: its file group.
+        base_instant: the instant of the base file; without one, of the slice.
+        base_name: name of the base file; None when there is none.
+        log_names: names of the logs, oldest first.
+        metrics: files, bytes and MiB, with the names of Hudi's plans.
     """
 
     partition: PartitionPath
@@ -139,7 +141,7 @@ class CompactionOperation:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What is merged, relative to the table."""
+        """The files that are merged, relative to the table."""
         names = self.log_names if self.base_name is None else (self.base_name, *self.log_names)
         return tuple(join_path(self.partition, name) for name in names)
 
@@ -159,11 +161,11 @@ class CompactionPlan:
     """What a compaction merges: prints one line per slice.
 
     Attributes:
-        rules: by which rules; None when somebody else made the plan.
+        rules: the strategy and its limits; None for a plan that was read from the timeline.
         operations: the slices, in the order in which they are merged.
-        left: candidates that the strategy left for another time.
-        due: whether the trigger says it is time; a call that asks for a compaction gets one all the same.
-        log: whether logs are folded into one log, not merged into base files.
+        left: candidates that the strategy did not choose.
+        due: whether the trigger asks for a compaction; a call can ask for one that is not due.
+        log: True for a log compaction.
     """
 
     rules: CompactionRules | None
@@ -209,8 +211,8 @@ def since_last_compaction(timeline: Timeline, *, requested: bool = False) -> tup
         requested: pending compactions count as well.
 
     Returns:
-        The number, and the requested time of the compaction, before the first one that of the oldest deltacommit; None
-        when there is neither.
+        The number, and the requested time of the compaction. Before the first compaction it is the time of the oldest
+        deltacommit; None when there is neither.
 
     Example:
         >>> from lakefmt.timeline.timeline import timeline_from_names
@@ -230,7 +232,7 @@ def since_last_compaction(timeline: Timeline, *, requested: bool = False) -> tup
 
 
 def is_due(timeline: Timeline, rules: CompactionRules, now: datetime, zone: tzinfo) -> bool:
-    """Tell whether the trigger asks for a compaction.
+    """Return whether the trigger asks for a compaction.
 
     Args:
         timeline: the active timeline of a merge-on-read table.
@@ -272,11 +274,11 @@ def plan_compaction(
     """Return what a compaction merges.
 
     Args:
-        slices: the latest committed slice of every file group; only what had completed is in them.
-        busy: file groups that a pending compaction, log compaction or clustering holds.
+        slices: the latest committed slice of every file group.
+        busy: file groups in a pending compaction, log compaction or clustering plan.
         rules: the strategy and its limits.
         today: the present day, for the strategies by day.
-        due: what :func:`is_due` said; it is passed on.
+        due: from :func:`is_due`; it is passed on.
 
     Example:
         >>> from lakefmt.filegroups.model import LogFile
@@ -296,10 +298,10 @@ def plan_compaction(
 
 
 def plan_operation(file_slice: FileSlice, max_file_bytes: int) -> CompactionOperation:
-    """Return the operation that merges a slice; `max_file_bytes`: what one without a base file is expected to write."""
+    """Return the operation that merges a slice; `max_file_bytes`: expected size of a base file where there is none."""
     log_bytes = sum(log.size for log in file_slice.logs)
     base_bytes = 0 if file_slice.base is None else file_slice.base.size
-    # Whole MiB, as Hudi counts them: its plans and ours stop at the same operation.
+    # Whole MiB, as Hudi counts them, so that both plans stop at the same operation.
     read = (base_bytes + log_bytes) // _MIB
     write = (max_file_bytes if file_slice.base is None else base_bytes) // _MIB
     metrics = {
@@ -318,7 +320,7 @@ _Operations = Sequence[CompactionOperation]
 
 
 def _bounded(candidates: _Operations, rules: CompactionRules) -> _Operations:
-    """Take candidates in order; the one that reaches the limit is the last, so that there is always progress."""
+    """Take candidates in order up to the one that reaches the limit, which is included: a plan is never empty."""
     planned = 0
     for count, operation in enumerate(candidates, 1):
         planned += operation.io_mb
@@ -375,20 +377,20 @@ _DAY = re.compile(r"(?:[^/=]*=)?(\d{4})[-/]?(?:[^/=]*=)?(\d{2})[-/]?(?:[^/=]*=)?
 
 
 def _day_of(partition: str) -> date | None:
-    found = _DAY.fullmatch(partition)
+    match = _DAY.fullmatch(partition)
     try:
-        return None if found is None else date(*map(int, found.groups()))
+        return None if match is None else date(*map(int, match.groups()))
     except ValueError:
         return None
 
 
 def _day_order(partition: str) -> tuple[bool, date, str]:
-    """Return what sorts the newest day last; partitions that are no days come before all days, by their text."""
+    """Return a sort key with the newest day last; partitions that are no days come before all days, by their text."""
     day = _day_of(partition)
     return (day is not None, day or date.min, partition)
 
 
 def _is_old(partition: str, rules: CompactionRules, today: date) -> bool:
-    """Tell whether a partition lies before the window; one that is no day does."""
+    """Return whether a partition is before the window of days; a partition that is no day is."""
     day = _day_of(partition)
     return day is None or day < today - timedelta(days=rules.partitions)

@@ -1,4 +1,4 @@
-"""Compactions as the timeline keeps them: a plan's record and what can be believed of one (spec 3.4, 3.5, 10.6). Pure."""
+"""Content of the requested file of a compaction, encoded and checked (docs/format.md, Compaction). Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["compaction_plan_record", "parse_compaction_plan"]
 
 #: Version 2 of a plan holds names only; version 1 held whole paths.
 _PLAN_VERSION = 2
-#: What Hudi says in the plan of a log compaction; releases before 1.0 take the class by its name.
+#: Hudi's strategy in the plan of a log compaction; releases before 1.0 load the class by its name.
 _LOG_STRATEGY = {
     "compactorClassName": "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper",
     "strategyParams": {},
@@ -39,7 +39,7 @@ def compaction_plan_record(plan: CompactionPlan) -> dict[str, object]:
                 "dataFilePath": operation.base_name,
                 "fileId": operation.file_id,
                 "partitionPath": operation.partition,
-                # Java takes every one of them as it is: a missing one is a null pointer there (annex G).
+                # Hudi reads every metric without a check: a missing one is a null pointer there.
                 "metrics": dict(operation.metrics),
                 "bootstrapFilePath": None,
             }
@@ -54,12 +54,12 @@ def compaction_plan_record(plan: CompactionPlan) -> dict[str, object]:
 
 
 def parse_compaction_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -> CompactionPlan:
-    """Return the plan that a requested compaction's record describes, whoever wrote it.
+    """Return the plan in the record of a requested compaction, whichever engine wrote it.
 
     Args:
-        store: the table; whole paths must lie below it.
+        store: the table; absolute paths must be below it.
         record: the decoded body.
-        what: how the file is named in errors.
+        what: name of the file in errors.
 
     Raises:
         CorruptFile: it names something that is no base file or log of its file group, or a group twice.
@@ -109,13 +109,13 @@ def _name(store: ObjectStore, partition: str, path: object, what: str) -> str | 
 
 
 def _check_base(name: str | None, file_id: FileId, instant: InstantTime, what: str) -> None:
-    found = None if name is None else parse_base_file(name)
-    if name is not None and (found is None or found.file_id != file_id or found.instant != instant):
+    base = None if name is None else parse_base_file(name)
+    if name is not None and (base is None or base.file_id != file_id or base.instant != instant):
         raise CorruptFile(f"{what} names {name!r}, which is no base file of group {file_id!r} at {instant}")
 
 
 def _checked_log(name: str | None, file_id: FileId, what: str) -> str:
-    found = None if name is None else parse_log_file(name)
-    if name is None or found is None or found.file_id != file_id or found.is_cdc:
+    log = None if name is None else parse_log_file(name)
+    if name is None or log is None or log.file_id != file_id or log.is_cdc:
         raise CorruptFile(f"{what} names {name!r}, which is no log of file group {file_id!r}")
     return name

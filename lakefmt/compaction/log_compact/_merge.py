@@ -1,6 +1,6 @@
-"""The operations of a log compaction: a slice's logs folded into one log (spec 7.9, 10.4; effects).
+"""The operations of a log compaction: merge the logs of a slice into one log (docs/format.md, Log blocks).
 
-Memory is bounded by the logs of the slices at work. Rows keep their commit time and sequence number.
+Memory is bounded by the logs of the slices that are merged at once. Rows keep their commit time and sequence number.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from lakefmt.values import InstantTime, WriteStat
 
 __all__ = ["LogMerge"]
 
-#: Logs of a slice are held whole while they are folded, so that few are folded at once.
+#: The logs of a slice are held in memory while they are merged, so only a few slices are merged at once.
 _MOST_THREADS = 4
 
 
 @dataclass(frozen=True)
 class LogMerge:
-    """What the operations of one log compaction share.
+    """What the operations of one log compaction have in common.
 
     Attributes:
         client: the table.
-        state: its properties and timeline when the log compaction began.
+        state: its properties and timeline when the plan was made.
         settings: block format, sizes and durability of the new logs.
         time: the log compaction's requested time.
         schema_text: the schema of the new logs, meta columns included, as Avro JSON.
@@ -51,34 +51,34 @@ class LogMerge:
     attempt: int
 
     def run(self, plan: CompactionPlan) -> tuple[WriteStat, ...]:
-        """Fold the slices of a plan, a few side by side; the stats come in the plan's order.
+        """Merge the logs of every slice of a plan, a few slices at a time; the stats are in the order of the plan.
 
         Raises:
-            SnapshotExpired: a file of the plan is gone.
+            SnapshotExpired: a file of the plan does not exist any more.
             CorruptFile: a block is damaged.
-            UnsupportedFeature: the logs of a slice cannot be folded.
+            UnsupportedFeature: the logs of a slice cannot be merged without the base file.
         """
-        bases, logs = self.client.listing(self.state.config).files(partitions_of(plan))
-        found: dict[str, SliceFiles] = {}
+        bases, logs = self.client.storage_listing(self.state.config).files(partitions_of(plan))
+        files: dict[str, SliceFiles] = {}
         for base in bases:
-            found.setdefault(base.partition, ({}, {}))[0][base.name] = base
+            files.setdefault(base.partition, ({}, {}))[0][base.name] = base
         for log in logs:
-            found.setdefault(log.partition, ({}, {}))[1][log.name] = log
+            files.setdefault(log.partition, ({}, {}))[1][log.name] = log
         asked = self.settings.integer("lakefmt.write.threads") or _MOST_THREADS
         with ThreadPoolExecutor(max(1, min(asked, cpu_count() or 1, len(plan.operations)))) as pool:
-            running = [
-                pool.submit(self._fold, number, operation, found.get(operation.partition, ({}, {})))
+            futures = [
+                pool.submit(self._fold, number, operation, files.get(operation.partition, ({}, {})))
                 for number, operation in enumerate(plan.operations)
             ]
             try:
-                return tuple(stat for future in running for stat in future.result())
+                return tuple(stat for future in futures for stat in future.result())
             except BaseException:
-                for waiting in running:
+                for waiting in futures:
                     waiting.cancel()
                 raise
 
     def _fold(self, number: int, operation: CompactionOperation, files: SliceFiles) -> list[WriteStat]:
-        # The base file may have been cleaned since: it is not asked.
+        # The base file may have been cleaned since and is not needed.
         file_slice = slice_of(replace(operation, base_name=None), files)
         rule, timeline = merge_rule(self.state.config), self.state.timeline
         unstored = virtual_columns_of(self.state.config, self.client.schema(self.state))
@@ -101,7 +101,7 @@ class LogMerge:
         create_marker(self.client.store, self.time, join_path(operation.partition, name), marker)
         data = folded.data
         if unstored is not None:
-            # Logs hold partition columns, even those that base files drop, and no meta columns where there are none.
+            # Logs hold partition columns, also where base files drop them, and no meta columns where the table has none.
             data = unstored.stored(data, operation.partition, data.schema)
         out = LogRowsOut(data, folded.deletes)
         written = write_logs(self.client.store, operation.partition, name, out, form, marker)
@@ -125,7 +125,7 @@ class LogMerge:
         written: tuple[WrittenLog, ...],
         number: int,
     ) -> WriteStat:
-        one, layout = written[number], self.state.timeline.layout
+        log, layout = written[number], self.state.timeline.layout
         names = tuple(earlier.name for earlier in written[: number + 1])
         counts = {
             "totalLogRecords": logs.table.num_rows,
@@ -136,17 +136,17 @@ class LogMerge:
         return WriteStat(
             file_id=operation.file_id,
             partition_path=operation.partition,
-            path=join_path(operation.partition, one.name),
+            path=join_path(operation.partition, log.name),
             prev_commit=operation.base_instant,
-            num_writes=one.rows,
-            num_update_writes=one.rows,
-            num_deletes=one.deletes,
-            total_write_bytes=one.size,
-            file_size_in_bytes=one.size,
+            num_writes=log.rows,
+            num_update_writes=log.rows,
+            num_deletes=log.deletes,
+            total_write_bytes=log.size,
+            file_size_in_bytes=log.size,
             base_file=operation.base_name or "" if layout == 1 else "",
-            log_files=(*operation.log_names, *names) if layout == 1 else (one.name,),
-            log_version=int(one.name.rpartition(".log.")[2].partition("_")[0]),
+            log_files=(*operation.log_names, *names) if layout == 1 else (log.name,),
+            log_version=int(log.name.rpartition(".log.")[2].partition("_")[0]),
             log_offset=0,
-            # What was read is said once, however many files it became.
+            # The counts of what was read belong to the first of the written files.
             extra=counts if number == 0 else {},
         )

@@ -1,8 +1,8 @@
-"""Which file slices a log compaction folds, and when one is due (metadata note 9.1). Pure.
+"""Which file slices a log compaction merges, and when a log compaction is due (docs/format.md, Compaction). Pure.
 
-A candidate is a slice whose logs hold at least as many blocks that count as the threshold says, and that no pending plan
-holds. Hudi counts log files first and blocks only when those are few; counting what counts keeps a slice that has just
-been folded from being folded again.
+A candidate is a slice whose logs have at least the threshold of visible blocks and whose file group is in no pending plan.
+Hudi counts log files first, and blocks only when there are few files; counting visible blocks avoids that a slice is
+merged again right after it was merged.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["LogFacts", "find_newer_compaction", "is_log_compaction_due", "plan_l
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What the blocks of a slice's logs say of themselves.
+    """Facts about the blocks of a slice's logs.
 
     Attributes:
-        num_blocks: blocks that count.
-        num_instants: writes that they come from; what one write wrote is folded already.
-        is_partial: some hold some of the table's columns only; they say less without the base file.
+        num_blocks: visible blocks.
+        num_instants: number of instants that wrote them; blocks of one instant are not merged.
+        is_partial: whether a block holds only some columns of the table; it cannot be merged without the base file.
     """
 
     num_blocks: int
@@ -43,15 +43,15 @@ def plan_log_compaction(
     max_file_bytes: int = 0,
     due: bool = True,
 ) -> CompactionPlan:
-    """Return what a log compaction folds.
+    """Return what a log compaction merges.
 
     Args:
-        slices: the latest committed slice of every file group; only what had completed is in them.
-        facts: of the slices that have logs, by (partition, file id).
-        busy: file groups that a pending compaction, log compaction or clustering holds.
-        threshold: blocks from which on a slice is folded.
-        max_file_bytes: what Hudi's metrics say of a slice without a base file.
-        due: what :func:`is_log_compaction_due` said; it is passed on.
+        slices: the latest committed slice of every file group.
+        facts: for slices that have logs, by (partition, file id).
+        busy: file groups in a pending compaction, log compaction or clustering plan.
+        threshold: number of blocks from which on a slice is merged.
+        max_file_bytes: expected size of a base file where there is none, for the metrics of the plan.
+        due: from :func:`is_log_compaction_due`; it is passed on.
 
     Example:
         >>> from lakefmt.filegroups.model import LogFile
@@ -65,10 +65,10 @@ def plan_log_compaction(
     left = 0
     for file_slice in sorted(slices, key=lambda s: (s.partition, s.file_id)):
         group = (file_slice.partition, file_slice.file_id)
-        found = facts.get(group)
-        if found is None or group in busy or found.is_partial:
+        slice_facts = facts.get(group)
+        if slice_facts is None or group in busy or slice_facts.is_partial:
             continue
-        if found.num_blocks >= threshold and found.num_instants > 1:
+        if slice_facts.num_blocks >= threshold and slice_facts.num_instants > 1:
             operations.append(plan_operation(file_slice, max_file_bytes))
         else:
             left += 1
@@ -76,7 +76,7 @@ def plan_log_compaction(
 
 
 def is_log_compaction_due(timeline: Timeline, threshold: int) -> bool:
-    """Tell whether enough deltacommits came since the last compaction and the last log compaction, as Hudi counts.
+    """Return whether there are enough deltacommits since the last compaction and log compaction, counted as Hudi does.
 
     Example:
         >>> from lakefmt.timeline.timeline import timeline_from_names
@@ -97,14 +97,14 @@ def _is_delta(instant: Instant) -> bool:
 
 
 def _folds(timeline: Timeline, instant: Instant) -> bool:
-    """Tell whether a deltacommit was a log compaction: its requested file says so."""
+    """Return whether a deltacommit was a log compaction, by its requested file."""
     return _is_delta(instant) and any(f.action is Action.LOG_COMPACTION for f in timeline.files_of(instant))
 
 
 def find_newer_compaction(timeline: Timeline, time: InstantTime) -> Instant | None:
     """Return a compaction, pending or done, that was planned after a log compaction; None when there is none.
 
-    Hudi gives a log compaction up then: what it folded is in a new base file, or will be, and its log would stand on it.
+    Hudi gives a log compaction up then: what it merged is in a new base file, or will be, and its log would lie on top.
 
     Example:
         >>> from lakefmt.timeline.timeline import timeline_from_names

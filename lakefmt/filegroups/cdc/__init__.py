@@ -1,1 +1,1 @@
-"""Change data files: before and after images beside base files and logs."""
+"""Change data capture: change files, and the changes of a file group."""

@@ -1,7 +1,8 @@
-"""Change files of a table: writing one, taking over one that is there, listing, reading (spec 9; effects).
+"""Write, list and read change files (effects; docs/format.md, Change files).
 
-The name is fixed by what changes the file group, its instant and its write token, and the file appears by put-if-absent:
-a repeated attempt takes over what an earlier one wrote. The file comes before the base file whose stat names it.
+File group, instant and write token determine the name, and the file is created only if absent: a
+repeated attempt adopts the file of an earlier one. The change file is written before the base file
+whose stat names it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["cdc_file_name", "cdc_paths", "list_change_files", "read_change_file"
 
 
 def cdc_file_name(file_id: str, instant: str, token: str) -> str:
-    """Return the name of the file that tells what an instant changed in a file group.
+    """Return the name of the change file of an instant in a file group.
 
     Example:
         >>> cdc_file_name("f-0", "20260101000000000", "1-0-0")
@@ -37,14 +38,14 @@ def cdc_file_name(file_id: str, instant: str, token: str) -> str:
 
 
 def cdc_paths(stat: WriteStat) -> tuple[str, ...]:
-    """Return the change files that an entry of a commit names, relative to the table.
+    """Return the change files in a write stat, relative to the table.
 
     Example:
         >>> cdc_paths(WriteStat("f-0", "p", "p/a.parquet", extra={"cdcStats": {"p/.a.cdc": 1}}))
         ('p/.a.cdc',)
     """
-    found = stat.extra.get("cdcStats")
-    return tuple(map(str, found)) if isinstance(found, Mapping) else ()
+    sizes = stat.extra.get("cdcStats")
+    return tuple(map(str, sizes)) if isinstance(sizes, Mapping) else ()
 
 
 def write_change_file(
@@ -57,20 +58,20 @@ def write_change_file(
     table_schema: str,
     settings: Settings,
 ) -> int:
-    """Write what changed in a file group, or take over what an earlier attempt wrote; return the file's bytes.
+    """Write a change file, or adopt the one of an earlier attempt; return its size in bytes.
 
     Args:
         store: the table.
-        path: the file's name, relative to the table.
-        changes: rows with their meta columns, in the table's columns.
-        mode: what is written of each change.
-        instant: the instant that makes them.
-        table_schema: the table's schema without meta columns, as Avro JSON.
+        path: relative to the table.
+        changes: rows with meta columns, in the table's columns.
+        mode: the supplemental logging mode.
+        instant: requested time of the write.
+        table_schema: Avro JSON without meta columns.
         settings: durability.
 
     Raises:
-        CorruptFile: a file of that name is there and was not written by this write.
-        StorageError: the store failed, or does not say whether the file is there.
+        CorruptFile: the file exists and another write made it.
+        StorageError: the store failed, or does not confirm the file.
     """
     create_marker(store, instant, path, "CREATE")
     rows, schema = build_cdc_rows(changes, mode, instant), build_cdc_schema(table_schema, mode)
@@ -89,24 +90,24 @@ def write_change_file(
 
 
 def _check_own(store: ObjectStore, path: str, instant: InstantTime, expected: int) -> None:
-    """Refuse a file that is there under our name and does not hold our changes."""
-    found = 0
+    """Raise if an existing file with our name does not contain our changes."""
+    num_changes = 0
     for whole in _blocks(store, path):
         if whole.block.instant_time != instant:
             raise CorruptFile(f"{path} exists and was not written by this write")
-        found += decode_cdc_content(whole.content, whole.block.schema or "", what=path).num_rows
-    if found != expected:
+        num_changes += decode_cdc_content(whole.content, whole.block.schema or "", what=path).num_rows
+    if num_changes != expected:
         raise CorruptFile(
-            f"{path} exists with {found} changes and this write makes {expected}: it was not written by it"
+            f"{path} exists with {num_changes} changes and this write makes {expected}: it was not written by it"
         )
 
 
 def read_change_file(store: ObjectStore, path: str) -> list[pa.Table]:
-    """Return the changes of a file, block by block.
+    """Yield the changes of a file, block by block.
 
     Raises:
-        SnapshotExpired: the file is gone.
-        CorruptFile: it is damaged, or holds something else.
+        SnapshotExpired: the file no longer exists.
+        CorruptFile: the file is damaged or not a change file.
     """
     try:
         whole = _blocks(store, path)
@@ -118,23 +119,23 @@ def read_change_file(store: ObjectStore, path: str) -> list[pa.Table]:
 def _blocks(store: ObjectStore, path: str) -> list[WholeBlock]:
     reader = LogBlockReader(path)
     reader.feed(store.read(path, MAX_LOG_BYTES))
-    found = []
+    blocks = []
     for each in reader.finish():
-        # Changes that are lost are lost for good: nothing is passed over here, other than in logs.
+        # Lost changes cannot be restored: unlike in logs, damaged bytes are an error.
         if not isinstance(each, WholeBlock) or each.block.kind is not BlockKind.CDC_DATA:
             raise CorruptFile(f"{path} holds something that is no block of changes")
-        found.append(each)
-    return found
+        blocks.append(each)
+    return blocks
 
 
 def list_change_files(store: ObjectStore, partitions: Iterable[PartitionPath]) -> list[LogFile]:
     """Return the change files of partitions."""
-    found = []
+    files = []
     for partition in partitions:
         for item in store.list(partition, recursive=False):
             name = item.name.rpartition("/")[2]
             parsed = parse_log_file(name)
             if parsed is not None and parsed.is_cdc:
                 file_id, instant = FileId(parsed.file_id), InstantTime(parsed.instant)
-                found.append(LogFile(partition, name, file_id, instant, parsed.version, item.size))
-    return found
+                files.append(LogFile(partition, name, file_id, instant, parsed.version, item.size))
+    return files

@@ -1,8 +1,8 @@
-"""The changes that one write made to one file group, as rows before and after it (spec 9). Pure, by columns.
+"""The changes of one write in one file group: rows before and after (docs/format.md, Change files). Pure.
 
-They come from a merge's own masks (:func:`changes_of_merge`), or from a slice's rows before and after
-(:func:`compare_rows`). A row has changed when it was written again: its sequence number tells, and under rules that let a
-late row fill a stored one its values do.
+Changes come from a merge (:func:`changes_of_merge`) or from comparing a slice before and after
+(:func:`compare_rows`). A row has changed if its sequence number differs; under rules that let a
+late row fill a stored one, also if its values differ.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ INSERT, UPDATE, DELETE = "i", "u", "d"
 
 @dataclass(frozen=True, slots=True)
 class ChangedRows:
-    """What changed; all tables have one schema.
+    """The changes; all tables have one schema.
 
     Attributes:
-        deleted: rows as they were.
-        before: rows that were updated, as they were.
-        after: the same rows, in the same order, as they are.
-        inserted: rows that are new.
+        deleted: the deleted rows.
+        before: the updated rows, before.
+        after: the updated rows, after; same order as `before`.
+        inserted: the new rows.
     """
 
     deleted: pa.Table
@@ -59,16 +59,16 @@ class ChangedRows:
 
     @property
     def num_rows(self) -> int:
-        """How many changes there are."""
+        """The number of changes."""
         return int(self.deleted.num_rows + self.after.num_rows + self.inserted.num_rows)
 
 
 def changes_of_merge(base: pa.Table, merged: Merged) -> ChangedRows:
-    """Return what a merge changed.
+    """Return the changes that a merge made.
 
     Args:
-        base: the rows that were merged into.
-        merged: the result.
+        base: the rows before the merge.
+        merged: the result of the merge.
 
     Example:
         >>> from lakefmt.filegroups.merge.base import Incoming, merge_into_base
@@ -88,14 +88,15 @@ def changes_of_merge(base: pa.Table, merged: Merged) -> ChangedRows:
 
 
 def compare_rows(before: pa.Table, after: pa.Table, *, by_value: bool = False) -> ChangedRows:
-    """Return what changed between two states of a file group.
+    """Return the changes between two states of a file group.
 
-    A key that is stored several times is compared place by place: the first with the first.
+    The n-th row of a duplicate key is compared with the n-th row of the same key.
 
     Args:
-        before: the rows with their keys, commit times and sequence numbers.
+        before: rows with key, commit time and sequence number.
         after: the same columns.
-        by_value: rows that keep their sequence number may have changed all the same (rules that complete stored rows).
+        by_value: also compare values: partial rules may change rows that keep their sequence
+            number.
 
     Example:
         >>> rows = lambda keys, times: pa.table({COMMIT_TIME: times, COMMIT_SEQNO: times, RECORD_KEY: keys})
@@ -104,39 +105,41 @@ def compare_rows(before: pa.Table, after: pa.Table, *, by_value: bool = False) -
         [['a'], ['c'], ['d']]
     """
     old, new = _identities(before.column(RECORD_KEY), after.column(RECORD_KEY))
-    found = pc.index_in(new, value_set=old)
-    known = to_mask(pc.is_valid(found))
-    here = np.flatnonzero(known)
-    there = found.drop_null().to_numpy().astype(np.int64)
-    gone = np.ones(before.num_rows, dtype=bool)
-    gone[there] = False
-    changed = np.zeros(len(here), dtype=bool)
+    match = pc.index_in(new, value_set=old)
+    is_stored = to_mask(pc.is_valid(match))
+    after_rows = np.flatnonzero(is_stored)
+    before_rows = match.drop_null().to_numpy().astype(np.int64)
+    removed = np.ones(before.num_rows, dtype=bool)
+    removed[before_rows] = False
+    changed = np.zeros(len(after_rows), dtype=bool)
     for name in (COMMIT_TIME, COMMIT_SEQNO):
-        changed |= _differ(before.column(name).take(pa.array(there)), after.column(name).take(pa.array(here)))
+        changed |= _differ(
+            before.column(name).take(pa.array(before_rows)), after.column(name).take(pa.array(after_rows))
+        )
     if by_value:
         same = np.flatnonzero(~changed)
-        changed[same] = _values_differ(before.take(pa.array(there[same])), after.take(pa.array(here[same])))
+        changed[same] = _values_differ(before.take(pa.array(before_rows[same])), after.take(pa.array(after_rows[same])))
     return ChangedRows(
-        before.filter(pa.array(gone)),
-        before.take(pa.array(there[changed])),
-        after.take(pa.array(here[changed])),
-        after.filter(pa.array(~known)),
+        before.filter(pa.array(removed)),
+        before.take(pa.array(before_rows[changed])),
+        after.take(pa.array(after_rows[changed])),
+        after.filter(pa.array(~is_stored)),
     )
 
 
 def match_keys(keys: pa.ChunkedArray, stored: pa.ChunkedArray) -> pa.Array:
-    """Return for each key the row that has it, null where none does; a key that comes again gets the next such row.
+    """Return the stored row of each key, null without one; the n-th occurrence of a key gets its n-th stored row.
 
     Example:
         >>> match_keys(pa.chunked_array([["a", "x", "a"]]), pa.chunked_array([["b", "a", "a"]])).to_pylist()
         [1, None, 2]
     """
-    wanted, there = _identities(keys, stored)
-    return pc.index_in(wanted, value_set=there)
+    key_ids, stored_ids = _identities(keys, stored)
+    return pc.index_in(key_ids, value_set=stored_ids)
 
 
 def _identities(old: pa.ChunkedArray, new: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """Return the keys; where one is there twice, every key with its number among the equal ones."""
+    """Return ids of the keys; with duplicates, of key and occurrence number."""
     joined = pa.chunked_array([*old.chunks, *new.chunks], old.type).combine_chunks()
     codes: Rows = joined.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     parts = codes[: len(old)], codes[len(old) :]
@@ -149,7 +152,7 @@ def _identities(old: pa.ChunkedArray, new: pa.ChunkedArray) -> tuple[pa.Array, p
 
 
 def _occurrences(codes: Rows) -> Rows:
-    """Return for each code how many equal ones came before it.
+    """Return for each code the number of equal codes before it.
 
     Example:
         >>> _occurrences(np.array([7, 8, 7, 7])).tolist()
@@ -164,18 +167,18 @@ def _occurrences(codes: Rows) -> Rows:
     return counted
 
 
-def _differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Mask:
-    return ~to_mask(pc.fill_null(pc.equal(one, other), False))
+def _differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Mask:
+    return ~to_mask(pc.fill_null(pc.equal(left, right), False))
 
 
-def _values_differ(one: pa.Table, other: pa.Table) -> Mask:
-    """Compare rows by the bytes that they take as Avro records: nested values and NaN included."""
-    if not one.num_rows:
+def _values_differ(left: pa.Table, right: pa.Table) -> Mask:
+    """Compare rows by their Avro encoding, which covers nested values and NaN."""
+    if not left.num_rows:
         return np.zeros(0, dtype=bool)
-    schema = without_meta_columns(one.schema)
+    schema = without_meta_columns(left.schema)
     text = arrow_to_avro(schema, "row")
     packed = []
-    for table in (one, other):
+    for table in (left, right):
         data, offsets = encode_rows(table.select(schema.names), text)
         packed.append(
             pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
@@ -187,12 +190,12 @@ def _values_differ(one: pa.Table, other: pa.Table) -> Mask:
 
 
 def build_cdc_rows(changes: ChangedRows, mode: CdcMode, instant: str) -> pa.Table:
-    """Return changes as a change file has them: deletes first, then updates, then inserts.
+    """Return changes as a change file stores them: deletes, then updates, then inserts.
 
     Args:
-        changes: what changed, in the table's columns with their meta columns.
-        mode: what is written of each.
-        instant: the instant that makes them.
+        changes: in the table's columns, with meta columns.
+        mode: the supplemental logging mode.
+        instant: requested time of the write.
 
     Example:
         >>> rows = pa.table({RECORD_KEY: ["a"], "v": [1]})
@@ -216,17 +219,17 @@ def build_cdc_rows(changes: ChangedRows, mode: CdcMode, instant: str) -> pa.Tabl
 
 
 def operations(changes: ChangedRows) -> pa.ChunkedArray:
-    """Return the operation of each change: deletes, updates, inserts."""
+    """Return the ``op`` value of each change: deletes, updates, inserts."""
     counts = ((DELETE, changes.deleted), (UPDATE, changes.after), (INSERT, changes.inserted))
     return pa.chunked_array([pa.repeat(pa.scalar(op), part.num_rows) for op, part in counts], pa.string())
 
 
 def images(parts: list[pa.Table | int], kind: pa.DataType) -> pa.ChunkedArray:
-    """Return rows as structs, one column of them; a number stands for so many nulls.
+    """Return rows as one struct column; a number stands for that many nulls.
 
     Args:
-        parts: tables that have the columns of `kind`, or numbers.
-        kind: the struct.
+        parts: tables with the columns of `kind`, or numbers of nulls.
+        kind: the struct type.
 
     Example:
         >>> images([1, pa.table({"v": [1]})], pa.struct({"v": pa.int64()})).to_pylist()

@@ -1,1 +1,1 @@
-"""Log files of a file slice: which blocks count, what they hold, how they are written."""
+"""The logs of a file slice: selecting blocks, reading rows, writing files."""

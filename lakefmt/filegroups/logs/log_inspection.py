@@ -1,7 +1,7 @@
-"""What a log file is to readers when its blocks are looked at, not its rows: seen, undone, of a writer at work, or nobody's. Pure.
+"""Classify a log file by its block headers, without decoding rows. Pure.
 
-A name tells less of a log than of a base file: in layout 1 it has the base file's instant, and each block says for itself
-which deltacommit wrote it (spec 4.4, 7.9). So whether anybody sees a log is asked of its blocks; their contents are not read.
+A log's name does not say who wrote it in layout 1: it has the base instant, and each block names
+its own deltacommit (docs/format.md, File slices). So visibility is decided from the blocks.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ __all__ = ["LogInspection", "Standing", "inspect_log", "scan_log_blocks"]
 
 @dataclass(frozen=True, slots=True)
 class LogInspection:
-    """A log file by its blocks' headers.
+    """The block headers of a log file.
 
     Attributes:
-        size: bytes of the file.
-        writers: the instants whose rows, deletes or changes it holds.
-        targets: the instants whose blocks it takes back (version 6).
-        stands_for: the instants whose blocks its own ones replace (log compaction).
-        damaged: where bytes are no block, from and up to, in order.
-        unreadable: blocks that frame well and cannot be decoded: where they begin, who wrote them, and why; empty unless
-            contents were looked at.
-        opens: whether the file begins with a block's magic; engines refuse a file that does not.
-        problem: why it cannot be walked over at all; empty when it can.
+        size: size of the file in bytes.
+        writers: the instants of its data, delete and change blocks.
+        targets: the instants that its command blocks roll back (version 6).
+        stands_for: the instants whose blocks it replaces (log compaction).
+        damaged: byte ranges ``(start, end)`` outside of blocks, in order.
+        unreadable: offset, instant and reason of intact blocks whose content cannot be decoded;
+            empty unless contents were read.
+        opens: whether the file begins with the block magic; engines refuse a file that does not.
+        problem: why the blocks cannot be scanned; empty if they can.
     """
 
     size: int
@@ -46,7 +46,7 @@ class LogInspection:
 
 
 class Standing(enum.Enum):
-    """What a log that no commit names is to readers and writers."""
+    """The state of a log file that no commit names."""
 
     SEEN = "seen"
     TAKEN = "taken"
@@ -55,14 +55,14 @@ class Standing(enum.Enum):
 
 
 def scan_log_blocks(read_at: ReadAt, size: int, what: str) -> LogInspection:
-    """Return what a log's framing tells; bytes that are no blocks are part of the answer.
+    """Return the block headers of a log; damaged ranges are part of the result.
 
     Args:
-        read_at: reads bytes of the file.
+        read_at: reads ``count`` bytes at an offset.
         size: bytes of the file.
         what: how the file is named in messages.
 
-    Spec 7.1–7.3, 7.9.
+    Source: docs/format.md, Log blocks; Block headers.
 
     Example:
         >>> scan_log_blocks(lambda at, count: b"#HUDI#"[at : at + count], 6, "a.log").damaged
@@ -96,15 +96,15 @@ def inspect_log(
     is_busy: bool,
     undone: Collection[InstantTime] = (),
 ) -> Standing:
-    """Return what a log is that no commit names.
+    """Return the state of a log file that no commit names.
 
     Args:
         log: the file.
-        look: its blocks.
-        timeline: who has completed.
-        is_taken: whether an instant belongs to a writer that may be alive, or that waits to be rolled back.
-        is_busy: whether any writer may be at work: a block that is being written has no instant yet.
-        undone: the instants that command blocks of the file group take back.
+        look: its block headers.
+        timeline: decides which instants are committed.
+        is_taken: whether the writer of an instant may be alive, or its rollback is pending.
+        is_busy: whether any writer may be active: a block that is being written has no instant yet.
+        undone: the instants that command blocks of the file group roll back.
 
     Example:
         >>> from lakefmt.timeline.timeline import build_timeline
@@ -114,7 +114,7 @@ def inspect_log(
         (<Standing.UNSEEN: 'unseen'>, <Standing.UNDONE: 'undone'>)
     """
     if timeline.layout > 1 and not timeline.is_committed(log.instant):
-        # Whatever it holds, its name hides it.
+        # Its name hides it, whatever it contains.
         return Standing.TAKEN if is_taken(log.instant) else Standing.UNSEEN
     if look.problem or any(timeline.is_committed(time) for time in look.writers):
         return Standing.SEEN

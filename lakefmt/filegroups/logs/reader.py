@@ -1,7 +1,7 @@
-"""A file slice's logs as rows: read, select, decode, in one table and one order (effects on reading only).
+"""Read the logs of a file slice as rows: select blocks, decode them, return one table (effects: reads only).
 
-Rows come in the order of arrival, oldest first. Deletes are rows as well: they have a key, perhaps an ordering value, and a
-mark. Nothing is merged here.
+Rows are ordered by arrival, oldest first. A delete is a row, too, with a key, possibly an ordering
+value, and a delete flag. Nothing is merged here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakefmt.errors import (
     SnapshotExpired,
     UnsupportedFeature,
 )
-from lakefmt.filegroups.logs._block_scanner import PlacedBlock, select_blocks
+from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
 from lakefmt.filegroups.logs.log_inspection import LogInspection, scan_log_blocks
 from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.ordering import has_order, marked_deletes, unordered_deletes
@@ -49,26 +49,28 @@ __all__ = ["LogRows", "find_unreadable_blocks", "read_log_look", "read_log_rows"
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: A log file is read whole; Hudi rolls to a new one at one gigabyte.
-#: Blocks are decoded together up to so many bytes: of larger ones it is the rows that take the time.
+#: A log file is read whole; Hudi starts a new file at 1 GiB.
+#: Up to this number of bytes blocks are decoded together; larger blocks spend their time on rows.
 _RUN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogRows:
-    """Rows of logs, in the order of arrival.
+    """The rows of logs, in the order of arrival.
 
     Attributes:
-        table: columns as asked for, the record key among them; what a row does not bring is null.
-        deletes: which rows remove their key.
-        always: which of those do so whatever is stored, and let any later row in again.
-        brings: for rows of partial updates which columns they bring: a block's number per row into ``columns``.
-        columns: the columns of each kind of block; None stands for all.
-        positions: the row of the base file that each row meets; None: not every block says it for this base file.
-        of_deletes: which rows come from delete blocks; None: they are told by having no commit time.
-        known: the data columns that some block brings, those that were not asked for among them.
-        num_blocks: how many blocks they come from.
-        instants: the instants of these blocks, each once, oldest first.
+        table: the requested columns, the record key among them; null where a row lacks a value.
+        deletes: ``(n_rows,)`` bool; the row deletes its key.
+        always: ``(n_rows,)`` bool; a delete without an event time.
+        brings: ``(n_rows,) int64``; the entry of ``columns`` for each row.
+        columns: the columns of partial blocks; None means all columns.
+        positions: ``(n_rows,) int64``, the row of the base file; None: some block has no positions
+            for this base file.
+        of_deletes: ``(n_rows,)`` bool; the row is from a delete block; None: such rows have no
+            commit time.
+        known: the data columns of all blocks, also those that were not requested.
+        num_blocks: the number of blocks.
+        instants: the distinct instants of the blocks, oldest first.
     """
 
     table: pa.Table
@@ -84,7 +86,7 @@ class LogRows:
 
     @property
     def is_partial(self) -> bool:
-        """Whether some rows bring some of the columns only."""
+        """Whether some rows have only some of the columns."""
         return any(names is not None for names in self.columns)
 
 
@@ -104,18 +106,21 @@ def read_log_rows(
 
     Args:
         store: the table.
-        piece: the slice.
-        schema: the columns wanted, as the table has them now; the record key and what `rule` compares among them.
-        rule: how the table merges; it says what marks a delete.
+        file_slice: its logs are read.
+        schema: the requested columns with their current types; the record key and the columns that
+            `rule` compares are among them.
+        rule: the merge rule; defines delete markers.
         layout: 1 for version 6, 2 from version 8 on.
-        is_committed: tells whether blocks of an instant count (version 6).
-        bound: blocks of later instants do not count; None: all do.
-        positions: also say which rows of the base file they meet, if the blocks do; for merging with the whole of it.
-        unstored: what rows have and log blocks do not; rows get it back.
+        is_committed: whether an instant is committed (version 6).
+        bound: the last instant that counts; None: no bound.
+        positions: also return positions in the base file if the blocks have them; for merging with
+            the whole base file.
+        unstored: columns that log blocks lack; they are added to the rows.
 
     Raises:
         SnapshotExpired: a log file is gone.
-        CorruptFile: a block's content is damaged. Bytes that are no block are passed over, as Hudi does.
+        CorruptFile: the content of a block is damaged. Bytes outside of blocks are ignored, as in
+            Hudi.
         UnsupportedFeature: a block of HFile records.
     """
     contents: dict[tuple[str, int], bytes | memoryview] = {}
@@ -139,7 +144,7 @@ def read_log_rows(
 
 
 def _runs(chosen: Sequence[PlacedBlock]) -> list[list[PlacedBlock]]:
-    """Return the blocks in runs that are decoded at once: blocks of Avro rows that have one schema, up to some bytes."""
+    """Return runs of blocks to decode together: Avro blocks of one schema, up to a number of bytes."""
     runs: list[list[PlacedBlock]] = []
     size = 0
     for placed in chosen:
@@ -157,20 +162,20 @@ def _runs(chosen: Sequence[PlacedBlock]) -> list[list[PlacedBlock]]:
 
 
 def _positions(file_slice: FileSlice, chosen: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
-    """Return the base file's row of every row; None when a block does not say it, or says it for another base file."""
+    """Return the base file's row of every row; None if a block has no positions for this base file."""
     if file_slice.base is None:
         return None
-    found = [np.zeros(0, np.int64)]
+    positions = [np.zeros(0, np.int64)]
     for placed, count in zip(chosen, counts, strict=True):
         places = block_positions(placed.block, file_slice.base.instant, count, placed.file.path)
         if places is None:
             return None
-        found.append(places)
-    return np.concatenate(found)
+        positions.append(places)
+    return np.concatenate(positions)
 
 
 def select_log_blocks(store: ObjectStore, file_slice: FileSlice, timeline: Timeline) -> list[PlacedBlock]:
-    """Return the blocks of a slice's logs that count, oldest first; their contents are not read.
+    """Return the blocks of a slice's logs that a reader merges, oldest first, without their contents.
 
     Raises:
         SnapshotExpired: a log file is gone.
@@ -189,7 +194,7 @@ def select_log_blocks(store: ObjectStore, file_slice: FileSlice, timeline: Timel
 
 
 def read_log_look(store: ObjectStore, log: LogFile) -> LogInspection:
-    """Return what a log's blocks tell; their contents are not read.
+    """Return the block headers of a log.
 
     Raises:
         SnapshotExpired: the log file is gone.
@@ -200,20 +205,20 @@ def read_log_look(store: ObjectStore, log: LogFile) -> LogInspection:
 
 
 def find_unreadable_blocks(store: ObjectStore, log: LogFile) -> tuple[tuple[int, InstantTime, str], ...]:
-    """Return the blocks of a log whose keys cannot be decoded: where they begin, who wrote them, and why.
+    """Return offset, instant and reason of the blocks whose keys cannot be decoded.
 
     Raises:
         SnapshotExpired: the log file is gone.
         UnsupportedFeature: a block has another format version, an unknown kind or an unknown header key.
     """
-    found = []
+    unreadable = []
     for whole in _blocks(store, log):
         try:
             _decode_keys(whole, log.path)
         except LakefmtError as error:
             raise_if_transient(error)
-            found.append((whole.block.start, InstantTime(whole.block.instant_time or ""), str(error)))
-    return tuple(found)
+            unreadable.append((whole.block.start, InstantTime(whole.block.instant_time or ""), str(error)))
+    return tuple(unreadable)
 
 
 def _decode_keys(whole: WholeBlock, what: str) -> None:
@@ -232,7 +237,7 @@ def _decode_keys(whole: WholeBlock, what: str) -> None:
 
 
 def _read_at(source: pa.NativeFile) -> ReadAt:
-    return lambda at, count: source.read_at(count, at)
+    return lambda offset, count: source.read_at(count, offset)
 
 
 def _blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:
@@ -243,7 +248,7 @@ def _blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:
         raise SnapshotExpired(
             f"{log.path} is gone: a clean removed it after this snapshot was taken; read again"
         ) from None
-    return (found for found in reader.finish() if isinstance(found, WholeBlock))
+    return (block for block in reader.finish() if isinstance(block, WholeBlock))
 
 
 def _decode(
@@ -253,7 +258,7 @@ def _decode(
     rule: MergeRule,
     unstored: VirtualColumns | None,
 ) -> tuple[LogRows, list[int]]:
-    """Return the rows of a run of blocks, and how many each block has."""
+    """Return the rows of a run of blocks, and the number of rows of each block."""
     placed, content = run[0], contents[0]
     what, block = placed.file.path, placed.block
     if block.kind is BlockKind.DELETE:
@@ -279,17 +284,17 @@ def _decode(
     brought = frozenset(stored | set(rows.column_names))
     deletes = marked_deletes(table, rule)
     none = np.zeros(table.num_rows, dtype=bool)
-    # A partial row without the ordering column says nothing of its event time.
+    # A partial row without the ordering column has no event time.
     always = unordered_deletes(table, deletes, rule) if has_order(rule.stored, rows.column_names) else none
-    found = _plain(table, deletes, always, brought if block.is_partial else None, of_deletes=none)
-    return replace(found, known=brought - set(META_COLUMNS)), counts
+    log_rows = _plain(table, deletes, always, brought if block.is_partial else None, of_deletes=none)
+    return replace(log_rows, known=brought - set(META_COLUMNS)), counts
 
 
 def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> pa.Table:
     try:
         return decode_parquet_content(content, wanted, what=what)
     except InvalidInputError as error:
-        # The header names them, and the file was written to fit it.
+        # The header names them; the file is written to match.
         raise CorruptFile(f"damaged Parquet block: {error}") from None
 
 
@@ -298,7 +303,7 @@ def _plain(table: pa.Table, deletes: Mask, always: Mask, names: frozenset[str] |
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
-    # Deletes bring keys only, so that every column may hold nulls until they are merged.
+    # Delete rows have only keys, so every column is nullable until the merge.
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
@@ -308,7 +313,8 @@ def _delete_rows(records: DeleteRecords, schema: pa.Schema, rule: MergeRule) -> 
     made = {RECORD_KEY: records.keys, PARTITION_PATH: records.partitions, **ordering}
     columns = [made[f.name].cast(f.type) if f.name in made else pa.nulls(count, f.type) for f in schema]
     first = next(iter(ordering.values()), None)
-    # Without an ordering value, or with the int 0 that stands for none, whatever is stored goes (spec 7.6).
+    # A delete without an ordering value, or with int 0, deletes any stored row (docs/format.md,
+    # Delete blocks).
     unordered = first is None or rule.blocks_win
     always = np.ones(count, dtype=bool) if unordered else pc.is_null(first).to_numpy(zero_copy_only=False)
     table = pa.table(columns, schema=_nullable(schema))

@@ -1,7 +1,8 @@
-"""Writing rows as log files: blocks of bounded size, files that roll, each an object of its own (spec 7.5, 7.6, 7.11; effects).
+"""Write rows as log files: blocks of bounded size, files that roll over (effects; docs/format.md, Writing logs).
 
-A file appears by put-if-absent and is never appended to: where Hudi rolls over to the next version of the name, so do we.
-Whoever comes second adopts what is there, file by file: the blocks tell how many rows they hold, and the rest follows.
+A file is created only if absent and never appended to; a full file is followed by the next version
+of its name. A repeated attempt adopts existing files one by one: their blocks tell how many rows
+they contain, and the remaining rows follow.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogRowsOut:
-    """What goes to the logs of one file group.
+    """The rows to write to the logs of one file group.
 
     Attributes:
-        data: rows with their meta columns, in the columns of the data blocks.
-        deletes: rows whose keys are removed: keys, partition paths and ordering columns at least.
-        partial: `data` has some of the table's columns only.
-        data_positions: rows of the base file that `data` stand for, ascending; None: not known.
+        data: rows with meta columns, in the columns of the data blocks.
+        deletes: rows to delete, with at least keys, partition paths and ordering columns.
+        partial: `data` has only some of the table's columns.
+        data_positions: rows of the base file that `data` replace, ascending int64; None: unknown.
         delete_positions: the same for `deletes`.
-        records: `data` as Avro records, where the rows of several logs were encoded together.
+        records: `data` as Avro records, if the rows of several logs were encoded together.
     """
 
     data: pa.Table
@@ -66,21 +67,21 @@ class LogRowsOut:
 
 @dataclass(frozen=True, slots=True)
 class LogForm:
-    """How rows become blocks and files.
+    """How rows are divided into blocks and files.
 
     Attributes:
-        instant: the writing instant.
-        data_schema: the Avro schema of the data blocks, meta columns included.
-        delete_schema: the one that delete blocks name.
-        ordering: the ordering columns that deletes carry.
-        base_instant: the base file that positions refer to; None: there are none.
-        replaces: instants whose blocks these stand for (log compaction).
-        parquet: data blocks hold Parquet, not Avro rows.
-        codec: compression of Parquet blocks.
-        level: its level.
-        block_bytes: bytes of rows, as Arrow holds them, after which the next block begins.
-        file_bytes: bytes after which the next file begins.
-        durable: files reach the disk before they count.
+        instant: requested time of the write.
+        data_schema: Avro JSON of the data blocks, meta columns included.
+        delete_schema: Avro JSON in the header of delete blocks.
+        ordering: the ordering columns stored in deletes.
+        base_instant: the base file that positions refer to; None: no positions.
+        replaces: instants whose blocks the new ones replace (log compaction).
+        parquet: write Parquet data blocks instead of Avro ones.
+        codec: compression codec of Parquet blocks.
+        level: compression level.
+        block_bytes: Arrow bytes of rows per block.
+        file_bytes: size in bytes after which the next file begins.
+        durable: sync files to disk.
     """
 
     instant: InstantTime
@@ -99,14 +100,14 @@ class LogForm:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLog:
-    """One log file that is there.
+    """A log file that exists.
 
     Attributes:
-        name: its name in the partition.
-        size: bytes.
-        rows: rows in its data blocks.
-        deletes: records in its delete blocks.
-        adopted: an earlier attempt had written it.
+        name: the file name.
+        size: in bytes.
+        rows: number of rows in data blocks.
+        deletes: number of records in delete blocks.
+        adopted: an earlier attempt wrote the file.
     """
 
     name: str
@@ -119,7 +120,7 @@ class WrittenLog:
 def log_form(
     settings: Settings, instant: InstantTime, data_schema: str, delete_schema: str, ordering: tuple[str, ...]
 ) -> LogForm:
-    """Return the form that settings ask for.
+    """Return the form that the settings define.
 
     Example:
         >>> from lakefmt.config.settings import resolve_settings
@@ -141,7 +142,7 @@ def log_form(
 
 
 def _nth_log_name(first: str, number: int) -> str:
-    """Return the name of the file that `number` files follow the one named `first` when a log rolls over.
+    """Return the name of the log file that is `number` roll-overs after `first`.
 
     Example:
         >>> _nth_log_name(".f-0_20260101000000000.log.1_3-0-0", 2)
@@ -156,27 +157,27 @@ def _nth_log_name(first: str, number: int) -> str:
 def write_logs(
     store: ObjectStore, partition: str, first: str, out: LogRowsOut, form: LogForm, marker: MarkerType
 ) -> tuple[WrittenLog, ...]:
-    """Write rows as one log file or several, or adopt those that are there; the first one's marker is the caller's.
+    """Write rows to one or more log files, or adopt existing ones; the caller writes the first file's marker.
 
     Raises:
-        InvalidInputError: a block would be too large to be read.
-        CorruptFile: a file of such a name is there and was not written by this write.
-        StorageError: the store does not say whether a file is there.
+        InvalidInputError: a block would be too large for readers.
+        CorruptFile: a file exists and another write made it.
+        StorageError: the store does not confirm a file.
     """
-    done: list[WrittenLog] = []
+    logs: list[WrittenLog] = []
     out = _ordered_first(out, form)
     rows = deletes = 0
-    while not done or rows < out.data.num_rows or deletes < out.deletes.num_rows:
-        path = join_path(partition, _nth_log_name(first, len(done)))
-        if done:
+    while not logs or rows < out.data.num_rows or deletes < out.deletes.num_rows:
+        path = join_path(partition, _nth_log_name(first, len(logs)))
+        if logs:
             create_marker(store, form.instant, path, marker)
         left = (out.data.num_rows - rows, out.deletes.num_rows - deletes)
-        one = _adopt(store, path, form, left)
-        if one is None:
-            one = _write_one(store, path, form, _blocks(out, form, rows, deletes), left)
-        done.append(one)
-        rows, deletes = rows + one.rows, deletes + one.deletes
-    return tuple(done)
+        written = _adopt(store, path, form, left)
+        if written is None:
+            written = _write_one(store, path, form, _blocks(out, form, rows, deletes), left)
+        logs.append(written)
+        rows, deletes = rows + written.rows, deletes + written.deletes
+    return tuple(logs)
 
 
 # --------------------------------------------------------------------------------------------------------- one file
@@ -194,19 +195,19 @@ def _write_one(
                 break
             sink.file.write(data)
             rows, deletes = rows + more_rows, deletes + more_deletes
-            if sink.size > form.file_bytes:  # as Hudi does: the block that passes the limit is the file's last one
+            if sink.size > form.file_bytes:  # as Hudi: the block that exceeds the limit is the last one of the file
                 break
         outcome, size = sink.put_if_absent(), sink.size
     if outcome is PutOutcome.DONE:
         return WrittenLog(path.rpartition("/")[2], size, rows, deletes)
-    found = _adopt(store, path, form, left)
-    if found is None:
+    existing = _adopt(store, path, form, left)
+    if existing is None:
         raise StorageError(f"the store does not say whether {path} was written", transient=True)
-    return found
+    return existing
 
 
 def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator[_Block]:
-    """Yield blocks with the rows and deletes they hold, from the given ones on: rows first, as Hudi does."""
+    """Yield blocks with their numbers of rows and deletes, starting at the given offsets: rows first, as Hudi does."""
     for start, part, places in _cut(out.data, out.data_positions, rows, form.block_bytes):
         header = _header(form, form.data_schema, places, is_partial=out.partial)
         if form.parquet:
@@ -216,7 +217,7 @@ def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator
         else:
             yield encode_data_block(part, header), part.num_rows, 0
     for _, part, places in _cut(out.deletes, out.delete_positions, deletes, form.block_bytes):
-        # hudi-rs reads no block in which some records have an ordering value and others have none.
+        # hudi-rs cannot read a block in which only some records have an ordering value.
         first = int(np.count_nonzero(_with_order(part, form)))
         for start, count in ((0, first), (first, part.num_rows - first)):
             if count:
@@ -225,7 +226,7 @@ def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator
 
 
 def _delete_block(part: pa.Table, places: I64 | None, form: LogForm) -> bytes:
-    # Where one value does not fit the record deletes whatever is stored.
+    # A delete whose ordering value cannot be stored deletes any stored row.
     orderings = storable_orderings([part.column(name) for name in form.ordering])
     records = delete_records(part.column(RECORD_KEY), part.column(PARTITION_PATH), *orderings)
     return encode_delete_block(records, _header(form, form.delete_schema, places))
@@ -233,14 +234,14 @@ def _delete_block(part: pa.Table, places: I64 | None, form: LogForm) -> bytes:
 
 def _with_order(deletes: pa.Table, form: LogForm) -> npt.NDArray[np.bool_]:
     """Return which deletes have an ordering value in their records."""
-    found: npt.NDArray[np.bool_] = np.zeros(deletes.num_rows, dtype=bool)
+    has_value: npt.NDArray[np.bool_] = np.zeros(deletes.num_rows, dtype=bool)
     for column in storable_orderings([deletes.column(name) for name in form.ordering]):
-        found |= column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+        has_value |= column.is_valid().to_numpy(zero_copy_only=False)
+    return has_value
 
 
 def _ordered_first(out: LogRowsOut, form: LogForm) -> LogRowsOut:
-    """Return the rows with the deletes that have an ordering value before those that have none."""
+    """Return the rows with deletes that have an ordering value before the others."""
     missing = ~_with_order(out.deletes, form)
     if missing.all() or not missing.any():
         return out
@@ -263,7 +264,7 @@ def _header(form: LogForm, schema: str, places: I64 | None, *, is_partial: bool 
 def _cut(
     table: pa.Table, places: I64 | None, first: int, block_bytes: int
 ) -> Iterator[tuple[int, pa.Table, I64 | None]]:
-    """Yield rows as blocks take them, each with its first row's number and the places of its rows."""
+    """Yield the rows of each block with the number of its first row and its positions."""
     step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes)))
     for start in range(first, table.num_rows, step):
         yield start, table.slice(start, step), None if places is None else places[start : start + step]
@@ -273,18 +274,18 @@ def _cut(
 
 
 def _adopt(store: ObjectStore, path: str, form: LogForm, left: tuple[int, int]) -> WrittenLog | None:
-    """Return the log that an earlier attempt wrote, None when there is none."""
+    """Return the log that an earlier attempt wrote, or None."""
     info = store.info(path)
     if info is None:
         return None
     reader = LogBlockReader(path)
     reader.feed(store.read(path, MAX_LOG_BYTES))
     rows = deletes = 0
-    for found in reader.finish():
-        if not isinstance(found, WholeBlock) or found.block.instant_time != form.instant:
+    for whole in reader.finish():
+        if not isinstance(whole, WholeBlock) or whole.block.instant_time != form.instant:
             raise CorruptFile(f"{path} exists and was not written by this write")
-        count = _COUNT.get(found.block.kind, _count_avro)(found, path)
-        if found.block.kind is BlockKind.DELETE:
+        count = _COUNT.get(whole.block.kind, _count_avro)(whole, path)
+        if whole.block.kind is BlockKind.DELETE:
             deletes += count
         else:
             rows += count
@@ -293,16 +294,16 @@ def _adopt(store: ObjectStore, path: str, form: LogForm, left: tuple[int, int]) 
     return WrittenLog(path.rpartition("/")[2], info.size, rows, deletes, adopted=True)
 
 
-def _count_deletes(found: WholeBlock, what: str) -> int:
-    return len(decode_delete_content(found.content, what=what))
+def _count_deletes(whole: WholeBlock, what: str) -> int:
+    return len(decode_delete_content(whole.content, what=what))
 
 
-def _count_parquet(found: WholeBlock, what: str) -> int:
-    return int(decode_parquet_content(found.content, [RECORD_KEY], what=what).num_rows)
+def _count_parquet(whole: WholeBlock, what: str) -> int:
+    return int(decode_parquet_content(whole.content, [RECORD_KEY], what=what).num_rows)
 
 
-def _count_avro(found: WholeBlock, what: str) -> int:
-    return int(decode_avro_content(found.content, found.block.schema or "", [RECORD_KEY], what=what).num_rows)
+def _count_avro(whole: WholeBlock, what: str) -> int:
+    return int(decode_avro_content(whole.content, whole.block.schema or "", [RECORD_KEY], what=what).num_rows)
 
 
 _COUNT: dict[BlockKind, Callable[[WholeBlock, str], int]] = {

@@ -1,5 +1,6 @@
-"""How rows of one key become one.
+"""Merge rows with equal keys.
 
-``base`` merges incoming rows with a base file, ``merged_slice`` a base file with its logs, ``log_compaction_merge`` logs
-with each other; ``precombine`` combines the rows of a batch, ``custom`` calls a registered merge function.
+``base`` merges incoming rows into a base file, ``merged_slice`` logs into a base file,
+``log_compaction_merge`` logs with each other; ``precombine`` combines the rows of a batch,
+``_custom`` calls a registered merge function.
 """

@@ -1,8 +1,9 @@
-"""Merging by a function of one's own: what it is given, and what its answer must be. Pure, by columns.
+"""Merge with a registered merge function: its arguments and the checks of its result. Pure.
 
-Rows with one key are folded in the order of arrival: the first and the second become one, that one and the third, and so on.
-A round of the fold calls the function once, with all keys that have a row left. A delete takes what came before it; the row
-after it starts anew. The function sees the table's own columns, not the meta columns: these are the newer row's.
+Rows of one key are folded in the order of arrival: the first with the second, the result with the
+third, and so on. Each step calls the function once, for all keys that have a row left. A delete
+discards the rows before it; the row after it starts anew. The function sees the table's columns
+without meta columns, which are those of the newer row.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ __all__ = ["Folded", "call_merger", "fold_rows"]
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """One row per key.
+    """The rows after a fold, one per key.
 
     Attributes:
-        table: the rows, in the order of the keys' numbers.
-        deletes: which of them stand for a key that is gone.
-        last: for each the number of the last row that went into it.
+        table: the rows in the order of the key codes.
+        deletes: ``(n_keys,)`` bool; the key is deleted.
+        last: ``(n_keys,) int64``; the number of the last row folded into each.
     """
 
     table: pa.Table
@@ -38,15 +39,15 @@ class Folded:
 
 
 def call_merger(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[pa.Table, Mask]:
-    """Return the merged rows, with the newer ones' meta columns, and which of them are deleted.
+    """Return the merged rows, with the meta columns of the newer ones, and which of them are deleted.
 
     Args:
         custom: the function.
-        older: rows.
-        newer: rows of the same keys and columns.
+        older: the older rows.
+        newer: the newer rows; same keys, columns and order.
 
     Raises:
-        MergerFailed: the function raised, or its answer has other rows, columns, types or keys.
+        MergerFailed: the function raised, or returned other rows, columns, types or keys.
 
     Example:
         >>> keep = CustomMerge("doc:keep", lambda older, newer: older)
@@ -59,8 +60,8 @@ def call_merger(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[
         answer = custom.function(older.select(data), given)
     except Exception as error:
         raise MergerFailed(f"merger {custom.name} raised {type(error).__name__}: {error}") from error
-    said, gone = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
-    rows, deletes = _checked(custom, said, given), _mask(custom, gone, given.num_rows)
+    merged, mask = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+    rows, deletes = _checked(custom, merged, given), _mask(custom, mask, given.num_rows)
     kept = pa.array(~deletes)
     if any(rows.column(n).filter(kept) != given.column(n).filter(kept) for n in custom.fixed if n in data):
         raise MergerFailed(f"merger {custom.name} changed a key or partition column ({', '.join(custom.fixed)})")
@@ -69,13 +70,13 @@ def call_merger(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[
 
 
 def _checked(custom: CustomMerge, rows: Any, given: pa.Table) -> pa.Table:
-    """Return the answer in the schema of what was given."""
+    """Return the function's result with the schema of its arguments."""
     if not isinstance(rows, pa.Table):
         raise MergerFailed(f"merger {custom.name} returned {type(rows).__name__}, not a table (and a mask)")
     if rows.num_rows != given.num_rows:
         raise MergerFailed(f"merger {custom.name} was given {given.num_rows} rows and returned {rows.num_rows}")
-    said = {field.name: field.type for field in rows.schema}
-    wrong = [f.name for f in given.schema if said.get(f.name) != f.type]
+    returned = {field.name: field.type for field in rows.schema}
+    wrong = [f.name for f in given.schema if returned.get(f.name) != f.type]
     if wrong or len(rows.column_names) != len(given.column_names):
         raise MergerFailed(
             f"merger {custom.name} returned {_types(rows.schema)}; the same columns and types as it was given are needed: "
@@ -92,10 +93,10 @@ def _types(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
-def _mask(custom: CustomMerge, gone: Any, count: int) -> Mask:
-    if gone is None:
+def _mask(custom: CustomMerge, answer: Any, count: int) -> Mask:
+    if answer is None:
         return np.zeros(count, dtype=bool)
-    values = gone.to_numpy(zero_copy_only=False) if isinstance(gone, pa.Array) else gone
+    values = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer
     values = values.to_numpy() if isinstance(values, pa.ChunkedArray) else values
     mask = np.asarray(values)
     if mask.dtype != np.dtype(bool) or mask.shape != (count,):
@@ -108,9 +109,9 @@ def fold_rows(custom: CustomMerge, table: pa.Table, codes: Rows, deletes: Mask) 
 
     Args:
         custom: the function.
-        table: rows in the order of arrival.
-        codes: one number per row, from 0 on without gaps; equal numbers mean equal keys.
-        deletes: which rows remove their key.
+        table: the rows in the order of arrival.
+        codes: ``(n_rows,) int64``; key codes from 0 on without gaps.
+        deletes: ``(n_rows,)`` bool; the row deletes its key.
 
     Example:
         >>> import pyarrow.compute as pc
@@ -122,30 +123,30 @@ def fold_rows(custom: CustomMerge, table: pa.Table, codes: Rows, deletes: Mask) 
     counts = np.bincount(codes)
     order = np.argsort(codes, kind="stable")
     starts = np.cumsum(counts) - counts
-    # Keys with many rows first: those of a round are then the first ones.
+    # Keys with many rows come first, so the keys of a step are a prefix.
     ranked = np.argsort(-counts, kind="stable")
-    held = table.take(pa.array(order[starts[ranked]]))
-    dead = deletes[order[starts[ranked]]]
-    for turn in range(1, int(counts.max(initial=0))):
-        active = int(np.count_nonzero(counts > turn))
-        rows = order[starts[ranked[:active]] + turn]
-        held, dead = _round(custom, held, dead, table.take(pa.array(rows)), deletes[rows])
-    back = np.argsort(ranked)
+    folded = table.take(pa.array(order[starts[ranked]]))
+    deleted = deletes[order[starts[ranked]]]
+    for step in range(1, int(counts.max(initial=0))):
+        active = int(np.count_nonzero(counts > step))
+        rows = order[starts[ranked[:active]] + step]
+        folded, deleted = _round(custom, folded, deleted, table.take(pa.array(rows)), deletes[rows])
+    inverse = np.argsort(ranked)
     last = order[starts + counts - 1] if len(counts) else order
-    return Folded(held.take(pa.array(back)), dead[back], last)
+    return Folded(folded.take(pa.array(inverse)), deleted[inverse], last)
 
 
 def _round(custom: CustomMerge, held: pa.Table, dead: Mask, newer: pa.Table, removes: Mask) -> tuple[pa.Table, Mask]:
-    """Fold one more row into each of the first keys held."""
+    """Fold one more row into each of the first keys."""
     count = len(removes)
     older, was_dead = held.slice(0, count), dead[:count]
-    meet = np.flatnonzero(~was_dead & ~removes)
-    gone = removes.copy()
-    if len(meet):
-        at = pa.array(meet)
-        merged, gone[meet] = call_merger(custom, older.take(at), newer.take(at))
+    both = np.flatnonzero(~was_dead & ~removes)
+    deleted_after = removes.copy()
+    if len(both):
+        indices = pa.array(both)
+        merged, deleted_after[both] = call_merger(custom, older.take(indices), newer.take(indices))
         source = np.arange(count)
-        source[meet] = count + np.arange(len(meet))
+        source[both] = count + np.arange(len(both))
         newer = pa.concat_tables([newer, merged]).take(pa.array(source))
     rest = held.slice(count)
-    return pa.concat_tables([newer, rest]).combine_chunks(), np.concatenate([gone, dead[count:]])
+    return pa.concat_tables([newer, rest]).combine_chunks(), np.concatenate([deleted_after, dead[count:]])

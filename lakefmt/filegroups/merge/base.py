@@ -1,15 +1,14 @@
-"""Which of two records wins, and a base file with a batch merged into it (spec 7.9, 7.10). Pure, by columns.
+"""Merge incoming rows into a base file (docs/format.md, Merge rules; Partial updates). Pure.
 
-Two steps use the same rule: combining the records of one batch that share a key, and merging a batch with what is
-stored. Commit time: the later one wins. Event time: the larger ordering value wins, the later one on a tie; which one is
-larger is decided in :mod:`~lakefmt.filegroups.ordering`. Under a partial rule values of the winner that say nothing give
-way to the other's.
+Combining the records of a batch and merging a batch with stored rows use the same rule. Commit
+time: the later record wins. Event time: the record with the larger ordering value wins
+(:mod:`lakefmt.filegroups.ordering`), the later one on a tie. Under a partial rule, replaceable
+values of the winner are filled from the other record.
 
-Values of one width, replaced in place of others: a copy of the column and one store, not a walk over it. Pure.
 
-Arrow's own ``replace_with_mask`` looks at every row of a column for the few that change; NumPy copies the column as memory
-and stores the few. That needs values of one width without nulls: numbers, dates, times, decimals, and texts that all
-have the same length, as keys often do.
+Replacing a few values of a column copies its memory with NumPy and stores the new values, because
+Arrow's ``replace_with_mask`` visits every row. That needs values of equal width without nulls:
+numbers, dates, times, decimals and texts of equal length, such as most keys.
 """
 
 from __future__ import annotations
@@ -48,17 +47,16 @@ __all__ = ["Incoming", "Mask", "Merged", "choose_survivors", "incoming_wins", "m
 
 
 _Items = npt.NDArray[np.generic]
-#: Numpy moves these as numbers, everything else as a piece of memory.
+#: NumPy moves these widths as integers, all others as void.
 _NUMBERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def replaced_items(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Array) -> pa.Array | None:
-    """Return a column with some rows replaced; None when its values are not all of one width.
+    """Return a column with some rows replaced; None if its values do not have one width.
 
     Args:
-        column: the column.
-        rows: the rows, each once.
-        values: what comes in their places, of the column's type.
+        rows: distinct row numbers, int64.
+        values: the new values, of the column's type.
 
     Example:
         >>> replaced_items(pa.array([1, 2, 3]), np.array([2, 0]), pa.array([30, 10])).to_pylist()
@@ -79,7 +77,7 @@ def replaced_items(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Arr
 
 
 def _width(kind: pa.DataType) -> int:
-    """Return the bytes of each value in memory; 0 when the type has no such."""
+    """Return the width of a value in bytes; 0 if the type has no fixed width."""
     plain = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_temporal(kind) or pt.is_decimal(kind)
     if not plain or pt.is_interval(kind):
         return 0
@@ -104,7 +102,7 @@ def _replaced_texts(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Ar
 
 
 def _texts(column: pa.Array) -> _Items | None:
-    """Return texts as pieces of memory; None when they are empty, or not all of one length."""
+    """Return texts as fixed-width values; None if they are empty or differ in length."""
     offsets, data = text_offsets(column), column.buffers()[2]
     length = common_length(offsets)
     if not length or data is None:
@@ -112,20 +110,20 @@ def _texts(column: pa.Array) -> _Items | None:
     return np.frombuffer(data, f"V{length}", len(column), int(offsets[0]))
 
 
-#: Text of one array counts its bytes in 31 bits: of more, old and new values are not put into one.
+#: A text array has 31-bit offsets: above this size old and new values are not concatenated.
 _MOST_TEXT = 1 << 30
 
 
 def choose_survivors(codes: Rows, ordering: Sequence[pa.ChunkedArray], mode: MergeMode) -> Rows | None:
-    """Return the rows that survive when records with equal `codes` are combined, in order of arrival.
+    """Return the rows that win among records with equal `codes`.
 
     Args:
-        codes: one number per row; equal numbers mean equal keys.
+        codes: ``(n_rows,) int64`` key codes, rows in the order of arrival.
         ordering: ordering columns, most significant first; ignored under commit-time ordering.
-        mode: which of two wins.
+        mode: the merge mode.
 
     Returns:
-        Row numbers, ascending; None when every key is there once.
+        Row numbers, ascending; None if every key is unique.
 
     Example:
         >>> choose_survivors(np.array([7, 8, 7]), [], MergeMode.COMMIT_TIME_ORDERING)
@@ -136,7 +134,7 @@ def choose_survivors(codes: Rows, ordering: Sequence[pa.ChunkedArray], mode: Mer
     columns: dict[str, pa.Array | pa.ChunkedArray] = {"code": pa.array(codes)}
     if mode is MergeMode.EVENT_TIME_ORDERING:
         for number, column in enumerate(ordering):
-            # Null is the smallest.
+            # Null is smallest.
             columns |= {f"valid{number}": pc.is_valid(column), f"value{number}": comparable(column)}
     columns["arrival"] = pa.array(np.arange(len(codes)))
     order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns]).to_numpy()
@@ -147,7 +145,7 @@ def choose_survivors(codes: Rows, ordering: Sequence[pa.ChunkedArray], mode: Mer
 
 
 def incoming_wins(new: Sequence[pa.Array], old: Sequence[pa.Array]) -> Mask:
-    """Return for each pair of rows whether the incoming one wins by event time (lexicographic over the fields).
+    """Return for each pair of rows whether the incoming one wins by event time (fields compared in order).
 
     Example:
         >>> incoming_wins([pa.array([1, 2, None])], [pa.array([1, 3, None])])
@@ -156,33 +154,34 @@ def incoming_wins(new: Sequence[pa.Array], old: Sequence[pa.Array]) -> Mask:
     count = len(new[0]) if new else 0
     decided = np.zeros(count, dtype=bool)
     wins = np.zeros(count, dtype=bool)
-    for mine, theirs in zip(new, old, strict=True):
-        greater, equal = _compare(mine, theirs)
+    for new_values, old_values in zip(new, old, strict=True):
+        greater, equal = _compare(new_values, old_values)
         wins |= ~decided & greater
         decided |= ~equal
     wins |= ~decided
     return wins
 
 
-def _compare(mine: pa.Array, theirs: pa.Array) -> tuple[Mask, Mask]:
-    mine, theirs = comparable(mine), comparable(theirs)
-    mine_null, theirs_null = to_mask(pc.is_null(mine)), to_mask(pc.is_null(theirs))
-    both = ~mine_null & ~theirs_null
-    greater = (both & to_mask(pc.fill_null(pc.greater(mine, theirs), False))) | (~mine_null & theirs_null)
-    equal = (both & to_mask(pc.fill_null(pc.equal(mine, theirs), False))) | (mine_null & theirs_null)
+def _compare(new: pa.Array, old: pa.Array) -> tuple[Mask, Mask]:
+    new, old = comparable(new), comparable(old)
+    new_null, old_null = to_mask(pc.is_null(new)), to_mask(pc.is_null(old))
+    both = ~new_null & ~old_null
+    greater = (both & to_mask(pc.fill_null(pc.greater(new, old), False))) | (~new_null & old_null)
+    equal = (both & to_mask(pc.fill_null(pc.equal(new, old), False))) | (new_null & old_null)
     return greater, equal
 
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """Rows routed to one file group, one per key.
+    """The rows for one file group, one per key.
 
     Attributes:
-        table: every column of the file with its meta columns, except the file name's meaning, which the writer sets;
-            for a delete by key only the key column is needed.
-        deletes: which of the rows remove their key.
-        columns: the columns that replace stored values; None replaces all (a partial update leaves the others).
-        lacks: for columns that some of the rows do not bring, which rows: the stored value stays there.
+        table: the columns of the file with meta columns (the file name is set later); a delete by
+            key needs only the key column.
+        deletes: ``(n_rows,)`` bool; the row deletes its key.
+        columns: the columns that replace stored values; None: all.
+        lacks: column → ``(n_rows,)`` bool; the rows that lack a value for it and keep the stored
+            one.
     """
 
     table: pa.Table
@@ -193,10 +192,10 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A base file's new content, and what became of the rows: every incoming row is in exactly one of the counts.
+    """The result of a merge: every incoming row is in exactly one of the counts.
 
-    ``replaced`` and ``removed`` number the stored rows that were changed and that went, ascending in ``removed``; the
-    inserted rows are the last ones of ``table``.
+    ``replaced`` and ``removed`` are row numbers of the base file, ``removed`` ascending; inserted
+    rows are last in ``table``.
     """
 
     table: pa.Table
@@ -219,45 +218,45 @@ def merge_into_base(
     rule: MergeRule | None = None,
     places: Rows | None = None,
 ) -> Merged:
-    """Merge routed rows into a base file's rows.
+    """Merge rows into the rows of a base file.
 
-    Stored rows whose key does not come in keep every column. A stored key that occurs several times (plain inserts
-    allow it) is updated or deleted everywhere. Incoming rows without a stored key are appended, deletes among them
-    ignored. A row that loses and yet completes the stored one (partial rules) counts as an update.
+    Stored rows without an incoming row keep every column. A stored key with several rows is updated
+    or deleted in all of them. Incoming rows without a stored key are appended, except deletes. A
+    row that loses but fills values of the stored one (partial rules) counts as an update.
 
     Args:
-        base: the stored rows, with their meta columns.
+        base: the stored rows with meta columns.
         incoming: the rows, one per key.
-        ordering: ordering columns; counts without `rule` only.
-        mode: which of two wins; counts without `rule` only.
-        rule: how the table merges.
-        places: the stored row that has the key of each incoming one, when that is known of all of them.
+        ordering: ordering columns; used without `rule`.
+        mode: merge mode; used without `rule`.
+        rule: the table's merge rule.
+        places: ``(n_rows,) int64``, the stored row of each incoming row; None: match by key.
 
     Raises:
-        InvalidInputError: an ordering value is not what the rule needs.
-        MergerFailed: the table's own function did not do its part.
+        InvalidInputError: an ordering value is not valid under the rule.
+        MergerFailed: the registered merge function failed.
     """
     rule = MergeRule.plain(mode, tuple(ordering)) if rule is None else rule
     keys = incoming.table.column(RECORD_KEY).combine_chunks()
     if places is None:
-        found = pc.index_in(base.column(RECORD_KEY), value_set=keys).combine_chunks()
-        stored = np.flatnonzero(to_mask(pc.is_valid(found)))
-        match = found.drop_null().to_numpy().astype(np.int64)
+        match_index = pc.index_in(base.column(RECORD_KEY), value_set=keys).combine_chunks()
+        stored = np.flatnonzero(to_mask(pc.is_valid(match_index)))
+        match = match_index.drop_null().to_numpy().astype(np.int64)
     else:
         match = np.argsort(places)
         stored = places[match]
     removes = incoming.deletes[match]
     wins = _winners(base, incoming, stored, match, rule)
     wins |= removes & (rule.deletes_win | unordered_deletes(incoming.table, incoming.deletes, rule)[match])
-    known = np.zeros(len(keys), dtype=bool)
-    known[match] = True
-    fresh = np.flatnonzero(~known & ~incoming.deletes)
+    is_stored = np.zeros(len(keys), dtype=bool)
+    is_stored[match] = True
+    fresh = np.flatnonzero(~is_stored & ~incoming.deletes)
     inserts = incoming.table.take(pa.array(fresh)) if len(fresh) else incoming.table.slice(0, 0)
     removed = stored[wins & removes]
     if rule.custom is not None:
         met = _Pairs(stored, match).where(~removes)
-        table, gone = _overlay_called(base, incoming, met, rule.custom)
-        replaced, removed = np.setdiff1d(met.stored, gone), np.union1d(removed, gone)
+        table, deleted = _overlay_called(base, incoming, met, rule.custom)
+        replaced, removed = np.setdiff1d(met.stored, deleted), np.union1d(removed, deleted)
     else:
         table, replaced = _overlay(base, incoming, _Pairs(stored, match), wins, rule.partial)
     if len(removed):
@@ -273,7 +272,7 @@ def merge_into_base(
         updated=len(replaced),
         deleted=len(removed),
         late=len(stored) - len(replaced) - len(removed),
-        ignored_deletes=int(np.count_nonzero(~known & incoming.deletes)),
+        ignored_deletes=int(np.count_nonzero(~is_stored & incoming.deletes)),
         inserted_keys=inserts.column(RECORD_KEY),
         replaced=replaced,
         removed=removed,
@@ -290,7 +289,7 @@ def _winners(base: pa.Table, incoming: Incoming, stored: Rows, match: Rows, rule
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Row numbers that meet: of the base (ascending), and of what comes in."""
+    """Row numbers of matching rows: in the base (ascending) and in the incoming rows."""
 
     stored: Rows
     incoming: Rows
@@ -302,7 +301,7 @@ class _Pairs:
 def _overlay(
     base: pa.Table, incoming: Incoming, pairs: _Pairs, wins: Mask, partial: Partial | None
 ) -> tuple[pa.Table, Rows]:
-    """Return the base with the values that come in, and the rows that they changed."""
+    """Return the base with winning values replaced, and the rows that changed."""
     alive = ~incoming.deletes[pairs.incoming]
     won = pairs.where(wins & alive)
     new = incoming.table.take(pa.array(won.incoming))
@@ -312,20 +311,20 @@ def _overlay(
     lost = pairs.where(~wins & alive)
     if partial is None or not partial.from_late or not len(lost.stored):
         return table, won.stored
-    # The stored row is the winner here: what comes in fills only where its value gives way.
-    mine = incoming.table.take(pa.array(lost.incoming))
+    # Here the stored row wins: the incoming row only fills replaceable values.
+    late_rows = incoming.table.take(pa.array(lost.incoming))
     fields = [f for f in _data_fields(base) if incoming.columns is None or f.name in incoming.columns]
-    theirs = _weak(base.take(pa.array(lost.stored)), fields, partial)
-    brings = _weak(mine, fields, partial)
-    kept = {name: ~(theirs[name] & ~brings[name]) for name in theirs}
+    stored_weak = _weak(base.take(pa.array(lost.stored)), fields, partial)
+    brings = _weak(late_rows, fields, partial)
+    kept = {name: ~(stored_weak[name] & ~brings[name]) for name in stored_weak}
     changed = ~np.logical_and.reduce([np.ones(len(lost.stored), dtype=bool), *kept.values()])
     rows = {name: mask[changed] for name, mask in kept.items()}
-    table = _replace_rows(table, lost.stored[changed], mine.filter(pa.array(changed)), incoming.columns, rows)
+    table = _replace_rows(table, lost.stored[changed], late_rows.filter(pa.array(changed)), incoming.columns, rows)
     return table, np.concatenate([won.stored, lost.stored[changed]])
 
 
 def _overlay_called(base: pa.Table, incoming: Incoming, pairs: _Pairs, custom: CustomMerge) -> tuple[pa.Table, Rows]:
-    """Return the base with what the table's function makes of the rows that meet, and the rows that it deletes."""
+    """Return the base with the merge function's results, and the rows that it deletes."""
     if not len(pairs.stored):
         return base, pairs.stored
     older = base.take(pa.array(pairs.stored))
@@ -349,7 +348,7 @@ def _weak(rows: pa.Table, fields: Sequence[pa.Field], partial: Partial) -> dict[
 def _replace_rows(
     base: pa.Table, rows: Rows, replacements: pa.Table, names: frozenset[str] | None, kept: Mapping[str, Mask]
 ) -> pa.Table:
-    """Return the base with rows replaced, but for columns not in `names` and the values that `kept` keeps."""
+    """Return the base with rows replaced, except columns outside of `names` and values masked in `kept`."""
     if not len(rows):
         return base
     columns = []
@@ -358,9 +357,9 @@ def _replace_rows(
         column = base.column(field.name)
         stays = kept.get(field.name)
         if field.name == RECORD_KEY or (names is not None and field.name not in names):
-            columns.append(column)  # rows meet by their key: it is the same
+            columns.append(column)  # rows match by key: it is the same
         elif _is_same(column, keys) and replacements.column(field.name).equals(replacements.column(RECORD_KEY)):
-            columns.append(column)  # it holds the keys, too
+            columns.append(column)  # a copy of the keys
         elif stays is None or not stays.any():
             columns.append(_replaced(column, places, replacements.column(field.name)))
         elif stays.all():
@@ -372,10 +371,11 @@ def _replace_rows(
 
 
 def _is_same(column: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """Return whether two columns are the same memory, as a reader leaves them that found them the same in the file."""
+    """Return whether two columns share memory, as the reader returns columns that are equal in the file."""
     pairs = zip(column.chunks, other.chunks, strict=False)
     return (column.type, column.num_chunks) == (other.type, other.num_chunks) and all(
-        (one.offset, len(one)) == (two.offset, len(two)) and _places_of(one) == _places_of(two) for one, two in pairs
+        (left.offset, len(left)) == (right.offset, len(right)) and _places_of(left) == _places_of(right)
+        for left, right in pairs
     )
 
 
@@ -385,7 +385,7 @@ def _places_of(array: pa.Array) -> list[int | None]:
 
 @dataclass(frozen=True)
 class _Places:
-    """Which rows of `count` give way to others, in the two forms in which columns want to know it."""
+    """The rows of a column to replace, as a mask and as an order."""
 
     rows: Rows
     count: int
@@ -398,7 +398,7 @@ class _Places:
 
     @cached_property
     def order(self) -> pa.Int64Array:
-        """Where each row is, when those that come stand behind those that were there."""
+        """Index of each value in the concatenation of the stored and the new values."""
         order = np.arange(self.count)
         order[self.rows] = self.count + np.arange(len(self.rows))
         return pa.array(order)
@@ -409,13 +409,13 @@ def _replaced(column: pa.ChunkedArray, places: _Places, values: pa.ChunkedArray)
     if pa.types.is_dictionary(column.type):
         return replaced_codes(column, new, lambda old, some: _replaced(old, places, some))
     if pa.types.is_nested(column.type):
-        # replace_with_mask knows no nested types: gather from both instead.
+        # replace_with_mask does not support nested types: gather from both columns.
         return pa.chunked_array([*column.chunks, new], column.type).take(places.order)
     old = column.combine_chunks()
-    found = replaced_items(old, places.rows, new)
-    if found is not None:
-        return found
+    replaced = replaced_items(old, places.rows, new)
+    if replaced is not None:
+        return replaced
     if pa.types.is_string(column.type) and old.nbytes + new.nbytes <= _MOST_TEXT:
-        # Of text the mask goes value by value, in twice the time.
+        # For text replace_with_mask takes twice as long.
         return pa.concat_arrays([old, new]).take(places.order)
     return pc.replace_with_mask(old, places.mask, new)

@@ -1,7 +1,7 @@
-"""Several logs folded into what one log says in their place: rows and deletes, one per key (spec 7.9, 10.6). Pure.
+"""Merge several logs into one: rows and deletes, one per key (docs/format.md, Compaction). Pure.
 
-Nothing of the base file is looked at, so that a delete stays a delete and late rows are decided among themselves only.
-What is left meets the base file, and logs that come later, exactly as the logs did that it stands for.
+The base file is not read: deletes stay deletes, and late rows compete only with rows of these logs.
+The result merges with the base file and later logs exactly as the original logs do.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["MergedLogs", "check_can_merge", "merge_log_blocks"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergedLogs:
-    """What logs say, once for each key.
+    """The merged content of logs, one record per key.
 
     Attributes:
-        data: rows, those among them that mark themselves deleted.
-        deletes: what delete blocks said: keys, partition paths, and ordering values where the deletes have one.
+        data: rows, including those that mark themselves deleted.
+        deletes: keys, partition paths and, if present, ordering values of delete blocks.
     """
 
     data: pa.Table
@@ -35,10 +35,10 @@ class MergedLogs:
 
 
 def check_can_merge(rule: MergeRule) -> None:
-    """Raise when what rows say depends on the rows below them, so that logs cannot be folded without the base file.
+    """Raise if the logs cannot be merged without the base file.
 
     Raises:
-        UnsupportedFeature: the table completes rows from stored ones, or merges by a rule of its own.
+        UnsupportedFeature: the table has a partial update mode or a registered merge function.
 
     Example:
         >>> check_can_merge(MergeRule())
@@ -51,14 +51,14 @@ def check_can_merge(rule: MergeRule) -> None:
 
 
 def merge_log_blocks(logs: LogRows, rule: MergeRule) -> MergedLogs:
-    """Return what the rows of logs say together.
+    """Return the merged rows and deletes of logs.
 
     Args:
-        logs: their rows, every column of the table.
-        rule: how the table merges.
+        logs: the rows with all columns of the table.
+        rule: the table's merge rule.
 
     Raises:
-        UnsupportedFeature: some rows bring some of the columns only, or see :func:`check_can_merge`.
+        UnsupportedFeature: some rows lack columns, or see :func:`check_can_merge`.
 
     Example:
         >>> rows = pa.table({RECORD_KEY: ["a", "a", "b"], COMMIT_TIME: ["1", "2", None], "v": [1, 2, None]})
@@ -74,20 +74,20 @@ def merge_log_blocks(logs: LogRows, rule: MergeRule) -> MergedLogs:
         )
     encoded = logs.table.column(RECORD_KEY).combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int64)
-    alive, gone = without_deleted(codes, logs.always, len(encoded.dictionary))
-    # Of the deletes that take whatever is stored, those after which nothing came: they are said again.
+    alive, deleted_keys = without_deleted(codes, logs.always, len(encoded.dictionary))
+    # Deletes without an event time that no later row of the key follows are kept.
     last = np.full(len(encoded.dictionary), -1, np.int64)
     np.maximum.at(last, codes, np.where(logs.always, np.arange(len(codes)), -1))
-    removed = logs.table.take(pa.array(np.sort(last[gone])))
-    rest, codes = only_rows(logs, alive), codes[alive]
-    table, unsaid = rest.table, rest.of_deletes
-    if unsaid is None:
-        # Rows of delete blocks were committed by nobody.
-        unsaid = np.asarray(table.column(COMMIT_TIME).is_null()) & rest.deletes
+    removed = logs.table.take(pa.array(np.sort(last[deleted_keys])))
+    remaining, codes = only_rows(logs, alive), codes[alive]
+    table, from_deletes = remaining.table, remaining.of_deletes
+    if from_deletes is None:
+        # Rows of delete blocks have no commit time.
+        from_deletes = np.asarray(table.column(COMMIT_TIME).is_null()) & remaining.deletes
     if len(codes):
         by_order = MergeRule(rule.stored, rule.stored, delete=rule.delete)
-        combined = combine_rows(with_delete_marks(rest), codes, by_order)
+        combined = combine_rows(with_delete_marks(remaining), codes, by_order)
         if combined is not None:
-            table, unsaid = table.take(pa.array(combined.winners)), unsaid[combined.winners]
-    said = table.filter(pa.array(unsaid))
-    return MergedLogs(table.filter(pa.array(~unsaid)), pa.concat_tables([said, removed]))
+            table, from_deletes = table.take(pa.array(combined.winners)), from_deletes[combined.winners]
+    explicit_deletes = table.filter(pa.array(from_deletes))
+    return MergedLogs(table.filter(pa.array(~from_deletes)), pa.concat_tables([explicit_deletes, removed]))

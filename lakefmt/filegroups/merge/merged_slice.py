@@ -1,7 +1,8 @@
-"""A file slice with its logs merged (spec 7.9, 7.10). Pure, by columns.
+"""Merge the logs of a file slice into its base file (docs/format.md, Reading a slice; Partial updates). Pure.
 
-The steps of one merge: deletes that take whatever is stored wipe out what came before them; the rows that are left are
-combined to one per key, under the table's rule or, for partial updates, column by column; those meet the base file's rows.
+Steps: deletes without an event time discard the rows before them; the remaining rows are combined
+to one per key, by the merge rule or, for partial updates, column by column; the result is merged
+into the base file's rows.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     """Return the rows of a file slice.
 
     Args:
-        base: the base file's rows, or none; its columns are those of `logs`, in that order.
+        base: the base file's rows, possibly none; the columns of `logs` in the same order.
         logs: the rows of its logs.
-        rule: how the table merges.
+        rule: the table's merge rule.
 
     Example:
         >>> from lakefmt.values import RECORD_KEY
@@ -59,13 +60,13 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
         return _merge_called(base, logs, codes, encoded.dictionary, rule.custom)
     places = _places(base, logs, codes, encoded.dictionary)
     if logs.always.any():
-        alive, gone = without_deleted(codes, logs.always, len(encoded.dictionary))
+        alive, deleted_keys = without_deleted(codes, logs.always, len(encoded.dictionary))
         if places is None:
-            removed = encoded.dictionary.filter(pa.array(gone))
+            removed = encoded.dictionary.filter(pa.array(deleted_keys))
             keep = to_mask(pc.invert(pc.is_in(base.column(RECORD_KEY), value_set=removed)))
         else:
             keep = np.ones(base.num_rows, dtype=bool)
-            keep[places[gone]] = False
+            keep[places[deleted_keys]] = False
             places = (np.cumsum(keep) - 1)[places]
         base = base.filter(pa.array(keep))
         logs, codes = only_rows(logs, alive), codes[alive]
@@ -77,7 +78,7 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     combined = combine_rows(rows, codes, rule)
     table, deletes = logs.table, logs.deletes
     if combined is not None:
-        # Rows that nothing completes are those of the log, a mark that is null among them.
+        # Without a partial rule the rows are those of the log, null delete markers included.
         table = logs.table.take(pa.array(combined.winners)) if rule.partial is None else combined.table
         deletes = logs.deletes[combined.winners]
     if places is not None:
@@ -87,34 +88,34 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
 
 
 def _places(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array) -> Rows | None:
-    """Return the base file's row of each key that the logs have, None when their positions do not say it of all.
+    """Return the base file's row of each log key; None if the positions do not give it for all keys.
 
-    Positions are believed where the base file has these keys there: a key that two rows of the logs place differently, or
-    that is not where they say, is looked for as if there were none.
+    Positions count if the base file has these keys there. If two rows of a key have different
+    positions, or a key is elsewhere, all keys are looked up.
     """
     if logs.positions is None or not len(codes) or int(logs.positions.max()) >= base.num_rows:
         return None
-    found = np.zeros(len(keys), np.int64)
-    found[codes] = logs.positions
-    if (found[codes] != logs.positions).any():
+    positions = np.zeros(len(keys), np.int64)
+    positions[codes] = logs.positions
+    if (positions[codes] != logs.positions).any():
         return None
-    stored = base.column(RECORD_KEY).take(pa.array(found))
-    return found if to_mask(pc.fill_null(pc.equal(stored, keys), False)).all() else None
+    stored = base.column(RECORD_KEY).take(pa.array(positions))
+    return positions if to_mask(pc.fill_null(pc.equal(stored, keys), False)).all() else None
 
 
 def without_deleted(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mask]:
-    """Return the rows that no later unconditional delete of their key takes away, and the keys that it leaves without any.
+    """Return the rows after the last delete without an event time of their key, and the keys that have none left.
 
-    A row that comes after such a delete meets the base file's row as if there had been no delete: the logs are folded
-    first, and what is left of them is a row with an ordering value. Hudi and hudi-rs do so, too (seen in real tables).
+    A row after such a delete merges with the base file's row as if there had been no delete,
+    because the logs are folded first. Hudi and hudi-rs do the same.
     """
     last = np.full(num_keys, -1, np.int64)
-    at = np.flatnonzero(always)
-    np.maximum.at(last, codes[at], at)
+    delete_rows = np.flatnonzero(always)
+    np.maximum.at(last, codes[delete_rows], delete_rows)
     alive = np.arange(len(codes)) > last[codes]
-    gone = last >= 0
-    gone[codes[alive]] = False
-    return alive, gone
+    deleted_keys = last >= 0
+    deleted_keys[codes[alive]] = False
+    return alive, deleted_keys
 
 
 def only_rows(logs: LogRows, which: Mask) -> LogRows:
@@ -132,9 +133,9 @@ def only_rows(logs: LogRows, which: Mask) -> LogRows:
 
 
 def with_delete_marks(logs: LogRows) -> pa.Table:
-    """Return the rows with every delete marked, so that combining sees those of delete blocks, too.
+    """Return the rows with all deletes marked, so that combining also sees those of delete blocks.
 
-    A row that is no delete keeps the mark that is stored, null included.
+    Other rows keep their stored marker, null included.
     """
     marks = pa.array(logs.deletes)
     if IS_DELETED in logs.table.column_names:
@@ -144,19 +145,19 @@ def with_delete_marks(logs: LogRows) -> pa.Table:
 
 
 def _merge_called(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array, custom: CustomMerge) -> pa.Table:
-    """Fold rows by the table's own function, from the base file's row on: nothing has to be associative."""
+    """Fold rows with the registered merge function, starting from the base file's row; it need not be associative."""
     if logs.is_partial:
         raise UnsupportedFeature(
             "logs with some of the columns only, which merge functions are not given: compact them"
         )
-    found = pc.index_in(base.column(RECORD_KEY), value_set=keys).combine_chunks()
+    match_index = pc.index_in(base.column(RECORD_KEY), value_set=keys).combine_chunks()
     stored = np.full(len(keys), -1, np.int64)
-    stored[found.drop_null().to_numpy()] = np.flatnonzero(to_mask(pc.is_valid(found)))
-    here = np.flatnonzero(stored >= 0)
-    first = cast_rows(base.take(pa.array(stored[here])), logs.table.schema)
+    stored[match_index.drop_null().to_numpy()] = np.flatnonzero(to_mask(pc.is_valid(match_index)))
+    stored_keys = np.flatnonzero(stored >= 0)
+    first = cast_rows(base.take(pa.array(stored[stored_keys])), logs.table.schema)
     chain = pa.concat_tables([first, logs.table.select(base.column_names)])
-    deletes = np.concatenate([np.zeros(len(here), dtype=bool), logs.deletes])
-    folded = fold_rows(custom, chain, np.concatenate([here, codes]), deletes)
+    deletes = np.concatenate([np.zeros(len(stored_keys), dtype=bool), logs.deletes])
+    folded = fold_rows(custom, chain, np.concatenate([stored_keys, codes]), deletes)
     return merge_into_base(base, Incoming(folded.table, folded.deletes), rule=MergeRule()).table
 
 
@@ -164,33 +165,36 @@ def _merge_called(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array, cu
 
 
 def _merge_partial(base: pa.Table, logs: LogRows, codes: Rows, rule: MergeRule) -> pa.Table:
-    """Fold rows that bring some of the columns, and overlay the base file's rows with what comes out.
+    """Fold partial rows and merge the result into the base file's rows.
 
-    Two rows become one in the order of arrival, as in Hudi: the columns of the newer one over those of the older one, with
-    the larger event time. So a column keeps its value when a row comes that is older than the newest row so far, even if
-    that row is newer than the column's value. What comes out meets the base file's row as one row with one event time.
+    As in Hudi, rows are folded in the order of arrival: the columns of the newer row replace those
+    of the older one, and the larger event time stays. So a row older than the newest one so far
+    changes no column, even if it is newer than the column's value. The result merges with the base
+    file as one row with one event time.
     """
     names = frozenset(base.column_names).intersection(*(names for names in logs.columns if names is not None))
     compared = has_order(rule.stored, sorted(names))
     ordering = ordering_columns(logs.table, rule.stored) if compared else []
     fold = Fold(codes, order_ranks(ordering, len(codes)), logs.deletes)
-    dead, given = logs.deletes[fold.winners], _sources(fold, logs, [*base.column_names, *logs.known])
-    # A key that is gone has no values: its delete is met with the event time that it has.
-    found = {name: np.where(dead, fold.winners, given[name]) for name in base.column_names}
-    # The row was changed last by the newest of the rows that give it a value: its meta columns say so.
-    changed = np.maximum.reduce([fold.winners, *(given[name] for name in logs.known)])
-    found |= {name: changed for name in META_COLUMNS if name in found}
+    deleted, value_rows = logs.deletes[fold.winners], _sources(fold, logs, [*base.column_names, *logs.known])
+    # A deleted key has no values: its delete has its own event time.
+    sources = {name: np.where(deleted, fold.winners, value_rows[name]) for name in base.column_names}
+    # The newest row that gives a value defines the meta columns.
+    changed = np.maximum.reduce([fold.winners, *(value_rows[name] for name in logs.known)])
+    sources |= {name: changed for name in META_COLUMNS if name in sources}
     columns = [
-        logs.table.column(name).take(pa.array(np.maximum(rows, 0), mask=rows < 0)) for name, rows in found.items()
+        logs.table.column(name).take(pa.array(np.maximum(rows, 0), mask=rows < 0)) for name, rows in sources.items()
     ]
-    schema = pa.schema([logs.table.schema.field(name) for name in found])
-    incoming = Incoming(pa.table(columns, schema=schema), dead, lacks={name: rows < 0 for name, rows in found.items()})
+    schema = pa.schema([logs.table.schema.field(name) for name in sources])
+    incoming = Incoming(
+        pa.table(columns, schema=schema), deleted, lacks={name: rows < 0 for name, rows in sources.items()}
+    )
     plain = MergeRule(rule.stored, rule.stored) if compared else MergeRule()
     return merge_into_base(base, incoming, rule=plain).table
 
 
 def _sources(fold: Fold, logs: LogRows, names: Sequence[str]) -> dict[str, Rows]:
-    """Return for each column which rows give its values; columns that the same blocks bring share the answer."""
+    """Return for each column the rows that give its values; computed once for columns of the same blocks."""
     kinds = {name: tuple(some is None or name in some for some in logs.columns) for name in names}
-    found = {kind: fold.sources(np.array(kind)[logs.brings]) for kind in set(kinds.values())}
-    return {name: found[kind] for name, kind in kinds.items()}
+    by_kind = {kind: fold.sources(np.array(kind)[logs.brings]) for kind in set(kinds.values())}
+    return {name: by_kind[kind] for name, kind in kinds.items()}

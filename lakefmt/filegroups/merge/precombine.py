@@ -1,10 +1,10 @@
-"""The rows of one batch that share a key become one row (spec 1.7, 7.10). Pure, by columns.
+"""Combine the rows of a batch that share a key (docs/format.md, Merge rules; Partial updates). Pure.
 
-Hudi folds them in the order of arrival: two become one, that one and the third become one, and so on. What comes out
-column by column can be said without the fold. A row *leads* when no earlier one of its key is larger. The last leader
-wins. Where its value gives way, the value of the latest leader that has one is taken, else that of the first other row
-that has one. A delete that leads wipes out what came before it; other deletes change nothing. A delete without an event
-time wipes out what came before it whatever its order.
+Hudi folds rows in the order of arrival. This module computes the same result by columns. A row
+*leads* if no earlier row of its key is larger; the last leader wins. A replaceable value of the
+winner comes from the latest leader that has one, else from the first other row that has one. A
+leading delete discards the rows before it; other deletes change nothing. A delete without an event
+time discards the rows before it in any case.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = ["Combined", "Fold", "combine_rows", "order_ranks"]
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """One row per key.
+    """The combined rows, one per key.
 
     Attributes:
-        table: the rows.
-        winners: for each the number of the row that won, ascending.
-        deletes: which of them a function of the table's own has deleted; None: it was not asked.
+        table: the combined rows.
+        winners: ``(n_keys,) int64``, the number of the winning row, ascending.
+        deletes: ``(n_keys,)`` bool, the rows that a merge function deleted; None: no such function.
     """
 
     table: pa.Table
@@ -49,16 +49,16 @@ class Combined:
 
 
 def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | None:
-    """Return the rows with those of equal `codes` combined, None when every key is there once.
+    """Return one row for each code; None if every key is unique.
 
     Args:
-        table: the rows, in the order of arrival, in the table's schema.
-        codes: one number per row; equal numbers mean equal keys.
-        rule: how the table merges.
+        table: the rows in the order of arrival, with the table schema.
+        codes: ``(n_rows,) int64`` key codes.
+        rule: the table's merge rule.
 
     Raises:
-        InvalidInputError: an ordering value is not what the rule needs.
-        MergerFailed: the table's own function did not do its part.
+        InvalidInputError: an ordering value is not valid under the rule.
+        MergerFailed: the registered merge function failed.
 
     Example:
         >>> from lakefmt.config.merge_rule import PartialMode
@@ -88,7 +88,7 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
 
 
 def _not_wiped(codes: Rows, wiping: Mask) -> Mask:
-    """Return the rows that no later delete without an event time takes away; it stays itself where it is the last one."""
+    """Return the rows from the last delete without an event time of their key on, or that delete if it is last."""
     if not wiping.any():
         return np.ones(len(codes), dtype=bool)
     numbers, places = np.unique(codes, return_inverse=True)[1], np.arange(len(codes))
@@ -106,7 +106,7 @@ def _combined_of(table: pa.Table, codes: Rows, rows: Rows, rule: MergeRule) -> C
 
 
 def order_ranks(columns: list[pa.Array], count: int) -> Rows:
-    """Return numbers that compare as the rows do (lexicographic, nulls smallest); equal rows have equal ones."""
+    """Return int64 ranks in the order of the rows (fields in order, nulls smallest); equal rows have equal ranks."""
     if not columns:
         return np.zeros(count, dtype=np.int64)
     columns = [comparable(column) for column in columns]
@@ -125,15 +125,15 @@ def order_ranks(columns: list[pa.Array], count: int) -> Rows:
 
 
 class Fold:
-    """Which row gives which value, for keys that come several times.
+    """Which row gives each value, for keys with several rows.
 
     Args:
-        codes: one number per row, in the order of arrival; equal numbers mean equal keys.
-        ranks: how the rows compare; see :func:`order_ranks`.
-        deletes: which rows remove their key.
+        codes: ``(n_rows,) int64`` key codes in the order of arrival.
+        ranks: ``(n_rows,) int64``; see :func:`order_ranks`.
+        deletes: ``(n_rows,)`` bool; the row deletes its key.
 
     Attributes:
-        winners: for each key the number of the row that wins, ascending.
+        winners: ``(n_keys,) int64``, the number of the winning row, ascending.
     """
 
     winners: Rows
@@ -145,7 +145,7 @@ class Fold:
         opens = np.append(True, np.diff(codes[self._order]) != 0)
         self._starts = np.flatnonzero(opens)
         group = np.cumsum(opens) - 1
-        # Groups ascend, so the running maximum starts anew in each.
+        # Groups ascend, so the running maximum restarts in each.
         height = group * (int(ranks.max()) + 1) + ranks[self._order]
         self._leads: Mask = height == np.maximum.accumulate(height)
         dead: Mask = deletes[self._order]
@@ -164,11 +164,11 @@ class Fold:
         return np.minimum.reduceat(np.where(which, self._places, len(which)), self._starts)
 
     def sources(self, has: Mask, *, from_late: bool = True) -> Rows:
-        """Return for each of ``winners`` the row that gives a column's value, -1 where none does.
+        """Return for each winner the row that gives a column's value, -1 if none does.
 
         Args:
-            has: which rows have a value for the column.
-            from_late: rows that do not lead give theirs where no leader has one.
+            has: ``(n_rows,)`` bool; the row has a value for the column.
+            from_late: rows that do not lead give their value if no leader has one.
 
         Example:
             >>> fold = Fold(np.array([7, 7, 8]), np.array([1, 0, 0]), np.zeros(3, dtype=bool))
@@ -177,18 +177,18 @@ class Fold:
         """
         here: Mask = has[self._order] & self._counts
         leader, other = self._latest(here & self._leads), self._first(here & ~self._leads & from_late)
-        at = np.where(leader >= 0, leader, np.where(other < len(has), other, -1))
-        return np.where(at >= 0, self._order[at], -1)[self._by_winner]
+        row = np.where(leader >= 0, leader, np.where(other < len(has), other, -1))
+        return np.where(row >= 0, self._order[row], -1)[self._by_winner]
 
 
 def _completed(fold: Fold, table: pa.Table, partial: Partial) -> pa.Table:
-    """Return the winners, with their replaceable values taken from other rows."""
+    """Return the winners with replaceable values taken from other rows."""
     columns = []
     for field in table.schema:
         column = table.column(field.name)
         weak, rows = is_replaceable(column, field, partial), fold.winners
         if weak.any():
-            found = fold.sources(~weak, from_late=partial.from_late)
-            rows = np.where(found >= 0, found, fold.winners)
+            sources = fold.sources(~weak, from_late=partial.from_late)
+            rows = np.where(sources >= 0, sources, fold.winners)
         columns.append(column.take(pa.array(rows)))
     return pa.table(columns, schema=table.schema)

@@ -1,4 +1,4 @@
-r"""Avro object container files: how plans, commits and other bodies of the timeline are stored (spec 3.3).
+r"""Avro object container files: how plans, commits and other bodies of the timeline are stored (docs/format.md, Avro records of the timeline).
 
 A container is a header (magic, metadata with the writer's schema, a sync marker) and blocks of records, each followed
 by the marker. lakefmt writes one record without compression and nothing but ``avro.schema`` in the header, as Hudi
@@ -44,8 +44,6 @@ def encode_container(schema: Mapping[str, object] | str, record: Mapping[str, ob
     Raises:
         InvalidInputError: the record does not fit the schema, or the schema is not one.
 
-    Spec 3.3.
-
     Example:
         >>> schema = '{"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}'
         >>> decode_container(encode_container(schema, {"text": "hello"}))
@@ -84,7 +82,7 @@ def decode_container(
         CorruptFile: it is not a container, damaged, of another shape, or holds no or several records.
         UnsupportedFeature: its compression codec is unknown.
 
-    Spec 3.3. See :func:`encode_container` for an example.
+    See :func:`encode_container` for an example.
     """
     records = decode_container_records(data, 1, reader=reader, as_tuples=as_tuples, what=what)
     if not records:
@@ -195,8 +193,8 @@ def _make_reader(schema: bytes, reader: str | None, as_tuples: frozenset[str]) -
 def _writer(text: str) -> tuple[bytes, Encode]:
     """Return the header up to the sync marker, and the function that writes the record."""
     schema = _schema(text)
-    if schema.kind != "record":
-        raise MalformedAvro(f"a {schema.kind} is not a record")
+    if schema.kind != "record" or not schema.fields:
+        raise MalformedAvro(f"a {schema.kind} of {len(schema.fields)} fields is no record that can be stored")
     raw = text.encode()
     key = b"avro.schema"
     entry = encode_long(len(key)) + key + encode_long(len(raw)) + raw

@@ -3,8 +3,10 @@
 Resolving the two gives a caller the shape it asked for, whatever release wrote the file. Every length and count is
 checked against the bytes left before anything is allocated. Compiling costs about a millisecond; keep the function.
 
-A general Avro library was measured on commits first: it takes 1.6 times as long here and three times as long to write,
-nearly all of it for choosing branches of unions, and it believes the counts it finds.
+Why not fastavro? It is fast enough for small commits: a 100-row append takes as long with it. But of the 56 damaged
+containers in tests/formats/test_avro_hostile.py it reads seven as if they were whole (a branch or symbol of -1, a number
+of 65 bits, a negative count, bytes behind the last record), and a commit of 1,000 files takes four times as long to
+write and five times as long to read (docs/speed.md).
 
 Malformed bytes are a ValueError (mostly :class:`MalformedAvro`) or an IndexError here; :mod:`lakefmt.formats.avro.container` turns
 them into errors that name the file.

@@ -1,4 +1,4 @@
-"""Bloom filters as Hudi stores them in the footers of base files.
+"""Bloom filters as Hudi stores them in base file footers.
 
-``bloom_filter`` reads, writes and fills them; ``murmur`` holds the hash functions.
+``bloom_filter`` encodes, decodes, fills and queries them; ``murmur`` has the hash function.
 """

@@ -1,10 +1,10 @@
-"""Bloom filters of base files, byte for byte as Hudi's Java writers make them (spec 6).
+"""Bloom filters of base files, byte for byte those of Hudi's Java writers (docs/format.md, Bloom filter bytes). Pure.
 
-A filter says of a record key either "certainly not in the file" or "maybe". Two kinds exist: SIMPLE is one
-row of bits, DYNAMIC_V0 appends rows while it grows. Both are stored as Base64 text in the footer of a Parquet
-file. Pure: no storage, no clock; keys are Arrow columns and are hashed by columns (:mod:`~lakefmt.formats.bloom.murmur`).
+A filter answers "not in the file" or "maybe" for a record key. SIMPLE has one row of bits,
+DYNAMIC_V0 adds rows as it grows. Both are Base64 text in the footer of a Parquet file. Keys are
+Arrow columns and are hashed by columns (:mod:`lakefmt.formats.bloom.murmur`).
 
-The bits of a key filter being set: as a byte each, packed at the end, or packed at once (spec 6.3). Pure.
+Bits are set in one of two ways: one byte per bit, packed at the end, or packed directly.
 """
 
 from __future__ import annotations
@@ -33,36 +33,37 @@ __all__ = [
 ]
 
 
-#: Bits are set as one byte each when so many are set that clearing and packing the bytes costs less than it gains.
+#: Bits are set as one byte each if this share of them is set: then clearing and packing the bytes
+#: pays off.
 _WORTH_UNPACKING = 128
-#: From so many bytes on they are pages of their own, which the system has back at once. Freed as memory of the heap they
-#: would teach the C library to keep as much for ever (it raises the size from which on it gives memory back).
+#: Allocate buffers above this size with mmap: they are returned to the OS when freed and do not
+#: raise glibc's mmap threshold.
 _OWN_PAGES = 1 << 23
 _PACKED_TOGETHER = 1 << 16
-#: Up to so many bit positions of a block are worked out together.
+#: Up to this number the bit positions of a block are computed at once.
 _FEW_POSITIONS = 1 << 14
 
 
 def zeroed(size: int) -> U8:
-    """Return zeros; many of them in large pages, where the system has those: bits are set anywhere in them."""
+    """Return zeroed bytes, in huge pages where available: bits are set at random places."""
     if size < _OWN_PAGES:
         return np.zeros(size, np.uint8)
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.frombuffer(mmap.mmap(-1, size), np.uint8)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared ones come small
-    with suppress(OSError):  # a system may be built without them
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # small buffers come from the heap
+    with suppress(OSError):  # the system may lack huge pages
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)
 
 
 def _set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int) -> None:
-    """Set the bytes that stand for the bits of all keys, counted from each key's `base`."""
+    """Set the flag bytes of all keys, relative to each key's `base`."""
     for index in _flat_positions(chunks, base, k, m):
         flags[index] = 1
 
 
 def _join_bits(bits: U8, flags: U8) -> None:
-    """Set the bits of `flags`, some at a time."""
+    """Pack the bits of `flags` into `part`, in steps."""
     flat = bits.reshape(-1)
     for start in range(0, len(flat), _PACKED_TOGETHER):
         part = flat[start : start + _PACKED_TOGETHER]
@@ -97,16 +98,16 @@ def _set_placed(bits: U8, index: I64) -> None:
 
 def _set_packed(bits: U8, index: I64) -> None:
     flat = bits.reshape(-1)
-    mask, at = np.left_shift(np.uint8(1), index.astype(np.uint8) & np.uint8(7)), index >> 3
-    while at.size:
-        flat[at] = flat.take(at) | mask
-        # Of several bits of one byte the last one stays: the others are set again.
-        lost = np.flatnonzero(~flat.take(at) & mask)
-        mask, at = mask[lost], at[lost]
+    mask, byte = np.left_shift(np.uint8(1), index.astype(np.uint8) & np.uint8(7)), index >> 3
+    while byte.size:
+        flat[byte] = flat.take(byte) | mask
+        # If several bits of one byte are set at once the last one stays: set the others again.
+        lost = np.flatnonzero(~flat.take(byte) & mask)
+        mask, byte = mask[lost], byte[lost]
 
 
 def _flat_positions(chunks: list[pa.Array], base: I64, k: int, m: int) -> Iterator[I64]:
-    """Yield all bit positions, some thousand at a time, each counted from its key's `base`."""
+    """Yield all bit positions in batches, each relative to its key's `base`."""
     shift = base.any()
     start = 0
     for chunk in chunks:
@@ -114,7 +115,7 @@ def _flat_positions(chunks: list[pa.Array], base: I64, k: int, m: int) -> Iterat
             chain = HashChain(block)
             begin = base[start : start + len(chunk)][block.rows] if shift else None
             if k * block.size <= _FEW_POSITIONS:
-                # Of few keys the calls cost more than the numbers: all positions at once.
+                # For few keys the calls dominate: compute all positions at once.
                 few = chain.all_positions(k, m).astype(np.intp)
                 yield (few if begin is None else few + begin).reshape(-1)
                 continue
@@ -125,7 +126,7 @@ def _flat_positions(chunks: list[pa.Array], base: I64, k: int, m: int) -> Iterat
         start += len(chunk)
 
 
-#: The type codes of ``hoodie_bloom_filter_type_code`` (an absent footer means SIMPLE).
+#: The values of ``hoodie_bloom_filter_type_code``; without an entry the type is SIMPLE.
 SIMPLE = "SIMPLE"
 DYNAMIC = "DYNAMIC_V0"
 
@@ -140,22 +141,23 @@ _MARKER = -1
 _MURMUR = 1
 _JENKINS = 0
 _INT_MAX = 2**31 - 1
-#: The smallest double asks for 1075 hashes; a filter that claims many more is damaged, and would take long.
+#: The smallest positive double as rate needs 1075 hashes; more means a damaged filter, and would be
+#: slow.
 _MAX_HASHES = 2048
-#: Bits are collected as one byte each while keys are added (numpy sets bytes six times faster than bits): up to
-#: this many bits, and when so many are set that clearing and packing the bytes costs less than it gains.
+#: NumPy sets bytes six times faster than bits. Bits are collected as bytes up to this number, if
+#: enough of them are set to pay for clearing and packing.
 _MAX_UNPACKED = 1 << 26
-#: Keys are dropped from a look-up when at most this share of them is left; copying the rest has a price.
+#: Keys leave a look-up only if at most this share remains, because copying the rest costs time.
 _KEEP_SHARE = 0.75
-#: Rows of bits times keys that are tested by one call.
+#: Maximum of rows of bits × keys per call.
 _MAX_TESTS = 1 << 17
 
 
 class BloomFilter:
-    """A growing or a simple bloom filter over record keys (spec 6).
+    """A growing or simple bloom filter over record keys (docs/format.md, Bloom filter bytes).
 
-    Made by :meth:`sized`, :meth:`simple` or :func:`decode_bloom_filter`. Reading (:meth:`contains`,
-    :meth:`encode`) may run in many threads; :meth:`add` needs the filter for itself.
+    Created by :meth:`sized`, :meth:`simple` or :func:`decode_bloom_filter`. Reading
+    (:meth:`contains`, :meth:`encode`) is thread-safe; :meth:`add` needs exclusive access.
 
     Example:
         >>> bloom = BloomFilter.sized(1000, fpp=1e-9)
@@ -180,22 +182,21 @@ class BloomFilter:
         self._per_row = per_row
         self._in_row = in_row
         self._max_entries = max_entries
-        # The bytes do not tell whether a full filter has begun to rotate, nor where: Java starts over, so do we.
+        # The bytes do not tell whether a full filter has begun to rotate; like Java, start over.
         self._full = False
         self._turn = 0
-        # The bits that were added, one byte each, while pieces are.
+        # The added bits as one byte each, during add_pieces.
         self._flags: U8 | None = None
 
     @classmethod
     def sized(cls, num_entries: int, fpp: float, max_entries: int | None = None) -> BloomFilter:
-        """Return an empty DYNAMIC_V0 filter whose rows hold `num_entries` keys each (spec 6.2).
+        """Return an empty DYNAMIC_V0 filter with `num_entries` keys per row (docs/format.md, Bloom filter size).
 
-        `fpp` is the wanted share of false "maybe" answers, `max_entries` the number of keys up to which rows are
-        added (None: one row is all there will be). More keys can be added to a full filter; it then answers
-        "maybe" more often.
+        `fpp` is the rate of false positives, `max_entries` the number of keys up to which rows are
+        added (None: one row). A full filter accepts more keys at a higher rate.
 
         Raises:
-            InvalidInputError: a number is out of range, or the filter would have more than 2^31 - 1 bits.
+            InvalidInputError: a number is out of range, or the filter would exceed 2**31 - 1 bits.
 
         Example:
             >>> bloom = BloomFilter.sized(60000, 1e-9, max_entries=100000)
@@ -210,10 +211,10 @@ class BloomFilter:
 
     @classmethod
     def simple(cls, num_entries: int, fpp: float) -> BloomFilter:
-        """Return an empty SIMPLE filter for `num_entries` keys with the share `fpp` of false "maybe" (spec 6.2).
+        """Return an empty SIMPLE filter for `num_entries` keys at the false positive rate `fpp`.
 
         Raises:
-            InvalidInputError: a number is out of range, or the filter would have more than 2^31 - 1 bits.
+            InvalidInputError: a number is out of range, or the filter would exceed 2**31 - 1 bits.
 
         Example:
             >>> bloom = BloomFilter.simple(10, 0.01)
@@ -233,25 +234,25 @@ class BloomFilter:
 
     @property
     def num_keys(self) -> int | None:
-        """The number of keys added, repetitions included; None for a decoded SIMPLE filter, whose bytes do not tell."""
+        """The number of added keys with repetitions; None for a decoded SIMPLE filter, which does not store it."""
         if self._in_row < 0:
             return None
         return (self.rows - 1) * self._per_row + self._in_row
 
     @property
     def capacity(self) -> int:
-        """The number of keys up to which the wanted share of false answers holds.
+        """The number of keys up to which the false positive rate holds.
 
-        For a decoded filter: of the rows it has, and for SIMPLE an estimate from its size.
+        For a decoded filter that of its rows; for SIMPLE an estimate from its size.
         """
         return max(self.rows, -(-self._max_entries // self._per_row)) * self._per_row
 
     def has_room(self, count: int) -> bool:
-        """Tell whether so many keys more fit into the row of bits that is being filled."""
+        """Return whether `num_keys` more keys fit into the current row."""
         return self._in_row + count <= self._per_row
 
     def __eq__(self, other: object) -> bool:
-        """Filters are equal when their bytes are."""
+        """Filters are equal if their bytes are."""
         if not isinstance(other, BloomFilter):
             return NotImplemented
         return self._head() == other._head() and np.array_equal(self._bits, other._bits)
@@ -262,13 +263,13 @@ class BloomFilter:
     # -------------------------------------------------------------------------------------------- adding
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        """Add every key of a text or binary column, in its order, as Java does one by one (spec 6.3).
+        """Add the keys of a text or binary column in order, as Java does one by one.
 
-        Nothing is added when an error is raised.
+        An error leaves the filter unchanged.
 
         Raises:
-            InvalidKey: a null, a type that is neither text nor bytes, or a key above 1 MiB.
-            InvalidInputError: the row's counter would pass 2^31 - 1.
+            InvalidKey: a null, a type other than text or bytes, or a key above 1 MiB.
+            InvalidInputError: the row's counter would exceed 2**31 - 1.
 
         Example:
             >>> bloom = BloomFilter.sized(1000, 1e-9)
@@ -295,15 +296,15 @@ class BloomFilter:
             _set_flags(self._flags, chunks, rows * (8 * self._bits.shape[1]), self.k, self.m)
 
     def add_pieces(self, pieces: Iterable[pa.Array | pa.ChunkedArray], memory_bytes: int) -> None:
-        """Add the keys of all `pieces`, one after the other (spec 6.3).
+        """Add the keys of all `pieces` in order.
 
         Args:
-            pieces: the keys; each piece is let go before the next is asked for.
-            memory_bytes: where the filter's bits, as a byte each, take more than this, they are set packed: that takes
-                up to half as long again.
+            pieces: arrays of keys; each is released before the next is requested.
+            memory_bytes: if the bits as one byte each exceed this, they are set packed, which takes
+                up to 50 % longer.
 
         Raises:
-            InvalidKey: as :meth:`add`; the pieces before stay added.
+            InvalidKey: as :meth:`add`; earlier pieces stay added.
             InvalidInputError: as :meth:`add`.
 
         Example:
@@ -338,10 +339,10 @@ class BloomFilter:
             self._bits = np.concatenate([self._bits, _empty_rows(rows - self.rows, self.m)])
 
     def _next_rows(self, total: int) -> I64:
-        """Return the row that each of the next `total` keys goes to, and count the keys (spec 6.3).
+        """Return the row of each of the next `total` keys, and count the keys (docs/format.md, Bloom filter bytes).
 
-        Keys fill the last row and then new ones; when there may be no more rows, the first key that finds no
-        room goes to row 0, and those after it go round, beginning with row 0 once more.
+        Keys fill the last row, then new ones. When no row may be added, the first key without room
+        goes to row 0, and the keys after it rotate from row 0 on.
         """
         most_rows = max(self.rows, -(-self._max_entries // self._per_row))
         begin = min(self._in_row, self._per_row)
@@ -364,7 +365,7 @@ class BloomFilter:
     # ------------------------------------------------------------------------------------------- asking
 
     def contains(self, keys: pa.Array | pa.ChunkedArray) -> Flags:
-        """Return for every key whether it may have been added; False is certain (spec 6.3).
+        """Return for every key whether it may have been added; False is certain.
 
         Raises:
             InvalidKey: a null, a type that is neither text nor bytes, or a key above 1 MiB.
@@ -388,13 +389,13 @@ class BloomFilter:
         return answer
 
     def _probe(self, chain: HashChain, bits: U8) -> Flags:
-        """Return which keys left in `chain` are in any row of `bits`; drop keys that are in none on the way."""
+        """Return which keys left in `chain` are in any row of `bits`; drop keys that are in none."""
         hits = np.ones((len(bits), chain.block.size), np.bool_)
         for i in range(self.k):
             chain.advance()
             position = chain.positions(self.m)
-            found = np.right_shift(bits.take(position >> np.uint32(3), axis=1), position.astype(np.uint8) & np.uint8(7))
-            hits &= (found & np.uint8(1)).view(np.bool_)
+            bit = np.right_shift(bits.take(position >> np.uint32(3), axis=1), position.astype(np.uint8) & np.uint8(7))
+            hits &= (bit & np.uint8(1)).view(np.bool_)
             alive = _any_row(hits)
             left = np.count_nonzero(alive)
             if left <= _KEEP_SHARE * alive.size and i + 1 < self.k:
@@ -408,7 +409,7 @@ class BloomFilter:
     # ------------------------------------------------------------------------------------------- bytes
 
     def encode(self) -> str:
-        """Return the filter as the Base64 text that goes into the footer (spec 6.3).
+        """Return the filter as Base64 text for the footer (docs/format.md, Bloom filter bytes).
 
         Example:
             >>> BloomFilter.sized(1, 0.5).encode()
@@ -430,12 +431,13 @@ class BloomFilter:
 
 
 def add_to_filters(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> None:
-    """Add keys to small filters, to each its own, as :meth:`BloomFilter.add` would; they are hashed together (spec 6.3).
+    """Add keys to small filters, each its own, as :meth:`BloomFilter.add`; the keys are hashed together.
 
-    Of few keys the calls take longer than the hashes: thirty filters of forty keys each cost as much as one of 1,200.
+    For few keys the calls dominate: thirty filters of forty keys would cost as much as one of
+    1,200.
 
     Raises:
-        InvalidKey: as :meth:`BloomFilter.add`; nothing is added then.
+        InvalidKey: as :meth:`BloomFilter.add`; no filter is changed then.
 
     Example:
         >>> two = [BloomFilter.sized(1000, 1e-9), BloomFilter.sized(1000, 1e-9)]
@@ -443,27 +445,27 @@ def add_to_filters(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> 
         >>> [bloom.num_keys for bloom in two]
         [1, 2]
     """
-    counts = [len(mine) for mine in keys]
+    counts = [len(filter_keys) for filter_keys in keys]
     alike = {(bloom.type_code, bloom.k, bloom.m, bloom.rows) for bloom in filters}
     fits = all(bloom.type_code == DYNAMIC and bloom.has_room(n) for bloom, n in zip(filters, counts, strict=True))
     if len(alike) != 1 or not fits:
-        for bloom, mine in zip(filters, keys, strict=True):
-            bloom.add(mine)
+        for bloom, filter_keys in zip(filters, keys, strict=True):
+            bloom.add(filter_keys)
         return
     positions = hash_positions(pa.chunked_array(keys), filters[0].k, filters[0].m)
-    for bloom, mine in zip(filters, np.split(positions, np.cumsum(counts)[:-1]), strict=True):
-        bloom._add_placed(mine)
+    for bloom, filter_keys in zip(filters, np.split(positions, np.cumsum(counts)[:-1]), strict=True):
+        bloom._add_placed(filter_keys)
 
 
 def decode_bloom_filter(text: str | bytes, type_code: str | None = None) -> BloomFilter:
-    """Return the filter stored as the Base64 `text`; `type_code` None means SIMPLE (spec 5.1, 6.3).
+    """Return the filter of a Base64 text; `type_code` None means SIMPLE (docs/format.md, Parquet footer).
 
-    Keys can be added to it; a decoded DYNAMIC_V0 filter adds no rows any more, as in Java, whose bytes do not
-    keep the largest number of keys.
+    Keys can be added. A decoded DYNAMIC_V0 filter adds no rows, as in Java: the bytes lack the
+    maximum number of keys.
 
     Raises:
-        CorruptFile: the text is not a filter of that type.
-        UnsupportedFeature: an unknown type, or the hash of Hudi's forerunners (Jenkins).
+        CorruptFile: the text is not a filter of this type.
+        UnsupportedFeature: an unknown type, or the Jenkins hash of Hudi's predecessors.
 
     Example:
         >>> bloom = decode_bloom_filter("/////wAAAAcBAAAAYKAgAEFgYERQhAKAGA==")
@@ -499,7 +501,7 @@ def _decode_header(data: bytes) -> tuple[int, int]:
 
 def _decode_simple(data: bytes, k: int, m: int) -> BloomFilter:
     bits = _decode_rows(data, _HEADER.size, 1, 0, m)
-    # Sizing makes k = ln 2 * m / n, rounded up.
+    # Sizing gives k = ln 2 * m / n, rounded up.
     planned = max(1, math.floor(math.log(2) * m / k))
     return BloomFilter(SIMPLE, k, m, bits, planned, -1, planned)
 
@@ -516,7 +518,7 @@ def _decode_dynamic(data: bytes, k: int, m: int) -> BloomFilter:
 
 
 def _decode_rows(data: bytes, begin: int, rows: int, header: int, m: int) -> U8:
-    """Return the bits of `rows` rows, each after `header` bytes that must repeat the first bytes of `data`."""
+    """Return the bits of `rows` rows, each after `header` bytes that repeat the start of `data`."""
     width = header + _bytes_of(m)
     if len(data) - begin != rows * width:
         raise CorruptFile(
@@ -527,7 +529,7 @@ def _decode_rows(data: bytes, begin: int, rows: int, header: int, m: int) -> U8:
         raise CorruptFile("a row of a DYNAMIC_V0 bloom filter does not repeat the filter's header")
     bits = table[:, header:].copy()
     if m % 8:
-        # Java forgets what stands behind the last bit.
+        # Java ignores bits after the last one.
         bits[:, -1] &= np.uint8((1 << m % 8) - 1)
     return bits
 
@@ -536,7 +538,7 @@ def _decode_rows(data: bytes, begin: int, rows: int, header: int, m: int) -> U8:
 
 
 def _size(num_entries: int, fpp: float) -> tuple[int, int]:
-    """Return bits and hashes (spec 6.2), the operations in Java's order so that rounding agrees."""
+    """Return the numbers of bits and hashes, with Java's rounding (docs/format.md, Bloom filter size)."""
     if not 1 <= num_entries <= _INT_MAX or not 0.0 < fpp < 1.0:
         raise InvalidInputError(f"no bloom filter for {num_entries} keys with a false positive share of {fpp}")
     ln2 = math.log(2)
@@ -559,5 +561,5 @@ def _empty_rows(rows: int, m: int) -> U8:
 def _any_row(hits: Flags) -> Flags:
     if len(hits) == 1:
         return hits.reshape(-1)
-    found: Flags = np.logical_or.reduce(hits)
-    return found
+    in_any: Flags = np.logical_or.reduce(hits)
+    return in_any

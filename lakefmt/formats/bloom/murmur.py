@@ -1,14 +1,14 @@
-"""Hadoop's 32-bit MurmurHash2 over whole columns of keys (spec 6.1).
+"""Hadoop's 32-bit MurmurHash2 over columns of keys (docs/format.md, Bloom filter hash).
 
-The hash is not the textbook one: the last one to three bytes of a key are taken in reverse order and
-sign-extended, so no library function fits. Here every step runs on all keys of a block at once:
+It differs from the textbook's function: the last one to three bytes of a key are taken in reverse
+order and sign-extended, so no library function fits. Every step runs on all keys of a block:
 
-* A block is some ten thousand keys: its columns stay in the processor's caches, and yet a call of numpy has
-  enough to do.
-* The words of the keys are columns: column ``w`` holds word ``w`` of every key that has one. Keys are sorted
-  by length, longest first, so that the keys that have word ``w`` are a prefix of the block.
-* What a round does to a word alone does not depend on the seed; it is done once per block, and each of the
-  chained hashes is left with a multiplication and an exclusive-or per word.
+* A block has some ten thousand keys: its columns fit into the processor's caches, and NumPy calls
+  are amortized.
+* Column ``w`` has word ``w`` of every key that has one. Keys are sorted by length, longest first,
+  so that the keys with word ``w`` are a prefix of the block.
+* The mixing of a word does not depend on the seed and is done once per block; each chained hash
+  needs only a multiplication and an exclusive-or per word.
 """
 
 from __future__ import annotations
@@ -30,29 +30,32 @@ U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 
-#: Bytes of the columns of a block (measured: of half as many the calls cost a fifth of the rate where files have a few
-#: ten thousand keys; twice as many leave the caches).
+#: Bytes of a block's columns. Measured: at half the size the calls cost 20 % on files of a few ten
+#: thousand keys; twice the size exceeds the caches.
 BLOCK_BYTES = 3 << 20
-#: The most keys of a block (shorter keys gain nothing from more), and the fewest if there are as many.
+#: Maximum and minimum keys per block; short keys gain nothing from more.
 MAX_BLOCK_KEYS = 1 << 16
 MIN_BLOCK_KEYS = 1 << 10
-#: Keys that are sorted by length together.
+#: Keys sorted by length at once.
 SORT_KEYS = 4 * MAX_BLOCK_KEYS
-#: Chunks are joined up to so many keys and bytes: a chunk of a few keys costs as many calls as a full block.
+#: Chunks are joined up to this number of keys and bytes: a chunk of a few keys costs as many calls
+#: as a full block.
 JOIN_KEYS = MAX_BLOCK_KEYS
 JOIN_BYTES = 1 << 28
-#: Longest key in bytes. One round costs a numpy call per word of the longest key, so this bounds hostile input.
+#: Maximum key size in bytes. A round takes one NumPy call per word of the longest key, so this
+#: bounds hostile input.
 _MAX_KEY_BYTES = 1 << 20
 
 _M = np.uint32(0x5BD1E995)
-#: The same as arrays: of a hundred keys numpy takes as long to look at a number as to multiply with it.
+#: As arrays: for a hundred keys NumPy converts a Python number as slowly as it multiplies.
 _FACTOR, _BY_13, _BY_15 = (np.array(number, np.uint32) for number in (_M, 13, 15))
 
 
 def key_arrays(keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-    """Return `keys` as arrays of (large) string or binary without nulls, checked before anything is hashed.
+    """Return `keys` as arrays of (large) string or binary without nulls, checked before hashing.
 
-    `keys` may be string, binary, their large and view forms, fixed-size binary or a dictionary of these.
+    `keys` are string, binary, their large and view forms, fixed-size binary or a dictionary of
+    these.
 
     Raises:
         InvalidKey: another type, a null, or a key above ``_MAX_KEY_BYTES`` bytes.
@@ -73,7 +76,7 @@ def key_arrays(keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 
 
 def murmur_hadoop(keys: pa.Array | pa.ChunkedArray, seed: int = 0) -> U32:
-    """Return the hash of every key for one 32-bit `seed` (spec 6.1), read as unsigned.
+    """Return the hash of every key for one 32-bit `seed` as unsigned number.
 
     Raises:
         InvalidKey: see :func:`key_arrays`.
@@ -89,10 +92,10 @@ def murmur_hadoop(keys: pa.Array | pa.ChunkedArray, seed: int = 0) -> U32:
 
 
 def hash_positions(keys: pa.Array | pa.ChunkedArray, k: int, m: int) -> U32:
-    """Return the `k` bit positions of every key in a filter of `m` bits, shape (keys, k) (spec 6.1).
+    """Return the `k` bit positions of every key in a filter of `m` bits, shape ``(n_keys, k)``.
 
     Raises:
-        InvalidInputError: `k` or `m` is not positive, or `m` is above 2^31 - 1.
+        InvalidInputError: `k` or `m` is not positive, or `m` exceeds 2**31 - 1.
         InvalidKey: see :func:`key_arrays`.
 
     Example:
@@ -111,7 +114,7 @@ def hash_positions(keys: pa.Array | pa.ChunkedArray, k: int, m: int) -> U32:
 
 
 def _placed(keys: pa.Array | pa.ChunkedArray, out: U32) -> Iterator[tuple[KeyBlock, U32]]:
-    """Yield the blocks of `keys`, each with the part of `out` that its rows count in."""
+    """Yield the blocks of `keys`, each with its part of `out`."""
     start = 0
     for chunk in key_arrays(keys):
         for block in key_blocks(chunk):
@@ -124,14 +127,15 @@ def _placed(keys: pa.Array | pa.ChunkedArray, out: U32) -> Iterator[tuple[KeyBlo
 
 @dataclass(frozen=True, slots=True)
 class KeyBlock:
-    """Keys laid out for hashing, longest first.
+    """Keys in columns of words, longest key first.
 
     Attributes:
-        rows: where the keys stand in the array they come from.
-        lengths: bytes of each key; one number when all are equal.
-        words: column ``w`` has the mixed word ``w`` of the first ``len(words[w])`` keys.
-        tail: what the last one to three bytes exclusive-or into the hash; None when no key has such bytes.
-        factor: what the hash is multiplied with after that: 1 for keys without such bytes.
+        rows: index of each key in its array.
+        lengths: size of each key in bytes; one number if all are equal.
+        words: entry ``w`` has the mixed word ``w`` of the first ``len(words[w])`` keys.
+        tail: value of the last one to three bytes for the exclusive-or; None if no key has such
+            bytes.
+        factor: multiplier after the tail: 1 for keys without one.
     """
 
     rows: slice | I64
@@ -142,7 +146,7 @@ class KeyBlock:
     factor: U32 | np.uint32
 
     def take(self, index: I64) -> KeyBlock:
-        """Return the block of the keys at the ascending positions `index`."""
+        """Return the block of the keys at ascending indexes `index`."""
         sizes = np.searchsorted(index, [len(word) for word in self.words]).tolist() if self.words else []
         return KeyBlock(
             rows=index + self.rows.start if isinstance(self.rows, slice) else self.rows.take(index),
@@ -155,7 +159,7 @@ class KeyBlock:
 
 
 class HashChain:
-    """The chained hashes of a block: each hash is the next one's seed (spec 6.1)."""
+    """The chained hashes of a block: each hash is the seed of the next."""
 
     __slots__ = ("_hash", "_scratch", "_steps", "block")
 
@@ -169,7 +173,7 @@ class HashChain:
         self._steps = [(state[: len(word)], word) for word in block.words]
 
     def advance(self) -> U32:
-        """Replace the hash of every key by its successor and return it (valid until the next call)."""
+        """Replace each hash by its successor and return them (valid until the next call)."""
         state, scratch, block = self._hash, self._scratch, self.block
         multiply, xor, factor = np.multiply, np.bitwise_xor, _FACTOR
         xor(state, block.lengths, state)
@@ -189,21 +193,24 @@ class HashChain:
     def positions(self, m: int) -> U32:
         """Return each key's bit position in a filter of `m` bits (valid until the next call).
 
-        The hash is signed: its magnitude is the smaller of h and 2^32 - h, also for the smallest number, and
+        The hash is signed: its magnitude is the smaller of h and 2**32 - h, also for the smallest
+            number, and the magnitude of Java's truncated remainder is the remainder of the
+            magnitude. NumPy divides vectors by one number fast, but has no fast remainder, so it is
+            computed from the quotient.
         the magnitude of Java's truncated remainder is the remainder of the magnitude. Numpy divides vectors by
         one number fast, but has no fast remainder, hence the way back from the quotient.
         """
         return _positions(self._hash, self._scratch, m)
 
     def all_positions(self, k: int, m: int) -> U32:
-        """Advance `k` times; return the bit positions after each step, a row of the result."""
+        """Advance `k` times; return the bit positions after each step, one row each."""
         states = np.empty((k, self.block.size), np.uint32)
         for step in range(k):
             states[step] = self.advance()
         return _positions(states, np.empty_like(states), m)
 
     def keep(self, index: I64) -> None:
-        """Drop all keys but those at the ascending positions `index`."""
+        """Drop all keys except those at ascending indexes `index`."""
         self._begin(self.block.take(index), self._hash.take(index))
 
 
@@ -214,15 +221,15 @@ def _positions(state: U32, position: U32, m: int) -> U32:
     np.minimum(state, position, out=position)
     quotient = position // size
     np.multiply(quotient, size, out=quotient)
-    found: U32 = np.subtract(position, quotient, out=position)
-    return found
+    remainder: U32 = np.subtract(position, quotient, out=position)
+    return remainder
 
 
 # ------------------------------------------------------------------------------------------------- layout
 
 
 def key_blocks(keys: pa.Array) -> Iterator[KeyBlock]:
-    """Yield the keys of one array from :func:`key_arrays` as blocks; ``rows`` count from the array's start."""
+    """Yield the keys of an array from :func:`key_arrays` as blocks; ``rows`` are indexes of the array."""
     data = _data(keys)
     offsets = _offsets(keys)
     for start in range(0, len(keys), SORT_KEYS):
@@ -235,7 +242,7 @@ def key_blocks(keys: pa.Array) -> Iterator[KeyBlock]:
 
 
 def _even_blocks(table: U8, start: int) -> Iterator[KeyBlock]:
-    """Yield blocks of keys that all have the same length; nothing needs to be gathered."""
+    """Yield blocks of keys of one length; nothing is gathered."""
     size, length = table.shape
     step = _block_keys(size, length)
     for low in range(0, size, step):
@@ -244,16 +251,17 @@ def _even_blocks(table: U8, start: int) -> Iterator[KeyBlock]:
 
 
 def _uneven_blocks(data: U8, begins: I64, lengths: I64, start: int) -> Iterator[KeyBlock]:
-    """Yield blocks of keys of different lengths, the longest first.
+    """Yield blocks of keys of different lengths, longest first.
 
-    No block has keys of less than half its longest key's words: its columns are all sized for that one.
+    No block has keys with less than half the words of its longest key, because its columns have
+    that size.
     """
     order = _longest_first(lengths)
     lengths = lengths.take(order)
     low = 0
     while low < len(order):
         longest = int(lengths[low])
-        # Lengths descend, their opposites ascend, and the first that is too short ends the block.
+        # Lengths descend, their negatives ascend; the first too short key ends the block.
         half = low + int(np.searchsorted(-lengths[low:], -(longest // 8 * 4), side="right"))
         high = min(half, low + _block_keys(half - low, longest))
         rows = order[low:high]
@@ -262,21 +270,21 @@ def _uneven_blocks(data: U8, begins: I64, lengths: I64, start: int) -> Iterator[
 
 
 def _longest_first(lengths: I64) -> I64:
-    # Numpy sorts 16-bit numbers by radix, ten times faster than wide ones.
+    # NumPy sorts 16-bit numbers by radix, ten times faster than wide ones.
     narrow = lengths.astype(np.uint16) if int(lengths.max()) <= 0xFFFF else lengths
     return np.argsort(narrow, kind="stable")[::-1]
 
 
 def _block_keys(size: int, length: int) -> int:
-    """Return how many of `size` keys of up to `length` bytes make a block; all blocks are about as large."""
+    """Return the number of keys per block for `size` keys of up to `length` bytes, in blocks of similar size."""
     most = min(MAX_BLOCK_KEYS, max(MIN_BLOCK_KEYS, BLOCK_BYTES // (length + 8)))
     return -(-size // -(-size // most))
 
 
 def _gather(data: U8, begins: I64, lengths: I64) -> list[U8]:
-    """Return a table of bytes for every run of equal lengths; each row is a key.
+    """Return a byte matrix for every run of equal lengths; each row is a key.
 
-    Fancy indexing copies an element as a whole, so a key is taken as one element of as many bytes.
+    Fancy indexing copies whole elements, so a key is taken as one element of its size.
     """
     bounds = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)]
     tables = []
@@ -291,23 +299,23 @@ def _gather(data: U8, begins: I64, lengths: I64) -> list[U8]:
 
 
 def _block(tables: list[U8], rows: slice | I64) -> KeyBlock:
-    """Lay out the keys of `tables`, one table for each length, longest first."""
+    """Lay out the keys of `tables`, one byte matrix per length, longest first."""
     sizes = [len(table) for table in tables]
     lengths = np.array([table.shape[1] for table in tables])
     columns = np.empty((int(lengths[0]) // 4, sum(sizes)), np.uint32)
     tail = np.zeros(sum(sizes), np.uint32) if (lengths & 3).any() else None
-    at = 0
+    start = 0
     for table in tables:
-        end = at + len(table)
-        _fill(columns[:, at:end], table)
+        end = start + len(table)
+        _fill(columns[:, start:end], table)
         if tail is not None and table.shape[1] & 3:
-            tail[at:end] = _tail(table)
-        at = end
+            tail[start:end] = _tail(table)
+        start = end
     words = [_mixed(column[:size]) for column, size in zip(columns, _having_word(sizes, lengths >> 2), strict=True)]
     if len(tables) == 1:
-        return KeyBlock(rows, at, np.uint32(lengths[0]), words, tail, _M)
+        return KeyBlock(rows, start, np.uint32(lengths[0]), words, tail, _M)
     factor = np.where(lengths & 3, _M, np.uint32(1))
-    return KeyBlock(rows, at, lengths.astype(np.uint32).repeat(sizes), words, tail, factor.repeat(sizes))
+    return KeyBlock(rows, start, lengths.astype(np.uint32).repeat(sizes), words, tail, factor.repeat(sizes))
 
 
 def _fill(columns: U32, table: U8) -> None:
@@ -326,7 +334,7 @@ def _tail(table: U8) -> U32:
 
 
 def _having_word(sizes: list[int], words: I64) -> list[int]:
-    """Return for each word of the longest key how many keys have one there; `words` descends."""
+    """Return for each word the number of keys that have it; `words` descends."""
     keys = np.cumsum(sizes)
     groups = np.searchsorted(-words, -np.arange(int(words[0])), side="left")
     having: list[int] = keys.take(groups - 1).tolist()
@@ -334,7 +342,7 @@ def _having_word(sizes: list[int], words: I64) -> list[int]:
 
 
 def _mixed(words: U32) -> U32:
-    """Do, in place, what a round does to a word before it meets the hash."""
+    """Mix words in place, as a round does before it combines them with the hash."""
     np.multiply(words, _M, out=words)
     np.bitwise_xor(words, words >> np.uint32(24), out=words)
     return np.multiply(words, _M, out=words)

@@ -1,8 +1,8 @@
-"""Delete blocks of content versions 1 and 2: arrays of Java objects as Kryo 4 writes them (spec 7.6). Pure, reading only.
+"""Read delete blocks of content versions 1 and 2: Java objects of Kryo 4 (docs/format.md, Delete blocks). Pure.
 
-Hudi wrote these up to table version 5: ``HoodieKey[]`` (key, partition) and ``DeleteRecord[]`` (key, partition, ordering
-value). Kryo names each class once and then by a number, and points back to objects it has written before, so the records
-can only be read one after the other. Only these three classes are known here; anything else is refused, nothing is
+Hudi wrote these up to table version 5: ``HoodieKey[]`` (key, partition) and ``DeleteRecord[]``
+(key, partition, ordering value). Kryo names each class once, then numbers it, and refers back to
+objects written before, so records are read one by one. Other classes are refused; nothing is
 instantiated.
 """
 
@@ -17,16 +17,16 @@ __all__ = ["read_kryo_deletes"]
 
 _KEY = "org.apache.hudi.common.model.HoodieKey"
 _DELETE = "org.apache.hudi.common.model.DeleteRecord"
-#: Kryo's numbers of the classes it knows from the start, two more than their ids: 0 is null, 1 a class by name.
+#: Kryo's registration ids plus two: 0 is null, 1 a class by name.
 _INT, _STRING, _FLOAT, _BOOLEAN, _LONG, _DOUBLE = 2, 3, 4, 5, 9, 10
 _MAX_CLASSES = 3
 
 
 class MalformedKryo(ValueError):
-    """The bytes are not what Kryo writes for these classes; private to the readers of delete blocks."""
+    """The bytes are not those of Kryo for these classes; used by the readers of delete blocks only."""
 
 
-#: Keys, partition paths and, by type, the ordering values with None where a value is of another type.
+#: Keys, partition paths and, by type, the ordering values, None where a value has another type.
 _KryoDeletes = tuple[list[str], list[str], dict[str, list[object]]]
 
 
@@ -35,8 +35,8 @@ def read_kryo_deletes(data: bytes) -> _KryoDeletes:
 
     Raises:
         MalformedKryo: the bytes are damaged.
-        IndexError: they end too early.
-        UnsupportedFeature: an ordering value of a class that is not read.
+        IndexError: the bytes end early.
+        UnsupportedFeature: an ordering value of an unknown class.
 
     Example:
         >>> name = b"[Lorg.apache.hudi.common.model.HoodieKey" + bytes([ord(";") | 128])
@@ -44,10 +44,10 @@ def read_kryo_deletes(data: bytes) -> _KryoDeletes:
         ([], [], {})
     """
     reader = _Reader(data)
-    found = reader.array()
+    deletes = reader.array()
     if reader.at != len(data):
         raise MalformedKryo(f"{len(data) - reader.at} bytes behind the last record")
-    return found
+    return deletes
 
 
 class _Reader:
@@ -55,28 +55,28 @@ class _Reader:
         self.data = data
         self.at = 0
         self.names: list[str] = []
-        #: Everything that may be pointed back to, in the order of its beginning.
+        #: All objects that may be referred to, in order of their start.
         self.objects: list[object] = []
 
     # ------------------------------------------------------------------------------------------------ Kryo's values
 
     def number(self) -> int:
-        """Return an unsigned number of variable length."""
-        found = 0
+        """Return an unsigned varint."""
+        value = 0
         for shift in range(0, 70, 7):
             byte = self.data[self.at]
             self.at += 1
-            found |= (byte & 127) << shift
+            value |= (byte & 127) << shift
             if byte < 128:
-                return found
+                return value
         raise MalformedKryo("number of more than 64 bits")
 
     def signed(self) -> int:
-        found = self.number()
-        return (found >> 1) ^ -(found & 1)
+        encoded = self.number()
+        return (encoded >> 1) ^ -(encoded & 1)
 
     def text(self) -> str:
-        """Return a string: ASCII whose last byte has its high bit set, or a count of UTF-16 units and UTF-8."""
+        """Return a string: ASCII with the high bit of its last byte set, or a count of UTF-16 units and UTF-8."""
         first = self.data[self.at]
         if first & 128 == 0:
             begin = self.at
@@ -103,33 +103,33 @@ class _Reader:
         for _ in range(count):
             byte = self.data[self.at]
             self.at += 1 if byte < 128 else 2 if byte < 224 else 3
-        # Units beyond the first plane come as surrogates of three bytes each.
+        # Units beyond the basic plane are surrogates of three bytes each.
         raw = self.data[begin : self.at].decode("utf-8", "surrogatepass")
         return raw.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
     def reference(self, make: Callable[[], object]) -> object:
-        """Return what was written before, or what `make` reads."""
+        """Return an object written before, or the result of `make`."""
         mark = self.number()
         if mark == 0:
             return None
         if mark > 1:
             return self.objects[mark - 2]
-        at = len(self.objects)
+        slot = len(self.objects)
         self.objects.append(None)
-        self.objects[at] = made = make()
+        self.objects[slot] = made = make()
         return made
 
     def class_name(self) -> str | None:
-        """Return the name of the class of the next object, None for null."""
+        """Return the class name of the next object, None for null."""
         mark = self.number()
         if mark == 0:
             return None
         if mark != 1:
             return f"#{mark}"
-        at = self.number()
-        if at == len(self.names) < _MAX_CLASSES:
+        number = self.number()
+        if number == len(self.names) < _MAX_CLASSES:
             self.names.append(self.text())
-        return self.names[at]
+        return self.names[number]
 
     # ------------------------------------------------------------------------------------------------ Hudi's objects
 
@@ -154,18 +154,18 @@ class _Reader:
     def record(self) -> tuple[tuple[str, str], object]:
         if self.class_name() != _DELETE:
             raise MalformedKryo("a record is no DeleteRecord")
-        found = self.reference(lambda: (self.key(), self.ordering()))
-        if not isinstance(found, tuple) or not isinstance(found[0], tuple):
+        fields = self.reference(lambda: (self.key(), self.ordering()))
+        if not isinstance(fields, tuple) or not isinstance(fields[0], tuple):
             raise MalformedKryo("a record is no DeleteRecord")
-        return found
+        return fields
 
     def key(self) -> tuple[str, str]:
         if self.class_name() != _KEY:
             raise MalformedKryo("a key is no HoodieKey")
-        found = self.reference(self._key_fields)
-        if not isinstance(found, tuple) or not isinstance(found[0], str):
+        fields = self.reference(self._key_fields)
+        if not isinstance(fields, tuple) or not isinstance(fields[0], str):
             raise MalformedKryo("a key is no HoodieKey")
-        return found
+        return fields
 
     def _key_fields(self) -> tuple[str, str]:
         partition, key = self.reference(self.text), self.reference(self.text)
@@ -194,7 +194,7 @@ class _Reader:
 
 
 class _Int(int):
-    """A Java Integer, which is another type than Long."""
+    """A Java Integer, distinct from Long."""
 
 
 _TYPES: tuple[tuple[type, str], ...] = (

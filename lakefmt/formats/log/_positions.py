@@ -1,8 +1,8 @@
-"""Record positions in the header of a log block: a set of 64-bit numbers as Roaring bitmap in Base64 (spec 7.8). Pure.
+"""Record positions of a log block: 64-bit numbers as Roaring bitmap in Base64 (docs/format.md, Record positions). Pure.
 
-The bytes are those of ``Roaring64NavigableMap.serializePortable`` after ``runOptimize``: numbers by their upper 32 bits,
-then by the next 16 into containers of the lowest 16 bits, each stored in the smallest of three forms: the numbers, a
-bitmap, or runs. A container is one array operation; a set of a million neighbours is a few hundred bytes.
+The bytes are those of ``Roaring64NavigableMap.serializePortable`` after ``runOptimize``: numbers
+are grouped by their upper 32 bits, then by the next 16 bits into containers of the lowest 16, each
+in the smallest of three forms: numbers, bitmap, runs. A container is one array operation.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ U32 = npt.NDArray[np.uint32]
 
 _NO_RUNS = 12346
 _WITH_RUNS = 12347
-#: With runs, offsets of the containers are left out below this number of them.
+#: With runs, container offsets are omitted below this number of containers.
 _OFFSETS_FROM = 4
 _MAX_ARRAY = 4096
 _BITMAP_BYTES = 8192
 _MAX_POSITION = 1 << 62
-#: More positions than this are not decoded: a file has no more rows, and runs make many from few bytes.
+#: Maximum number of decoded positions: no file has more rows, and runs make many from few bytes.
 _MAX_POSITIONS = 1 << 31
 _ARRAY, _BITMAP, _RUNS = range(3)
 
@@ -38,12 +38,12 @@ def encode_positions(positions: I64) -> str:
     """Return the text of a set of positions.
 
     Parameters:
-        positions: rows of the base file, counted from 0, ascending without repetition.
+        positions: row numbers in the base file, ascending without repetition.
 
     Raises:
-        InvalidInputError: they are not, or out of range.
+        InvalidInputError: not ascending, or out of range.
 
-    Spec 7.8.
+    Source: docs/format.md, Record positions.
 
     Example:
         >>> encode_positions(np.array([1, 5, 9]))
@@ -51,12 +51,12 @@ def encode_positions(positions: I64) -> str:
     """
     if len(positions) and not (positions[0] >= 0 and positions[-1] < _MAX_POSITION and (np.diff(positions) > 0).all()):
         raise InvalidInputError("record positions must ascend from 0 on, none twice")
-    found = [_bitmap(key, low) for key, low in _split(positions, 32)]
-    return base64.b64encode(struct.pack("<Q", len(found)) + b"".join(found)).decode()
+    buckets = [_bitmap(key, low) for key, low in _split(positions, 32)]
+    return base64.b64encode(struct.pack("<Q", len(buckets)) + b"".join(buckets)).decode()
 
 
 def _split(numbers: npt.NDArray[np.integer], bits: int) -> list[tuple[int, npt.NDArray[np.integer]]]:
-    """Return the runs of ascending numbers that agree but for their lowest bits, each with what it agrees in."""
+    """Return the runs of ascending numbers with equal upper bits, each with these bits."""
     keys = numbers >> bits
     bounds = np.flatnonzero(np.diff(keys)) + 1
     return [(int(part[0] >> bits), part & ((1 << bits) - 1)) for part in np.split(numbers, bounds) if len(part)]
@@ -79,7 +79,7 @@ def _bitmap(key: int, numbers: npt.NDArray[np.integer]) -> bytes:
 
 
 def _container(low: _U16) -> tuple[int, bytes]:
-    """Return the form and the bytes of one container, the smallest possible."""
+    """Return the smallest form of a container and its bytes."""
     starts = np.flatnonzero(np.concatenate([[True], np.diff(low) != 1]))
     size = min(2 * len(low), _BITMAP_BYTES)
     if 2 + 4 * len(starts) < size:
@@ -98,17 +98,17 @@ def _container(low: _U16) -> tuple[int, bytes]:
 
 
 def decode_positions(text: str, most: int, what: str = "record positions") -> I64:
-    """Return the positions in the text of a header, ascending.
+    """Return the positions in a header's text, ascending.
 
     Parameters:
         text: the header's value.
-        most: no more positions than this are expected, such as the block has records.
-        what: how the file is named in errors.
+        most: maximum number of positions, such as the records of the block.
+        what: the file's name in errors.
 
     Raises:
-        CorruptFile: the text is damaged or holds more positions.
+        CorruptFile: the text is damaged or has more positions.
 
-    Spec 7.8.
+    Source: docs/format.md, Record positions.
 
     Example:
         >>> decode_positions("AgAAAAAAAAAAAAAAOjAAAAEAAAAAAAAAEAAAAAMAAQAAADowAAABAAAAAAAAABAAAAAHAA==", 2).tolist()
@@ -122,7 +122,7 @@ def decode_positions(text: str, most: int, what: str = "record positions") -> I6
 
 
 class _Reader:
-    """Reads one set; every length is checked against the bytes left and the number of positions expected."""
+    """Reads one set; lengths are checked against the remaining bytes and the expected number of positions."""
 
     def __init__(self, data: bytes, most: int) -> None:
         self._data = data
@@ -149,9 +149,9 @@ class _Reader:
         end = self._at + size
         if end > len(self._data):
             raise ValueError("it ends too early")
-        found = self._data[self._at : end]
+        taken = self._data[self._at : end]
         self._at = end
-        return found
+        return taken
 
     def _bitmap(self) -> list[I64]:
         (cookie,) = struct.unpack("<I", self._take(4))
@@ -178,15 +178,15 @@ class _Reader:
         if self._left < 0:
             raise ValueError("there are more positions than records")
         if is_run:
-            found = self._runs(count)
+            values = self._runs(count)
         elif count <= _MAX_ARRAY:
-            found = np.frombuffer(self._take(2 * count), "<u2").astype(np.int64)
+            values = np.frombuffer(self._take(2 * count), "<u2").astype(np.int64)
         else:
             bits = np.unpackbits(np.frombuffer(self._take(_BITMAP_BYTES), np.uint8), bitorder="little")
-            found = np.flatnonzero(bits)
-        if len(found) != count or (np.diff(found) <= 0).any():
+            values = np.flatnonzero(bits)
+        if len(values) != count or (np.diff(values) <= 0).any():
             raise ValueError("a container does not hold what it says")
-        return found
+        return values
 
     def _runs(self, count: int) -> I64:
         (number,) = struct.unpack("<H", self._take(2))

@@ -1,10 +1,9 @@
-"""Log files as blocks: the framing, both ways (spec 7.1–7.3, 7.9). Pure.
+"""Log blocks: framing in both directions (docs/format.md, Log blocks; Block headers). Pure.
 
-A log file is a row of blocks without a file header. :func:`scan_blocks` walks over it by ranges, so that a block whose
-content nobody wants costs its header only; every length is checked against the bytes there are before it is believed.
-What reads the ranges is handed in. :func:`encode_block` puts a frame around a content. What the contents are is said by
-:mod:`~lakefmt.formats.log.data_block` and :mod:`~lakefmt.formats.log.delete_block`; bytes that arrive in pieces are decoded by
-:mod:`~lakefmt.formats.log.reader`.
+:func:`scan_blocks` reads a file by ranges, so a block with an unneeded content costs only its
+header; lengths are checked against the file size. :func:`encode_block` frames a content. Contents
+are those of :mod:`~lakefmt.formats.log.data_block` and :mod:`~lakefmt.formats.log.delete_block`;
+:mod:`~lakefmt.formats.log.reader` decodes streams.
 """
 
 from __future__ import annotations
@@ -32,23 +31,25 @@ __all__ = [
     "split_avro_records",
 ]
 
-#: Every block begins with these six bytes.
+#: The first six bytes of every block.
 MAGIC = b"#HUDI#"
-#: A log file is read whole, so no larger one is read or made; Hudi rolls to a new one at one gigabyte.
+#: Log files are read whole, so larger ones are neither read nor written; Hudi starts a new file at
+#: 1 GiB.
 MAX_LOG_BYTES = (1 << 31) - 1
 
-#: Returns the bytes from an offset on, as many as asked for, fewer only at the end of the file.
+#: Returns ``count`` bytes from an offset, fewer only at the end of the file.
 ReadAt = Callable[[int, int], bytes]
 
 _FORMAT_VERSION = 1
-_FRAME = struct.Struct(">6sqiii")  # magic, block length, format version, kind, number of header entries
+_FRAME = struct.Struct(">6sqiii")  # magic, block length, format version, block type, number of header entries
 _ENTRY = struct.Struct(">ii")
 _LONG = struct.Struct(">q")
 _PAIR = struct.Struct(">ii")
 _BEFORE_LENGTH = len(MAGIC) + _LONG.size
 _FIRST_READ = 64 * 1024
 _SEARCH = 1024 * 1024
-#: The smallest block: format version, kind, no header, no content, no footer, reverse pointer.
+#: Size of the smallest block: format version, type, empty header, content and footer, reverse
+#: pointer.
 _LEAST_LENGTH = 4 + 4 + 4 + 8 + 4 + 8
 _MAX_HEADER_ENTRIES = 64
 _MAX_HEADER_BYTES = 64 * 1024 * 1024
@@ -57,7 +58,7 @@ _MAX_BLOCK_BYTES = (1 << 31) - 1
 
 
 class BlockKind(enum.IntEnum):
-    """What a block holds (spec 7.2). ``CORRUPT`` is never stored: it stands for bytes that are no block."""
+    """The block types (docs/format.md, Block types). ``CORRUPT`` is never stored: it means bytes outside of blocks."""
 
     COMMAND = 0
     DELETE = 1
@@ -69,7 +70,7 @@ class BlockKind(enum.IntEnum):
 
 
 class HeaderKey(enum.IntEnum):
-    """What an entry of a block's header says (spec 7.3)."""
+    """The keys of a block header (docs/format.md, Block headers)."""
 
     INSTANT_TIME = 0
     TARGET_INSTANT_TIME = 1
@@ -85,15 +86,15 @@ class HeaderKey(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """One block: what it is and where its bytes are.
+    """One block: its header and its place in the file.
 
     Attributes:
-        kind: what it holds.
-        start: offset of its magic in the file.
-        end: offset behind its last byte.
+        kind: the block type.
+        start: offset of its magic.
+        end: offset after its last byte.
         header: its entries.
         content_start: offset of its content.
-        content_size: bytes of its content.
+        content_size: size of its content in bytes.
     """
 
     kind: BlockKind
@@ -110,39 +111,40 @@ class LogBlock:
 
     @property
     def schema(self) -> str | None:
-        """The Avro schema of its records, as JSON text."""
+        """Avro JSON of its records."""
         return self.header.get(HeaderKey.SCHEMA)
 
     @property
     def is_partial(self) -> bool:
-        """Whether its records hold some of the table's columns only (spec 7.10)."""
+        """Whether its records have only some of the columns (docs/format.md, Partial updates)."""
         return self.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true"
 
     @property
     def compacted_block_times(self) -> tuple[str, ...]:
-        """The instants whose blocks this one stands for (spec 7.9)."""
+        """The instants whose blocks this one replaces (docs/format.md, Reading a slice)."""
         return tuple(time for time in self.header.get(HeaderKey.COMPACTED_BLOCK_TIMES, "").split(",") if time)
 
 
 class NotABlock(Exception):
-    """The bytes at a place are no block; never leaves the readers of log files."""
+    """The bytes at an offset are not a block; internal to the readers of log files."""
 
 
 def scan_blocks(read_at: ReadAt, size: int, what: str) -> Iterator[LogBlock]:
-    r"""Yield the blocks of a log file in order; bytes that are no block come as one ``CORRUPT`` block.
+    r"""Yield the blocks of a log file in order; bytes outside of blocks become one ``CORRUPT`` block.
 
-    A block counts when its two lengths agree and another block or the end of the file follows (spec 7.9); after damage
-    the walk goes on at the next magic, as Hudi's does. A block that a crash cut off at the end is damage, too.
+    A block counts if its two lengths agree and another block or the end of the file follows; after
+    damage the scan resumes at the next magic, as in Hudi. A block cut off at the end is damage,
+    too.
 
     Parameters:
-        read_at: reads bytes of the file.
-        size: bytes of the file.
-        what: how the file is named in errors.
+        read_at: returns ``count`` bytes at an offset.
+        size: size of the file in bytes.
+        what: the file's name in errors.
 
     Raises:
-        UnsupportedFeature: a block has another format version, an unknown kind or an unknown header key.
+        UnsupportedFeature: another format version, or an unknown block type or header key.
 
-    Spec 7.1, 7.9.
+    Source: docs/format.md, Log blocks; Reading a slice.
 
     Example:
         >>> block = bytes.fromhex("234855444923 0000000000000020 00000001 00000000 00000000"
@@ -162,10 +164,10 @@ def scan_blocks(read_at: ReadAt, size: int, what: str) -> Iterator[LogBlock]:
 
 
 def read_block(read_at: ReadAt, start: int, size: int, what: str) -> LogBlock:
-    """Return the block that begins at `start`; its content is not read.
+    """Return the block at `start` without its content.
 
     Raises:
-        NotABlock: none begins there.
+        NotABlock: the bytes are not a block.
         UnsupportedFeature: see :func:`scan_blocks`.
     """
     head = read_at(start, min(_FIRST_READ, size - start))
@@ -204,55 +206,55 @@ def _kind(number: int, start: int, what: str) -> BlockKind:
 def _read_header(
     read_at: ReadAt, head: bytes, start: int, end: int, entries: int, what: str
 ) -> tuple[dict[HeaderKey, str], int, int]:
-    """Return the header's entries, and the offset and size of the content behind them."""
+    """Return the header entries, and offset and size of the content after them."""
     if not 0 <= entries <= _MAX_HEADER_ENTRIES:
         raise NotABlock
     header: dict[HeaderKey, str] = {}
-    at = _FRAME.size
+    offset = _FRAME.size
     for _ in range(entries):
-        head = _at_least(read_at, head, at + _ENTRY.size, start, end)
-        key, length = _ENTRY.unpack_from(head, at)
-        at += _ENTRY.size
-        if not 0 <= length <= min(end - start - at, _MAX_HEADER_BYTES):
+        head = _at_least(read_at, head, offset + _ENTRY.size, start, end)
+        key, length = _ENTRY.unpack_from(head, offset)
+        offset += _ENTRY.size
+        if not 0 <= length <= min(end - start - offset, _MAX_HEADER_BYTES):
             raise NotABlock
-        head = _at_least(read_at, head, at + length, start, end)
-        header[_key(key, start, what)] = _text(head[at : at + length])
-        at += length
-    head = _at_least(read_at, head, at + _LONG.size, start, end)
-    (content_size,) = _LONG.unpack_from(head, at)
-    content_start = start + at + _LONG.size
-    # Behind the content: the number of footer entries and the reverse pointer.
+        head = _at_least(read_at, head, offset + length, start, end)
+        header[_key(key, start, what)] = _text(head[offset : offset + length])
+        offset += length
+    head = _at_least(read_at, head, offset + _LONG.size, start, end)
+    (content_size,) = _LONG.unpack_from(head, offset)
+    content_start = start + offset + _LONG.size
+    # After the content: the number of footer entries and the reverse pointer.
     if not 0 <= content_size <= end - content_start - 4 - _LONG.size:
         raise NotABlock
     return header, content_start, content_size
 
 
 def read_entries(data: bytes) -> dict[int, str]:
-    """Return the entries of a footer: `data` is what stands between a content and the reverse pointer.
+    """Return the entries of a footer: `data` is between content and reverse pointer.
 
     Raises:
-        NotABlock: it is anything else.
+        NotABlock: other bytes.
     """
-    found: dict[int, str] = {}
+    entries: dict[int, str] = {}
     if len(data) < 4:
         raise NotABlock
-    at = 4
+    offset = 4
     for _ in range(min(max(0, int.from_bytes(data[:4], "big", signed=True)), _MAX_HEADER_ENTRIES)):
-        if at + _ENTRY.size > len(data):
+        if offset + _ENTRY.size > len(data):
             raise NotABlock
-        key, length = _ENTRY.unpack_from(data, at)
-        at += _ENTRY.size
-        if not 0 <= length <= len(data) - at:
+        key, length = _ENTRY.unpack_from(data, offset)
+        offset += _ENTRY.size
+        if not 0 <= length <= len(data) - offset:
             raise NotABlock
-        found[key] = _text(data[at : at + length])
-        at += length
-    if at != len(data) or int.from_bytes(data[:4], "big", signed=True) != len(found):
+        entries[key] = _text(data[offset : offset + length])
+        offset += length
+    if offset != len(data) or int.from_bytes(data[:4], "big", signed=True) != len(entries):
         raise NotABlock
-    return found
+    return entries
 
 
 def _at_least(read_at: ReadAt, head: bytes, wanted: int, start: int, end: int) -> bytes:
-    """Return the block's first bytes, `wanted` of them or more."""
+    """Return at least `wanted` bytes from the start of the block."""
     if wanted <= len(head):
         return head
     if wanted > end - start:
@@ -278,15 +280,15 @@ def _text(raw: bytes) -> str:
 
 
 def _next_magic(read_at: ReadAt, start: int, size: int) -> int:
-    """Return where the next block may begin: at a magic, else at the end of the file."""
+    """Return the next possible start of a block: a magic, or the end of the file."""
     while start < size:
-        piece = read_at(start, min(_SEARCH, size - start))
-        found = piece.find(MAGIC)
-        if found >= 0:
-            return start + found
-        if start + len(piece) >= size or len(piece) < len(MAGIC):
+        chunk = read_at(start, min(_SEARCH, size - start))
+        index = chunk.find(MAGIC)
+        if index >= 0:
+            return start + index
+        if start + len(chunk) >= size or len(chunk) < len(MAGIC):
             return size
-        start += len(piece) - len(MAGIC) + 1
+        start += len(chunk) - len(MAGIC) + 1
     return size
 
 
@@ -299,18 +301,18 @@ def encode_block(
     *content: bytes | memoryview,
     footer: Mapping[int, str] | None = None,
 ) -> bytes:
-    """Return a block with its frame; header entries keep their order.
+    """Return a framed block; header entries keep their order.
 
     Parameters:
-        kind: what it holds.
+        kind: the block type.
         header: its entries.
-        content: its content in pieces.
-        footer: entries behind the content; Hudi writes none.
+        content: the content in chunks.
+        footer: footer entries; Hudi writes none.
 
     Raises:
-        InvalidInputError: the block would be larger than readers take (2 GiB), or is of the kind that stands for damage.
+        InvalidInputError: the block exceeds 2 GiB, or the type is ``CORRUPT``.
 
-    Spec 7.1.
+    Source: docs/format.md, Log blocks.
 
     Example:
         >>> header = {HeaderKey.INSTANT_TIME: "20240101000000000"}
@@ -320,7 +322,7 @@ def encode_block(
     """
     if kind is BlockKind.CORRUPT:
         raise InvalidInputError("a corrupt block cannot be written: it stands for bytes that are none")
-    size = sum(len(memoryview(piece).cast("B")) for piece in content)
+    size = sum(len(memoryview(chunk).cast("B")) for chunk in content)
     head = struct.pack(">ii", _FORMAT_VERSION, kind) + _entries(header) + _LONG.pack(size)
     tail = _entries(footer or {})
     length = len(head) + size + len(tail) + _LONG.size
@@ -332,8 +334,8 @@ def encode_block(
 
 
 def _entries(entries: Mapping[HeaderKey, str] | Mapping[int, str]) -> bytes:
-    pieces = [struct.pack(">i", len(entries))]
+    parts = [struct.pack(">i", len(entries))]
     for key, text in entries.items():
         raw = text.encode()
-        pieces += [_ENTRY.pack(key, len(raw)), raw]
-    return b"".join(pieces)
+        parts += [_ENTRY.pack(key, len(raw)), raw]
+    return b"".join(parts)

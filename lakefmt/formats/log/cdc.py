@@ -1,7 +1,7 @@
-"""What change files hold: the schema of a change in each logging mode, and changes as blocks (spec 9). Pure.
+"""Encode and decode change blocks (docs/format.md, Change files). Pure.
 
-A change has an operation and, as the mode wants it, the row's key and its images. The images are the table's rows without
-meta columns; both of them share one named type, as Hudi's schemas do.
+A change has an operation and, by logging mode, the record key and images. Images are rows of the
+table without meta columns; both share one named type, as in Hudi.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ __all__ = ["AFTER", "BEFORE", "KEY", "OP", "TS_MS", "build_cdc_schema", "decode_
 
 OP, KEY, TS_MS, BEFORE, AFTER = "op", "record_key", "ts_ms", "before", "after"
 
-#: Bytes of changes in one block, before they are encoded; Hudi's default.
+#: Arrow bytes of changes per block; Hudi's default.
 _BLOCK_BYTES = 256 << 20
 _TEXTS = (OP, KEY, TS_MS)
 _IMAGES = (BEFORE, AFTER)
 
 
 def build_cdc_schema(table_schema: str, mode: CdcMode) -> str:
-    """Return the Avro schema of the changes of a table.
+    """Return the Avro schema of a table's changes.
 
     Parameters:
-        table_schema: that of the table's rows without meta columns, as Avro JSON.
-        mode: what is written of every change.
+        table_schema: Avro JSON without meta columns.
+        mode: the supplemental logging mode.
 
-    Spec 9.
+    Source: docs/format.md, Change files.
 
     Example:
         >>> table = '{"type":"record","name":"t_record","namespace":"hoodie.t","fields":[]}'
@@ -47,11 +47,11 @@ def build_cdc_schema(table_schema: str, mode: CdcMode) -> str:
         return json.dumps({"type": "record", "name": "Record", "fields": texts}, separators=(",", ":"))
     image = json.loads(table_schema)
     namespace = image.get("namespace")
-    known = f"{namespace}.{image['name']}" if namespace else image["name"]
+    full_name = f"{namespace}.{image['name']}" if namespace else image["name"]
     has_both = mode is CdcMode.DATA_BEFORE_AFTER
     fields = [_field(OP, "string"), _field(TS_MS if has_both else KEY, "string"), _field(BEFORE, image)]
     if has_both:
-        fields.append(_field(AFTER, known))
+        fields.append(_field(AFTER, full_name))
     record = {"type": "record", "name": "CDC", **({"namespace": namespace} if namespace else {}), "fields": fields}
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
 
@@ -61,17 +61,17 @@ def _field(name: str, kind: object) -> dict[str, object]:
 
 
 def encode_cdc_blocks(changes: pa.Table, instant: str, schema: str) -> Iterator[bytes]:
-    """Yield changes as blocks: one at least, as Hudi does, so that an empty file says that nothing changed.
+    """Yield changes as blocks: at least one, as Hudi does, so that an empty file means no changes.
 
     Parameters:
         changes: the columns of `schema`.
-        instant: the instant that makes the changes.
-        schema: what :func:`build_cdc_schema` gave.
+        instant: requested time of the write.
+        schema: a result of :func:`build_cdc_schema`.
 
     Raises:
         SchemaMismatch: the columns do not fit the schema.
 
-    Spec 7.5, 9.
+    Source: docs/format.md, Data blocks; Change files.
 
     Example:
         >>> from lakefmt.formats.log.blocks import scan_blocks
@@ -88,18 +88,18 @@ def encode_cdc_blocks(changes: pa.Table, instant: str, schema: str) -> Iterator[
 
 
 def decode_cdc_content(content: bytes | memoryview, schema: str, *, what: str) -> pa.Table:
-    """Return the changes of a block: ``op``, and as the block has them ``record_key``, ``before``, ``after``.
+    """Return the changes of a block: ``op``, and if present ``record_key``, ``before``, ``after``.
 
     Parameters:
         content: the content of the block.
-        schema: the schema in its header.
-        what: how the file is named in errors.
+        schema: Avro JSON from its header.
+        what: the file's name in errors.
 
     Raises:
-        CorruptFile: the content or the schema is damaged, or an operation is none of ``i``, ``u``, ``d``.
-        UnsupportedFeature: a type that tables do not have.
+        CorruptFile: content or schema is damaged, or an operation is not ``i``, ``u`` or ``d``.
+        UnsupportedFeature: an unsupported type.
 
-    Spec 9.
+    Source: docs/format.md, Change files.
 
     Example:
         >>> content = bytes.fromhex("00000003 00000001 00000006 0002 75 0002 6b".replace(" ", ""))
@@ -113,7 +113,7 @@ def decode_cdc_content(content: bytes | memoryview, schema: str, *, what: str) -
             raise CorruptFile(f"{what}: a block of changes has the column {field.name!r} of type {field.type}")
     if OP not in rows.column_names or not ({KEY} & set(rows.column_names) or set(_IMAGES) <= set(rows.column_names)):
         raise CorruptFile(f"{what}: a block of changes says neither keys nor images: {rows.column_names}")
-    known = pc.is_in(rows.column(OP), value_set=pa.array(["i", "u", "d"]))
-    if not pc.all(known, min_count=0).equals(pa.scalar(True)):
+    is_operation = pc.is_in(rows.column(OP), value_set=pa.array(["i", "u", "d"]))
+    if not pc.all(is_operation, min_count=0).equals(pa.scalar(True)):
         raise CorruptFile(f"{what}: a change is none of i, u, d")
     return rows

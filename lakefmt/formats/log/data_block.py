@@ -1,7 +1,7 @@
-"""What log blocks hold: rows as Avro or Parquet, changes, commands; and their headers (spec 7.3–7.7, 9). Pure.
+"""Encode and decode data blocks and command blocks (docs/format.md, Data blocks; Command blocks). Pure.
 
-Deletes are in :mod:`~lakefmt.formats.log.delete_block`. Contents of HFile blocks are left as bytes: they are found only in the
-metadata table, and read there.
+Deletes are in :mod:`~lakefmt.formats.log.delete_block`. Contents of HFile blocks stay bytes: only
+the metadata table has them.
 """
 
 from __future__ import annotations
@@ -41,23 +41,26 @@ __all__ = [
 I64 = npt.NDArray[np.int64]
 
 _ROLLBACK = "0"
-#: Rows of a Parquet block that are believed: record keys differ from row to row, so that some bits are stored for each.
+#: Maximum rows of a Parquet block relative to its size: record keys differ, so every row takes some
+#: bits.
 _ROWS_PER_BYTE = 64
 _FREE_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockHeader:
-    """What the header of a data or delete block says (spec 7.3).
+    """The header of a data or delete block (docs/format.md, Block headers).
 
     Attributes:
-        instant_time: the instant that writes the block.
-        schema: the Avro schema of the records, meta fields included, as JSON text; a delete block may do without.
-        positions: row of each record in the base file, ascending; the records must be in this order (spec 7.8).
-        base_instant_time: instant of that base file; together with `positions` from version 8 on.
-        is_partial: the records hold some of the table's columns only (spec 7.10).
+        instant_time: requested time of the write.
+        schema: Avro JSON of the records with meta columns; optional in a delete block.
+        positions: row of each record in the base file, ascending; records have the same order
+            (docs/format.md, Record positions).
+        base_instant_time: instant of that base file; with `positions` from version 8 on.
+        is_partial: the records have only some of the columns (docs/format.md, Partial updates).
         block_identifier: ``<attempt>,<sequence>``, in version 6.
-        compacted_block_times: instants whose blocks this one stands for (spec 7.9).
+        compacted_block_times: instants whose blocks this one replaces (docs/format.md, Reading a
+            slice).
 
     Example:
         >>> header = BlockHeader("20240101000000000", positions=np.array([0]), base_instant_time="20231231235959000")
@@ -74,42 +77,43 @@ class BlockHeader:
     compacted_block_times: tuple[str, ...] = ()
 
     def entries(self, rows: int) -> dict[HeaderKey, str]:
-        """Return the entries for a block of so many records.
+        """Return the header entries of a block with `rows` records.
 
         Raises:
-            InvalidInputError: there is not one position per record, or they do not ascend.
+            InvalidInputError: the positions are not one per record or do not ascend.
         """
-        found = {HeaderKey.INSTANT_TIME: self.instant_time}
+        values = {HeaderKey.INSTANT_TIME: self.instant_time}
         if self.schema is not None:
-            found[HeaderKey.SCHEMA] = self.schema
+            values[HeaderKey.SCHEMA] = self.schema
         if self.compacted_block_times:
-            found[HeaderKey.COMPACTED_BLOCK_TIMES] = ",".join(self.compacted_block_times)
+            values[HeaderKey.COMPACTED_BLOCK_TIMES] = ",".join(self.compacted_block_times)
         if self.positions is not None:
             if len(self.positions) != rows:
                 raise InvalidInputError(f"{len(self.positions)} positions for {rows} records: one for each, or none")
-            found[HeaderKey.RECORD_POSITIONS] = encode_positions(self.positions)
+            values[HeaderKey.RECORD_POSITIONS] = encode_positions(self.positions)
         if self.block_identifier is not None:
-            found[HeaderKey.BLOCK_IDENTIFIER] = self.block_identifier
+            values[HeaderKey.BLOCK_IDENTIFIER] = self.block_identifier
         if self.is_partial:
-            found[HeaderKey.IS_PARTIAL] = "true"
+            values[HeaderKey.IS_PARTIAL] = "true"
         if self.base_instant_time is not None:
-            found[HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS] = self.base_instant_time
-        return found
+            values[HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS] = self.base_instant_time
+        return values
 
 
 def block_positions(block: LogBlock, base_instant_time: str, rows: int, what: str) -> I64 | None:
-    """Return the row of each record in the base file of an instant; None when the block does not say it for this one.
+    """Return each record's row in the base file of an instant; None if the block has no positions for it.
 
     Parameters:
         block: a data or delete block.
-        base_instant_time: the instant of the base file that the records are merged with.
-        rows: records of the block.
-        what: how the file is named in errors.
+        base_instant_time: instant of the base file.
+        rows: number of records in the block.
+        what: the file's name in errors.
 
     Raises:
-        CorruptFile: the positions are damaged, or not as many as the records.
+        CorruptFile: the positions are damaged or differ in number from the records.
 
-    Spec 7.8: positions in a block of version 6, which does not say for which base file they are, are not used.
+    Positions of version 6 do not name their base file and are not used. Source: docs/format.md,
+    Record positions.
 
     Example:
         >>> header = BlockHeader("20240102000000000", positions=np.array([3]), base_instant_time="20240101000000000")
@@ -120,10 +124,12 @@ def block_positions(block: LogBlock, base_instant_time: str, rows: int, what: st
     text = block.header.get(HeaderKey.RECORD_POSITIONS)
     if not text or block.header.get(HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS) != base_instant_time:
         return None
-    found = decode_positions(text, rows, what)
-    if len(found) != rows:
-        raise CorruptFile(f"{what}: {len(found)} positions for the {rows} records of the block at byte {block.start:,}")
-    return found
+    positions = decode_positions(text, rows, what)
+    if len(positions) != rows:
+        raise CorruptFile(
+            f"{what}: {len(positions)} positions for the {rows} records of the block at byte {block.start:,}"
+        )
+    return positions
 
 
 # ------------------------------------------------------------------------------------------------------------- Avro
@@ -131,12 +137,12 @@ def block_positions(block: LogBlock, base_instant_time: str, rows: int, what: st
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedRows:
-    """Rows as Avro records, each behind its length, as data blocks hold them; any run of them makes a block (spec 7.5).
+    """Rows as Avro records with their lengths; any run of them makes a block (docs/format.md, Data blocks).
 
     Attributes:
-        schema: the Avro schema of the records, as JSON text.
-        data: the records.
-        offsets: where each begins in `data`, and where the last one ends.
+        schema: Avro JSON of the records.
+        data: the records, each after its length.
+        offsets: ``(n_rows + 1,)`` start of each record in `data`, and the end.
     """
 
     schema: str
@@ -147,21 +153,21 @@ class EncodedRows:
         return len(self.offsets) - 1
 
     def slice(self, start: int, rows: int) -> EncodedRows:
-        """Return `rows` of the rows, from row `start` on; fewer at the end. Nothing is copied."""
+        """Return `rows` rows from row `start` on, fewer at the end, without copying."""
         return EncodedRows(self.schema, self.data, self.offsets[start : start + rows + 1])
 
 
 def encode_records(table: pa.Table | pa.RecordBatch, schema: str) -> EncodedRows:
-    """Return rows as records for one block or several.
+    """Return rows as records for one or more blocks.
 
     Parameters:
         table: the columns of the schema.
-        schema: an Avro record schema as JSON text.
+        schema: Avro JSON of a record.
 
     Raises:
         SchemaMismatch: the rows do not fit the schema.
 
-    Spec 7.5.
+    Source: docs/format.md, Data blocks.
 
     Example:
         >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'
@@ -174,7 +180,7 @@ def encode_records(table: pa.Table | pa.RecordBatch, schema: str) -> EncodedRows
 
 
 def encode_record_block(rows: EncodedRows, header: BlockHeader, kind: BlockKind = BlockKind.AVRO_DATA) -> bytes:
-    """Return records as a block (spec 7.5); arguments and errors as for :func:`encode_data_block`."""
+    """Return encoded rows as a block; arguments and errors as for :func:`encode_data_block`."""
     if kind not in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
         raise InvalidInputError(f"a block of kind {kind.name} does not hold Avro records")
     if rows.schema != _schema_of(header):
@@ -187,16 +193,16 @@ def encode_record_block(rows: EncodedRows, header: BlockHeader, kind: BlockKind 
 def encode_data_block(
     table: pa.Table | pa.RecordBatch, header: BlockHeader, kind: BlockKind = BlockKind.AVRO_DATA
 ) -> bytes:
-    """Return rows as a block of Avro records (spec 7.5); with kind ``CDC_DATA`` as a block of changes (spec 9).
+    """Return rows as a block of Avro records; with kind ``CDC_DATA`` as a change block.
 
     Parameters:
         table: the columns of the header's schema.
-        header: with a schema.
+        header: has a schema.
         kind: ``AVRO_DATA`` or ``CDC_DATA``.
 
     Raises:
         SchemaMismatch: the rows do not fit the schema.
-        InvalidInputError: the header lacks the schema or a position, or the block would pass 2 GiB.
+        InvalidInputError: the header lacks schema or positions, or the block would exceed 2 GiB.
 
     Example:
         >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'
@@ -209,20 +215,20 @@ def encode_data_block(
 def decode_avro_content(
     content: bytes | memoryview, schema: str, columns: Sequence[str] | None = None, *, what: str
 ) -> pa.Table:
-    """Return the records of an Avro data block, or of a block of changes.
+    """Return the records of an Avro data block or a change block.
 
     Parameters:
         content: the content of the block.
-        schema: the schema in its header.
-        columns: the names wanted; None: all.
-        what: how the file is named in errors.
+        schema: Avro JSON from its header.
+        columns: the requested names; None: all.
+        what: the file's name in errors.
 
     Raises:
-        CorruptFile: the content or the schema is damaged.
-        UnsupportedFeature: another content version, or a type that tables do not have.
+        CorruptFile: content or schema is damaged.
+        UnsupportedFeature: another content version or an unsupported type.
         InvalidInputError: see :func:`lakefmt.formats.avro.columnar.codec.decode_rows`.
 
-    Spec 7.4, 7.5.
+    Source: docs/format.md, Data blocks.
 
     Example:
         >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'
@@ -235,20 +241,20 @@ def decode_avro_content(
 def decode_avro_contents(
     contents: Sequence[bytes | memoryview], schema: str, columns: Sequence[str] | None = None, *, what: Sequence[str]
 ) -> tuple[pa.Table, list[int]]:
-    """Return the records of several blocks with one schema, one after the other, and how many each block has.
+    """Return the records of several blocks with one schema, and the number of records of each block.
 
-    What a block costs, however few its records are, is paid once for all of them.
+    The fixed cost of a block is paid once for all of them.
 
     Parameters:
         contents: the contents of the blocks.
-        schema: the schema in their headers.
-        columns: the names wanted; None: all.
-        what: how the file of each block is named in errors.
+        schema: Avro JSON from their headers.
+        columns: the requested names; None: all.
+        what: the name of each block's file in errors.
 
     Raises:
-        CorruptFile: as for :func:`decode_avro_content`, which also says of the rest what it raises.
+        CorruptFile: as for :func:`decode_avro_content`, like all other errors.
 
-    Spec 7.4, 7.5.
+    Source: docs/format.md, Data blocks.
 
     Example:
         >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'
@@ -264,7 +270,7 @@ def decode_avro_contents(
         starts, ends = (
             np.concatenate([part[side] + begin for part, begin in zip(spans, begins, strict=True)]) for side in (0, 1)
         )
-        with suppress(CorruptFile, UnsupportedFeature):  # said below, of the block that is damaged
+        with suppress(CorruptFile, UnsupportedFeature):  # raised below, with the name of the damaged block
             return decode_rows(b"".join(contents), starts, ends, schema, columns, what=what[0]), counts
     tables = [
         decode_rows(content, *span, schema, columns, what=name)
@@ -283,17 +289,17 @@ def _schema_of(header: BlockHeader) -> str:
 
 
 def encode_parquet_block(table: pa.Table, header: BlockHeader, codec: str = "zstd", level: int | None = 1) -> bytes:
-    """Return rows as a block that holds a Parquet file (spec 7.5).
+    """Return rows as a Parquet data block (docs/format.md, Data blocks).
 
     Parameters:
-        table: the columns of the header's schema, in its order.
-        header: with a schema.
-        codec: compression of the file.
-        level: its level, for zstd, gzip and brotli.
+        table: the columns of the header's schema in order.
+        header: has a schema.
+        codec: compression codec.
+        level: compression level, for zstd, gzip and brotli.
 
     Raises:
-        InvalidInputError: columns and schema differ, the header lacks the schema or a position, or the block would pass
-            2 GiB.
+        InvalidInputError: columns and schema differ, the header lacks schema or positions, or the
+            block would exceed 2 GiB.
 
     Example:
         >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'
@@ -316,18 +322,18 @@ def encode_parquet_block(table: pa.Table, header: BlockHeader, codec: str = "zst
 def decode_parquet_content(
     content: bytes | memoryview | pa.Buffer, columns: Sequence[str] | None = None, *, what: str
 ) -> pa.Table:
-    """Return the rows of a Parquet data block, typed as the file says.
+    """Return the rows of a Parquet data block with the file's types.
 
     Parameters:
         content: the content of the block: a Parquet file.
-        columns: the names wanted; None: all.
-        what: how the file is named in errors.
+        columns: the requested names; None: all.
+        what: the file's name in errors.
 
     Raises:
-        CorruptFile: it is no Parquet file, or a damaged one.
-        InvalidInputError: a name of `columns` is not in the file.
+        CorruptFile: not a Parquet file, or damaged.
+        InvalidInputError: a requested column is not in the file.
 
-    Spec 7.5.
+    Source: docs/format.md, Data blocks.
 
     Example:
         >>> from lakefmt.formats.log.blocks import scan_blocks
@@ -342,7 +348,7 @@ def decode_parquet_content(
         unknown = [name for name in columns or () if name not in file.schema_arrow.names]
         if unknown:
             raise InvalidInputError(f"{what}: the block has no columns {', '.join(unknown)}")
-        # Nothing else of the footer is looked at: pyarrow ends the process when a damaged column chunk is asked for.
+        # Nothing else of the footer is read: pyarrow crashes on a damaged column chunk.
         stated = file.metadata.num_rows
         if not 0 <= stated <= _FREE_ROWS + _ROWS_PER_BYTE * len(memoryview(content)):
             raise CorruptFile(f"{what}: damaged Parquet block: {stated:,} rows in {len(memoryview(content)):,} bytes")
@@ -358,11 +364,11 @@ def decode_parquet_content(
 
 
 def encode_command_block(instant_time: str, target_instant_time: str) -> bytes:
-    """Return the block that takes back the blocks of an instant, in tables of version 6 (spec 7.7).
+    """Return the block that rolls back the blocks of an instant, version 6 (docs/format.md, Command blocks).
 
     Parameters:
         instant_time: the rollback's instant.
-        target_instant_time: the instant taken back.
+        target_instant_time: the instant to roll back.
 
     Example:
         >>> len(encode_command_block("20240101000000000", "20231231235959000"))

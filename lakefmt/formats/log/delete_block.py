@@ -1,14 +1,13 @@
-"""Delete blocks: which keys, and up to which ordering value (spec 7.6). Pure.
+"""Encode and decode delete blocks (docs/format.md, Delete blocks). Pure.
 
-The records of content version 3 are one Avro array; an ordering value is a union of wrappers, one for each type, so that
-the values of one block may differ in type. They come, and go, as one Arrow column per type. What content versions 1 and
-2 hold, Java objects in Kryo's form, is read by :mod:`~lakefmt.formats.log._delete_kryo`.
+Content version 3 is one Avro array; an ordering value is a union of wrappers, one per type, so
+values of a block may differ in type. They are one Arrow column per type. Versions 1 and 2 are read
+by :mod:`~lakefmt.formats.log._delete_kryo`.
 
-Where the records of a delete block begin: their lengths are stored nowhere (spec 7.6). Pure.
-
-One record is walked over byte by byte, and its form noted: the bytes that say how long its texts are and of which type
-its ordering value is, and where its numbers end. Records of one block mostly follow one another in one form; as many as
-do are found together. Where each has another form they are walked over one by one.
+Records have no stored length. A record is parsed byte by byte and its form noted: the bytes that
+give text lengths and the type of its ordering value, and where its numbers end. Most records of a
+block follow each other in one form; runs of one form are found at once, others are parsed one by
+one.
 """
 
 from __future__ import annotations
@@ -54,19 +53,19 @@ __all__ = [
 ]
 
 
-#: The branch of an array of ordering values; inside of one it is that of one more type, dates.
+#: The branch of an array of ordering values; inside of an array it is that of a date.
 SEVERAL = LOCAL_DATE = 12
 _NUMBERS = frozenset({2, 3, 8, 10, 11})
 _SPANS = frozenset({6, 7, 9})
 _FIXED = {1: 1, 4: 4, 5: 8}
-#: Inside the array's wrapper: that there is one.
+#: The branch of the non-null wrapper.
 _THERE = 2
 
-#: A byte of the form is the same in every record, or only tells whether its number goes on.
+#: Bits of a form's byte that all records share: all bits, or only the continuation bit of a varint.
 _SAME, _GOES_ON = 0xFF, 0x80
-#: So many records are compared at first, and at most, with the one before them.
+#: Number of records compared first, and at most, with the one before them.
 _FIRST_GUESS, _LAST_GUESS = 64, 1 << 14
-#: Fewer of one form than this were not worth a guess; so many records are then walked over before the next.
+#: A shorter run is not worth a guess; then this number of records is parsed before the next guess.
 _FEW, _MOST_WALKED = 8, 1 << 12
 
 #: Offsets of the bytes of a record's form, and which of their bits belong to it.
@@ -74,114 +73,114 @@ _Form = list[tuple[int, int]]
 
 
 def record_starts(data: bytes) -> I64:
-    """Return where the records of an Avro array of delete records begin.
+    """Return the start offsets of the records of an Avro array of delete records.
 
     Raises:
-        ValueError: the bytes are no such array.
-        IndexError: they end inside a record.
+        ValueError: the bytes are not such an array.
+        IndexError: the bytes end inside of a record.
 
-    Spec 7.6.
+    Source: docs/format.md, Delete blocks.
 
     Example:
         >>> record_starts(bytes.fromhex("06 02026b 00 00 02026c 00 00 02026d 00 00 00")).tolist()
         [1, 6, 11]
     """
     raw = np.frombuffer(data, np.uint8)
-    found: list[I64] = []
-    count, at = read_block_count(data, 0, "records")
+    starts: list[I64] = []
+    count, offset = read_block_count(data, 0, "records")
     while count:
-        at = _walk_block(data, raw, at, count, found)
-        count, at = read_block_count(data, at, "records")
-    if at != len(data):
-        raise ValueError(f"{len(data) - at} bytes behind the last record")
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+        offset = _walk_block(data, raw, offset, count, starts)
+        count, offset = read_block_count(data, offset, "records")
+    if offset != len(data):
+        raise ValueError(f"{len(data) - offset} bytes behind the last record")
+    return np.concatenate(starts) if starts else np.empty(0, np.int64)
 
 
-def _walk_block(data: bytes, raw: U8, at: int, count: int, found: list[I64]) -> int:
-    """Add where `count` records begin, the first of them at `at`; return where the last one ends."""
+def _walk_block(data: bytes, raw: U8, offset: int, count: int, starts: list[I64]) -> int:
+    """Append the offsets of `count` records from `offset` on; return the end of the last one."""
     walked = 1
     while count:
         form: _Form = []
-        end = _skip_record(data, at, form)
-        alike = _alike(raw, at, end - at, form, count)
-        found.append(np.arange(at, at + alike * (end - at), end - at))
-        at, count = at + alike * (end - at), count - alike
+        end = _skip_record(data, offset, form)
+        alike = _count_same_form(raw, offset, end - offset, form, count)
+        starts.append(np.arange(offset, offset + alike * (end - offset), end - offset))
+        offset, count = offset + alike * (end - offset), count - alike
         walked = 1 if alike >= _FEW else min(2 * walked, _MOST_WALKED)
         if walked > 1 and count:
             singly = array("q")
             for _ in range(min(walked, count)):
-                singly.append(at)
-                at = _skip_record(data, at, None)
+                singly.append(offset)
+                offset = _skip_record(data, offset, None)
             count -= len(singly)
-            found.append(np.array(singly, np.int64))
-    return at
+            starts.append(np.array(singly, np.int64))
+    return offset
 
 
-def _alike(raw: U8, at: int, length: int, form: _Form, most: int) -> int:
-    """Return how many records in a row, at most `most`, have the form of the one at `at`: it is the first of them."""
+def _count_same_form(raw: U8, offset: int, length: int, form: _Form, most: int) -> int:
+    """Return how many consecutive records, at most `most`, have the form of the first one, at `offset`."""
     offsets, bits = (np.array(column, kind) for column, kind in zip(zip(*form, strict=True), "lB", strict=True))
-    wanted = raw[at + offsets] & bits
-    most = min(most, (len(raw) - at) // length)
-    known, guess = 1, _FIRST_GUESS
-    while known < most:
-        guess = min(guess, most - known)
-        begin = at + known * length
+    wanted = raw[offset + offsets] & bits
+    most = min(most, (len(raw) - offset) // length)
+    matched, guess = 1, _FIRST_GUESS
+    while matched < most:
+        guess = min(guess, most - matched)
+        begin = offset + matched * length
         rows = raw[begin : begin + guess * length].reshape(guess, length)
         other = ((rows.take(offsets, axis=1) & bits) != wanted).any(axis=1)
         first = int(other.argmax())
         if other[first]:
-            return known + first
-        known, guess = known + guess, min(2 * guess, _LAST_GUESS)
-    return known
+            return matched + first
+        matched, guess = matched + guess, min(2 * guess, _LAST_GUESS)
+    return matched
 
 
-def _skip_record(data: bytes, at: int, form: _Form | None) -> int:
-    """Return the offset behind a record, and note its form."""
-    begin = at
+def _skip_record(data: bytes, offset: int, form: _Form | None) -> int:
+    """Return the end offset of a record, and note its form."""
+    begin = offset
     for _text in range(2):
-        _note(form, range(at - begin, at - begin + 1))
-        at = _skip_span(data, at + 1, begin, form) if data[at] else at + 1
-    return _skip_ordering(data, at, begin, form)
+        _note(form, range(offset - begin, offset - begin + 1))
+        offset = _skip_span(data, offset + 1, begin, form) if data[offset] else offset + 1
+    return _skip_ordering(data, offset, begin, form)
 
 
-def _skip_ordering(data: bytes, at: int, begin: int, form: _Form | None, inside: bool = False) -> int:
-    """Return the offset behind an ordering value."""
-    _note(form, range(at - begin, at - begin + 1))
-    branch, at = data[at] >> 1, at + 1
+def _skip_ordering(data: bytes, offset: int, begin: int, form: _Form | None, inside: bool = False) -> int:
+    """Return the end offset of an ordering value."""
+    _note(form, range(offset - begin, offset - begin + 1))
+    branch, offset = data[offset] >> 1, offset + 1
     if branch == 0:
-        return at
+        return offset
     if branch in _NUMBERS or (inside and branch == LOCAL_DATE):
-        behind = read_long(data, at)[1]
-        _note(form, range(at - begin, behind - begin), _GOES_ON)
+        behind = read_long(data, offset)[1]
+        _note(form, range(offset - begin, behind - begin), _GOES_ON)
         return behind
     if branch in _SPANS:
-        return _skip_span(data, at, begin, form)
+        return _skip_span(data, offset, begin, form)
     if branch in _FIXED:
-        return at + _FIXED[branch]
+        return offset + _FIXED[branch]
     if branch != SEVERAL:
         raise ValueError(f"branch {branch} of the ordering values")
-    return _skip_several(data, at, begin, form)
+    return _skip_several(data, offset, begin, form)
 
 
-def _skip_several(data: bytes, at: int, begin: int, form: _Form | None) -> int:
-    if data[at] != _THERE:
+def _skip_several(data: bytes, offset: int, begin: int, form: _Form | None) -> int:
+    if data[offset] != _THERE:
         raise ValueError("several ordering values that are none")
-    count, behind = read_block_count(data, at + 1)
-    _note(form, range(at - begin, behind - begin))
-    at = behind
+    count, behind = read_block_count(data, offset + 1)
+    _note(form, range(offset - begin, behind - begin))
+    offset = behind
     for _ in range(count):
-        at = _skip_ordering(data, at, begin, form, inside=True)
+        offset = _skip_ordering(data, offset, begin, form, inside=True)
     if not count:
-        return at
-    if data[at]:
+        return offset
+    if data[offset]:
         raise ValueError("several ordering values in several blocks")
-    _note(form, range(at - begin, at - begin + 1))
-    return at + 1
+    _note(form, range(offset - begin, offset - begin + 1))
+    return offset + 1
 
 
-def _skip_span(data: bytes, at: int, begin: int, form: _Form | None) -> int:
-    first, behind = read_span(data, at)
-    _note(form, range(at - begin, first - begin))
+def _skip_span(data: bytes, offset: int, begin: int, form: _Form | None) -> int:
+    first, behind = read_span(data, offset)
+    _note(form, range(offset - begin, first - begin))
     return behind
 
 
@@ -204,7 +203,7 @@ class _Wrapper:
 
 
 _DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
-#: The branch numbers are the contract: no schema is stored with the block.
+#: The branch numbers are part of the format: no schema is stored with the block.
 _WRAPPERS = tuple(
     _Wrapper(*row)
     for row in (
@@ -222,16 +221,16 @@ _WRAPPERS = tuple(
     )
 )
 _INT = _WRAPPERS[1]
-#: Inside an array the branch of arrays is that of one more type.
+#: Inside of an array the branch of arrays is that of a date.
 _LOCAL_DATE = _Wrapper(LOCAL_DATE, "local-date", {"type": "int", "logicalType": "date"}, pa.date32())
 _INSIDE = (*_WRAPPERS, _LOCAL_DATE)
 _BY_NAME = {wrapper.name: wrapper for wrapper in _INSIDE}
-#: How several values begin: the branch of arrays, and inside it that there is one.
+#: The first bytes of several values: the branch of arrays, then the non-null branch.
 _SEVERAL_HEAD = encode_long(SEVERAL) + encode_long(1)
-#: The bytes of the ordering value that deletes whatever is stored: the int 0.
+#: The bytes of the ordering value int 0, which deletes any stored row.
 _ALWAYS = encode_long(_INT.branch) + b"\0"
 
-#: The values of one ordering field: for each type that occurs a column with nulls where the value is of another one.
+#: The values of an ordering field: a column per type, null where the value has another type.
 Ordering = Mapping[str, pa.Array]
 
 
@@ -242,8 +241,8 @@ class DeleteRecords:
     Attributes:
         keys: record keys.
         partitions: partition paths.
-        orderings: for each ordering field (mostly one; none: nobody said any) its values by type. A row that is null in
-            every type has no ordering value.
+        orderings: for each ordering field (mostly one; none without ordering values) its values by
+            type. A row that is null in every type has no ordering value.
 
     Example:
         >>> records = delete_records(pa.array(["a", "b"]), pa.array(["", ""]), pa.array([7, None]))
@@ -259,30 +258,31 @@ class DeleteRecords:
         return len(self.keys)
 
     def ordering(self, kind: pa.DataType, field: int = 0) -> pa.Array:
-        """Return the values of an ordering field as the type of the table's column.
+        """Return the values of an ordering field in the type of the table's column.
 
-        Null says that the record deletes whatever is stored: no ordering value, the int 0 that stands for none, or one
+        Null means that the record deletes any stored row: no ordering value, int 0, or a value that
+            Hudi cannot compare with the column.
         that cannot be compared with the column, as Hudi sees it.
 
         Parameters:
             kind: the type of the table's ordering column.
-            field: which of several ordering fields.
+            field: index of the ordering field.
 
-        Spec 7.6, 7.9.
+        Source: docs/format.md, Delete blocks; Merge rules.
         """
-        found = pa.nulls(len(self), kind)
+        merged = pa.nulls(len(self), kind)
         for name, values in (self.orderings[field] if field < len(self.orderings) else {}).items():
             if name == _INT.name:
                 values = pc.if_else(pc.equal(values, 0), pa.scalar(None, values.type), values)
             as_kind = _comparable(values, kind)
-            found = found if as_kind is None else pc.coalesce(found, as_kind)
-        return found
+            merged = merged if as_kind is None else pc.coalesce(merged, as_kind)
+        return merged
 
 
 def _comparable(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Return ordering values as the type of a column; None when Hudi could not compare the two."""
+    """Return ordering values in the type of a column; None if Hudi cannot compare the two."""
     if pt.is_integer(values.type) and pt.is_temporal(kind):
-        # Dates and times often come as the number that is stored.
+        # Dates and times are often stored as plain numbers.
         values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
     elif not any(check(values.type) and check(kind) for check in _FAMILIES):
         return None
@@ -300,24 +300,23 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind))
 
 
-#: Types that can be compared with each other.
+#: Types that are comparable with each other.
 _FAMILIES = (_is_number, _is_text, pt.is_boolean, pt.is_binary, pt.is_date, pt.is_time, pt.is_timestamp)
 
 
 def delete_records(keys: pa.Array, partitions: pa.Array, *orderings: pa.Array) -> DeleteRecords:
-    """Return the records that delete keys, each up to an ordering value.
+    """Return records that delete keys, each up to an ordering value.
 
     Parameters:
         keys: record keys.
         partitions: partition paths.
-        orderings: the values of each ordering field, of any type that such a field may have; null, or no field at all:
-            delete whatever is stored. Times of day and timestamps go as microseconds, decimals with 15 digits behind
-            the point.
+        orderings: the values of each ordering field, of a supported type; null, or no field: delete
+            any stored row. Times and timestamps are stored as microseconds, decimals with scale 15.
 
     Raises:
-        SchemaMismatch: a type that ordering values cannot have, or columns of different lengths.
+        SchemaMismatch: an unsupported type, or columns of different lengths.
 
-    Spec 7.6.
+    Source: docs/format.md, Delete blocks.
 
     Example:
         >>> records = delete_records(pa.array(["a"]), pa.array(["day=1"]))
@@ -332,7 +331,7 @@ def delete_records(keys: pa.Array, partitions: pa.Array, *orderings: pa.Array) -
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):  # of no chunk, in old releases
+    if isinstance(whole, pa.ChunkedArray):  # without chunks, in old releases
         whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.nulls(0, whole.type)
     return whole
 
@@ -367,15 +366,15 @@ _NEAR = (
 
 
 def storable_orderings(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[pa.Array]:
-    """Return the ordering values that delete records can hold; rows of which one value does not fit get nulls.
+    """Return the ordering values that delete records can store; rows with another value get nulls.
 
-    Dates and times become the numbers that are stored: Java compares those, not dates. A decimal fits with at most 15
-    digits before the point and 15 behind it. Bytes do not fit: Hudi's engines do not compare them with a record's.
+    Dates and times become their stored numbers, which Java compares. A decimal fits with at most 15
+    digits before and 15 after the point. Bytes do not fit: Hudi does not compare them.
 
     Parameters:
         columns: the values of each ordering field.
 
-    Spec 7.6.
+    Source: docs/format.md, Delete blocks.
 
     Example:
         >>> from decimal import Decimal
@@ -384,17 +383,17 @@ def storable_orderings(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[pa
         [True, False]
     """
     whole = [_whole(column) for column in columns]
-    found = [_storable(column) for column in whole]
-    if all(before.null_count == after.null_count for before, after in zip(whole, found, strict=True)):
-        return found
+    storable = [_storable(column) for column in whole]
+    if all(before.null_count == after.null_count for before, after in zip(whole, storable, strict=True)):
+        return storable
     some = pa.array(np.zeros(len(whole[0]), dtype=bool))
-    for before, after in zip(whole, found, strict=True):
+    for before, after in zip(whole, storable, strict=True):
         some = pc.or_(some, pc.and_(before.is_valid(), after.is_null()))
-    return [pc.if_else(some, pa.scalar(None, column.type), column) for column in found]
+    return [pc.if_else(some, pa.scalar(None, column.type), column) for column in storable]
 
 
 def stores_every_ordering(kind: pa.DataType) -> bool:
-    """Return whether delete records can hold every ordering value of a type.
+    """Return whether delete records can store every ordering value of a type.
 
     Example:
         >>> stores_every_ordering(pa.decimal128(15, 2)), stores_every_ordering(pa.decimal128(20, 0))
@@ -427,16 +426,17 @@ def _storable(values: pa.Array) -> pa.Array:
 
 
 def encode_delete_block(records: DeleteRecords, header: BlockHeader) -> bytes:
-    """Return a delete block (spec 7.6).
+    """Return a delete block (docs/format.md, Delete blocks).
 
-    An ordering value that is missing is stored as the int 0, which says the same: null stops readers of 0.15.
+    A missing ordering value is stored as int 0 with the same meaning: Hudi 0.15 fails on null.
 
     Parameters:
-        records: from :func:`delete_records`.
-        header: what the block says of itself; positions, if any, one for each record.
+        records: a result of :func:`delete_records`.
+        header: the header; positions, if any, one per record.
 
     Raises:
-        InvalidInputError: the positions are not as many as the records, or the block would pass 2 GiB.
+        InvalidInputError: the positions differ in number from the records, or the block would
+            exceed 2 GiB.
 
     Example:
         >>> records = delete_records(pa.array(["k1", "k2"]), pa.array(["", "p=1"]), pa.array([None, 5]))
@@ -444,14 +444,14 @@ def encode_delete_block(records: DeleteRecords, header: BlockHeader) -> bytes:
         '00000003 00000015 0402046b 31020004 0002046b 32020670 3d31060a 00'
     """
     rows = len(records)
-    pieces = _text_pieces(records) + _ordering_pieces(records)
-    data = encode_segments(pieces, rows) if rows else b""
+    segments = _text_segments(records) + _ordering_segments(records)
+    data = encode_segments(segments, rows) if rows else b""
     datum = b"".join((encode_long(rows), data, b"\0")) if rows else b"\0"
     lead = _PAIR.pack(CONTENT_VERSION, len(datum))
     return encode_block(BlockKind.DELETE, header.entries(rows), lead, datum)
 
 
-def _text_pieces(records: DeleteRecords) -> list[Segment]:
+def _text_segments(records: DeleteRecords) -> list[Segment]:
     return measure_record(_texts(), [records.keys, records.partitions])
 
 
@@ -473,22 +473,22 @@ def _value_schema(name: str) -> str:
     return json.dumps({"type": "record", "name": "r", "fields": [{"name": "value", "type": _BY_NAME[name].avro}]})
 
 
-def _ordering_pieces(records: DeleteRecords) -> list[Segment]:
+def _ordering_segments(records: DeleteRecords) -> list[Segment]:
     rows = len(records)
     if not records.orderings:
         return [even_bytes(byte) for byte in _ALWAYS]
     spans = [_ordering_spans(ordering, rows) for ordering in records.orderings]
     if len(spans) == 1:
         return [span_segment(*spans[0][:3])]
-    return _several_pieces(spans, rows)
+    return _tuple_segments(spans, rows)
 
 
-#: Bytes, where each value begins in them, its length, and whether there is one.
+#: The bytes, start and length of each value, and whether it exists.
 _Spans = tuple[U8, I64, I64, npt.NDArray[np.bool_]]
 
 
 def _ordering_spans(ordering: Ordering, rows: int) -> _Spans:
-    """Return every row's branch and value; the int 0 where there is none."""
+    """Return every row's branch and value, int 0 for missing ones."""
     stored = [np.frombuffer(_ALWAYS, np.uint8)]
     begins = np.zeros(rows, np.int64)
     lengths = np.full(rows, len(_ALWAYS), np.int64)
@@ -518,14 +518,14 @@ def _branched(wrapper: _Wrapper, values: pa.Array) -> tuple[U8, I64]:
     return np.frombuffer(data, np.uint8), offsets
 
 
-def _several_pieces(spans: list[_Spans], rows: int) -> list[Segment]:
-    """Return several ordering values as one array; a row without any has the int 0 alone."""
+def _tuple_segments(spans: list[_Spans], rows: int) -> list[Segment]:
+    """Return several ordering values as one array; a row without any has only int 0."""
     some = np.logical_or.reduce([there for *_, there in spans])
     head = np.frombuffer(_SEVERAL_HEAD + encode_long(len(spans)) + _ALWAYS + b"\0", np.uint8)
     before = len(head) - len(_ALWAYS) - 1
-    pieces = [span_segment(head, np.where(some, 0, before), np.where(some, before, len(_ALWAYS)))]
-    pieces += [span_segment(data, begins, np.where(some, lengths, 0)) for data, begins, lengths, _ in spans]
-    return [*pieces, span_segment(head, np.full(rows, len(head) - 1), some.astype(np.int64))]
+    segments = [span_segment(head, np.where(some, 0, before), np.where(some, before, len(_ALWAYS)))]
+    segments += [span_segment(data, begins, np.where(some, lengths, 0)) for data, begins, lengths, _ in spans]
+    return [*segments, span_segment(head, np.full(rows, len(head) - 1), some.astype(np.int64))]
 
 
 # --------------------------------------------------------------------------------------------------------- decoding
@@ -535,14 +535,14 @@ def decode_delete_content(content: bytes | memoryview, *, what: str) -> DeleteRe
     """Return the records of a delete block.
 
     Parameters:
-        content: the content of the block, of version 1, 2 or 3.
-        what: how the file is named in errors.
+        content: the content of the block, version 1, 2 or 3.
+        what: the file's name in errors.
 
     Raises:
         CorruptFile: the content is damaged.
-        UnsupportedFeature: another content version, or ordering values in a form that is not read.
+        UnsupportedFeature: another content version, or an unsupported form of ordering values.
 
-    Spec 7.4, 7.6.
+    Source: docs/format.md, Delete blocks.
 
     Example:
         >>> content = bytes.fromhex("00000003 00000014 04 02046b31 0200 00 02046b32 0206703d31 060a 00")
@@ -568,53 +568,53 @@ def decode_delete_content(content: bytes | memoryview, *, what: str) -> DeleteRe
 
 def _decode_list(data: bytes) -> DeleteRecords:
     source = Cursor(np.frombuffer(data, np.uint8), 0, len(data))
-    at = record_starts(data)
-    limit = np.full(len(at), len(data), np.int64)
+    offsets = record_starts(data)
+    limit = np.full(len(offsets), len(data), np.int64)
     texts = []
     for part in _texts().parts:
-        column, at = read_values(source, part, at, limit)
+        column, offsets = read_values(source, part, offsets, limit)
         texts.append(column)
-    orderings, _ = _read_orderings(source, at, limit)
+    orderings, _ = _read_orderings(source, offsets, limit)
     return DeleteRecords(texts[0], texts[1], orderings)
 
 
-def _read_orderings(source: Cursor, at: I64, limit: I64) -> tuple[tuple[Ordering, ...], I64]:
-    branches = source.data.take(at) >> 1
+def _read_orderings(source: Cursor, offsets: I64, limit: I64) -> tuple[tuple[Ordering, ...], I64]:
+    branches = source.data.take(offsets) >> 1
     several = np.flatnonzero(branches == SEVERAL)
     if not len(several):
-        ordering, end = _read_ordering(source, at, limit)
+        ordering, end = _read_ordering(source, offsets, limit)
         return ((ordering,) if ordering else ()), end
     others = np.flatnonzero((branches != SEVERAL) & (branches != 0) & (branches != _INT.branch))
     if len(others):
         raise ValueError("one ordering value and several are mixed")
-    counts, here = source.numbers(_value_node(_INT.name), at[several] + len(_SEVERAL_HEAD), limit[several])
+    counts, here = source.numbers(_value_node(_INT.name), offsets[several] + len(_SEVERAL_HEAD), limit[several])
     if (counts < 0).any():
         raise ValueError("several ordering values in several blocks")
-    found: list[Ordering] = []
+    orderings: list[Ordering] = []
     for field in range(int(counts.max())):
         going = np.flatnonzero(counts > field)
         ordering, here[going] = _read_ordering(source, here[going], limit[going], _INSIDE)
-        valid = np.zeros(len(at), np.bool_)
+        valid = np.zeros(len(offsets), np.bool_)
         valid[several[going]] = True
-        found.append({name: spread(values, valid) for name, values in ordering.items()})
-    return tuple(found), at
+        orderings.append({name: spread(values, valid) for name, values in ordering.items()})
+    return tuple(orderings), offsets
 
 
 def _read_ordering(
-    source: Cursor, at: I64, limit: I64, wrappers: tuple[_Wrapper, ...] = _WRAPPERS
+    source: Cursor, offsets: I64, limit: I64, wrappers: tuple[_Wrapper, ...] = _WRAPPERS
 ) -> tuple[Ordering, I64]:
-    """Return the values at `at`, by type, and where they end."""
-    branches = source.data.take(at)
-    end = at + 1
-    found: dict[str, pa.Array] = {}
+    """Return the values at `offsets` by type, and their end offsets."""
+    branches = source.data.take(offsets)
+    end = offsets + 1
+    by_type: dict[str, pa.Array] = {}
     for wrapper in wrappers:
         valid = branches == 2 * wrapper.branch
         there = np.flatnonzero(valid)
         if len(there):
             node = _value_node(wrapper.name)
             dense, end[there] = read_values(source, node, end[there], limit[there])
-            found[wrapper.name] = spread(dense, valid)
-    return found, end
+            by_type[wrapper.name] = spread(dense, valid)
+    return by_type, end
 
 
 def _from_values(keys: list[str], partitions: list[str], values: Mapping[str, list[object]]) -> DeleteRecords:

@@ -1,8 +1,8 @@
-"""A log file that arrives in pieces: bytes are fed, whole blocks are taken (spec 7.1, 7.9). Pure.
+"""Split a log file that arrives in chunks into blocks (docs/format.md, Log blocks). Pure.
 
-Damage is a value, as it is for Hudi: bytes that are no block come as :class:`Corrupt`, and the next block is looked for
-behind them; a block that the end of the file cuts off, as a writer that crashed leaves it, comes as :class:`Torn`. Nothing
-is kept but the bytes of the block that is being waited for.
+As in Hudi, damage does not stop the reader: bytes outside of blocks become :class:`Corrupt`, and
+the search for the next block goes on; a block cut off by the end of the file becomes :class:`Torn`.
+Only the bytes of an incomplete block are buffered.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class WholeBlock:
     """A block with its bytes.
 
     Attributes:
-        block: what it is and where it stands in the file.
-        content: its content; a view of the bytes that were fed, if it came in one piece.
-        footer: the entries behind the content; Hudi writes none.
+        block: its header and place in the file.
+        content: its content; a view of the fed bytes if it arrived in one chunk.
+        footer: its footer entries; Hudi writes none.
     """
 
     block: LogBlock
@@ -35,13 +35,13 @@ class WholeBlock:
 
     @property
     def kind(self) -> BlockKind:
-        """What the block holds."""
+        """The block type."""
         return self.block.kind
 
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    """Bytes that are no block, from `start` up to `end`, where the next one may begin."""
+    """Bytes outside of blocks from `start` up to `end`, where the next block may begin."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Corrupt:
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """The beginning of a block that the file ends in, from `start` up to `end`."""
+    """The beginning of a block cut off by the end of the file, from `start` up to `end`."""
 
     start: int
     end: int
@@ -58,10 +58,11 @@ class Torn:
 class LogBlockReader:
     r"""Decodes one log file.
 
-    Feed its bytes in order, in pieces of any size, and take what is whole; :meth:`finish` gives the rest.
+    Feed the bytes in order, in chunks of any size, and take complete blocks; :meth:`finish` returns
+    the rest.
 
     Parameters:
-        what: how the file is named in errors.
+        what: the file's name in errors.
 
     Example:
         >>> block = bytes.fromhex("234855444923 0000000000000020 00000001 00000000 00000000"
@@ -74,12 +75,12 @@ class LogBlockReader:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        # What was fed last, untouched, as long as it is all there is.
+        # The last fed bytes, uncopied while they are all there is.
         self._buffer: bytearray | memoryview = bytearray()
         self._base = 0
         self._wanted = _HEAD
         self._ended = False
-        # Where in the buffer the next magic is looked for, once the bytes at its beginning turned out to be no block.
+        # Where to search the next magic, after the bytes at the start turned out not to be a block.
         self._search = 0
 
     def feed(self, data: bytes | memoryview) -> None:
@@ -95,16 +96,16 @@ class LogBlockReader:
         return self._buffer
 
     def take(self) -> Iterator[WholeBlock | Corrupt | Torn]:
-        """Yield what the bytes fed so far are whole enough for; each once.
+        """Yield the complete blocks of the bytes fed so far, each once.
 
         Raises:
-            UnsupportedFeature: a block has another format version, an unknown kind or an unknown header key.
+            UnsupportedFeature: another format version, or an unknown block type or header key.
         """
-        while (found := self._next()) is not None:
-            yield found
+        while (item := self._next()) is not None:
+            yield item
 
     def finish(self) -> Iterator[WholeBlock | Corrupt | Torn]:
-        """Yield what is left, now that the file has ended.
+        """Yield the rest after the end of the file.
 
         Raises:
             UnsupportedFeature: see :meth:`take`.
@@ -120,7 +121,7 @@ class LogBlockReader:
                 return None
             end = self._claimed_end()
             if end is not None and not self._ended and len(self._buffer) < end + len(MAGIC):
-                # What follows a block says whether it is one.
+                # The bytes after a block decide whether it is one.
                 self._wanted = end + len(MAGIC)
                 return None
             try:
@@ -130,7 +131,7 @@ class LogBlockReader:
         return None
 
     def _claimed_end(self) -> int | None:
-        """Return where the block says it ends; None when nothing begins here."""
+        """Return the end that the block claims; None if no block begins here."""
         length = int.from_bytes(self._buffer[len(MAGIC) : _HEAD], "big", signed=True)
         if len(self._buffer) < _HEAD or bytes(self._buffer[: len(MAGIC)]) != MAGIC or not 0 <= length <= _MAX_LENGTH:
             return None
@@ -138,7 +139,7 @@ class LogBlockReader:
 
     def _block(self) -> WholeBlock:
         data = self._buffer
-        block = read_block(lambda at, count: bytes(data[at : at + count]), 0, len(data), self._what)
+        block = read_block(lambda start, count: bytes(data[start : start + count]), 0, len(data), self._what)
         content_end = block.content_start + block.content_size
         footer = read_entries(bytes(data[content_end : block.end - _POINTER]))
         content = data[block.content_start : content_end]
@@ -148,14 +149,14 @@ class LogBlockReader:
         return WholeBlock(moved, bytes(content) if isinstance(content, bytearray) else content, footer)
 
     def _damage(self) -> Corrupt | Torn | None:
-        found = self._own().find(MAGIC, self._search)
-        if found < 0 and not self._ended:
-            # The magic may arrive in two pieces.
+        index = self._own().find(MAGIC, self._search)
+        if index < 0 and not self._ended:
+            # The magic may be split between two chunks.
             self._search = max(self._search, len(self._buffer) - len(MAGIC) + 1)
             return None
         start = self._base
-        is_torn = found < 0 and self._is_cut_off()
-        self._drop(len(self._buffer) if found < 0 else found)
+        is_torn = index < 0 and self._is_cut_off()
+        self._drop(len(self._buffer) if index < 0 else index)
         return Torn(start, self._base) if is_torn else Corrupt(start, self._base)
 
     def _is_cut_off(self) -> bool:

@@ -1,4 +1,4 @@
-"""Base files in Parquet: the writer with Hudi's footers, and the footer as a value (spec 5).
+"""Base files in Parquet: the writer with Hudi's footers, and the footer as a value (docs/format.md, Parquet).
 
 Traps that this module closes:
 
@@ -202,7 +202,7 @@ class KeySummary:
 
 
 def key_footers(summary: KeySummary, avro_schema: str) -> dict[str, str]:
-    """Return the footers of a base file (spec 5.1).
+    """Return the footers of a base file (docs/format.md, Parquet footer).
 
     Example:
         >>> sorted(key_footers(KeySummary("a", "b", None), "{}"))

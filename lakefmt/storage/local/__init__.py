@@ -1,1 +1,1 @@
-"""The store on a local disk: atomic files, compare-and-swap, locks between processes."""
+"""The store on a local disk: atomic files, compare-and-swap, process locks."""

@@ -1,8 +1,8 @@
-"""Compare and swap of files: what an object store does by an ETag, for the writers of one machine.
+"""Compare-and-swap of local files, as object stores do by ETag.
 
-The mark of a file is its inode with modification time and size: every put makes a file of its own, so no two states share
-one. Comparing and replacing are two steps for the system; between writers of lakefmt the directory, locked for those two
-steps, makes them one. Others (a Spark writer) do not know that lock.
+A file's version is its inode, modification time and size; every put creates a new file, so versions
+differ. Comparing and replacing are two system calls; a lock on the directory makes them atomic
+between lakefmt processes of one machine. Other writers (Spark) do not take that lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if sys.platform != "win32":
 
 __all__ = ["CAN_SWAP", "read_marked", "swap_file"]
 
-#: Whether this system locks directories.
+#: Whether this system can lock directories.
 CAN_SWAP = sys.platform != "win32"
 
 
@@ -29,7 +29,7 @@ def _mark(status: os.stat_result) -> str:
 
 
 def read_marked(path: str, max_bytes: int) -> Version | int | None:
-    """Return a file with its mark, its size when that is above `max_bytes`, None when there is none."""
+    """Return a file with its version, its size if that exceeds `max_bytes`, None if it does not exist."""
     try:
         descriptor = os.open(path, READ_FLAGS)
     except OSError as error:
@@ -48,14 +48,14 @@ def read_marked(path: str, max_bytes: int) -> Version | int | None:
 
 
 def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> CasResult:
-    """Put `data` in the place of the file whose mark is `mark` (None: of no file)."""
+    """Replace the file with version `mark` by `data`; None: create it."""
     temporary = files.write_temporary(path, data, durable=False)
-    ours = _mark(os.stat(temporary))  # a rename keeps all of it
+    ours = _mark(os.stat(temporary))  # a rename preserves all of it
     if mark is None or sys.platform == "win32":
         return CasResult(PutOutcome.DONE, ours) if files.place(temporary, path) else CasResult(PutOutcome.REFUSED)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # Held for two calls of the system and freed when a process dies: nobody waits long, so nobody waits politely.
+        # Held for two system calls and freed when a process dies, so a spin wait is short.
         fcntl.flock(directory, fcntl.LOCK_EX)
         try:
             same = _mark(os.stat(path)) == mark

@@ -1,4 +1,4 @@
-"""A large object on a local disk in the making: a temporary file beside its place (effects)."""
+"""Write a large object to a local disk through a temporary file (effects)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from lakefmt.storage.os_errors import is_full
 
 __all__ = ["LocalObjectWriter"]
 
-#: Makes a StorageError of what the system raised, what was being done, and the name.
+#: Converts an OSError to a StorageError, with the operation and the object's name.
 Failure = Callable[[OSError, str, str], StorageError]
-#: Finishes a put: whether the name was given, the name, its path, and whether the disk shall have it.
+#: Finishes a put: outcome of the rename, name, path, and whether to sync.
 _Placed = Callable[[bool, str, str, bool], PutOutcome]
 
 _SINK_BUFFER_BYTES: Final = 256 * 1024
 
 
 class LocalObjectWriter:
-    """A large object of a :class:`~lakefmt.storage.local.store.LocalStore` in the making; see :class:`lakefmt.storage.api.ObjectWriter`."""
+    """The writer of a :class:`~lakefmt.storage.local.store.LocalStore` (:class:`lakefmt.storage.api.ObjectWriter`)."""
 
     def __init__(
         self, files: AtomicFiles, name: str, path: str, durable: bool, failure: Failure, placed: _Placed
@@ -42,25 +42,26 @@ class LocalObjectWriter:
 
     @property
     def file(self) -> BinaryIO:
-        """The writable binary file that takes the bytes."""
+        """The binary file to write to."""
         if self._file is None:
             raise StateError("a sink is written to inside its with block")
         return self._file
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written."""
         if self._size is not None:
             return self._size
-        # Some writers close the file they were given.
+        # Some libraries close the file that they write to.
         return os.path.getsize(self._temporary) if self.file.closed else self.file.tell()
 
     def put_if_absent(self) -> PutOutcome:
-        """Give the finished object its name, whole, unless the name is taken.
+        """Create the finished object unless the name is taken.
 
         Raises:
-            StateError: it was called before.
-            StorageError: nothing became visible, or (the message says so) it may not survive a power failure.
+            StateError: called twice.
+            StorageError: the object was not created, or (the message says so) may be lost on a
+                power failure.
         """
         if self._size is not None:
             raise StateError(f"the sink of {self._name!r} is finished already")
@@ -85,10 +86,11 @@ class LocalObjectWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Bytes that cannot be written out any more are dropped with the file.
+        # Bytes that cannot be flushed are discarded with the file.
         with contextlib.suppress(OSError):
             self.file.close()
         forget_file(self._temporary)
-        # A full disk, met while somebody wrote to our file object, must not look like a fault of that writer.
+        # A full disk must be reported as such, not as an error of the library that writes to our
+        # file.
         if is_full(error):
             raise self._failure(error, "write", self._name) from error

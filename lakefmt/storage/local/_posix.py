@@ -1,4 +1,4 @@
-"""The few calls of the operating system that the local store is made of; they raise OSError."""
+"""Operating system calls of the local store; they raise OSError."""
 
 from __future__ import annotations
 
@@ -41,22 +41,23 @@ __all__ = [
 
 _CLOEXEC: Final = getattr(os, "O_CLOEXEC", 0)
 _BINARY: Final = getattr(os, "O_BINARY", 0)
-# Not blocking: a pipe planted in the table must not hang its reader. Regular files do not care.
+# Non-blocking: a named pipe in the table must not block a reader. Regular files ignore it.
 READ_FLAGS: Final = os.O_RDONLY | _CLOEXEC | _BINARY | getattr(os, "O_NONBLOCK", 0)
 WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOEXEC | _BINARY
 
-#: What the system says when a path cannot exist: no such entry, a file where a directory would be, too long a name.
+#: Errors for a path that cannot exist: no such entry, a file instead of a directory, a name too
+#: long.
 ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
-#: What the system says of a link that leads nowhere, or to itself.
+#: Errors for a link without a target, or in a cycle.
 NOWHERE: Final = ABSENT | {errno.ELOOP}
 
 
 def scan_directory(path: str) -> tuple[list[tuple[str, os.stat_result]], list[str], list[str]]:
-    """Return the regular files of a directory with their status, the directories in it, and which of them are links.
+    """Return a directory's regular files with status, its directories, and which of these are links.
 
-    Links are what they lead to, as Hadoop has it; one that leads nowhere is nothing. Taken whole: no open descriptor waits
-    for a slow consumer, and a directory's entries fit in memory.
+    Links are followed, as in Hadoop; one without a target is ignored. The listing is read at once:
+    no descriptor stays open for a slow consumer.
     """
     files, inside, links = [], [], []
     with _entries_of(path) as entries:
@@ -68,7 +69,7 @@ def scan_directory(path: str) -> tuple[list[tuple[str, os.stat_result]], list[st
                 status = entry.stat()
             except OSError as error:
                 if error.errno in NOWHERE:
-                    continue  # it vanished meanwhile, or leads nowhere
+                    continue  # it vanished, or is a link without a target
                 raise
             if stat.S_ISREG(status.st_mode):
                 files.append((entry.name, status))
@@ -79,7 +80,7 @@ def scan_directory(path: str) -> tuple[list[tuple[str, os.stat_result]], list[st
 
 
 def is_directory(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a directory, or a link to one."""
+    """Return whether an entry is a directory or a link to one."""
     try:
         return entry.is_dir()
     except OSError as error:
@@ -89,11 +90,11 @@ def is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def leads_back(base: str, name: str) -> bool:
-    """Return whether the directory `name` below `base` is one of those that its own path leads through, or `base`."""
-    found = os.stat(f"{base}{name}")
+    """Return whether the directory `name` below `base` is `base` or one of its own ancestors."""
+    status = os.stat(f"{base}{name}")
     parts = name.split("/")
     above = (base + "/".join(parts[:count]) for count in range(len(parts)))
-    return any(os.path.samestat(found, os.stat(path)) for path in above)
+    return any(os.path.samestat(status, os.stat(path)) for path in above)
 
 
 @contextlib.contextmanager
@@ -102,7 +103,7 @@ def _entries_of(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
         with os.scandir(path) as entries:
             yield entries
         return
-    # Seen from the directory itself, whose way is gone once, a look at a file takes two thirds of the time.
+    # Relative to an open directory a stat takes two thirds of the time.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC)
     try:
         with os.scandir(descriptor) as entries:
@@ -112,19 +113,19 @@ def _entries_of(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
 
 
 def names_in(path: str) -> list[str]:
-    """Return the names in a directory but those of unfinished puts; none where there is no directory."""
+    """Return the names in a directory without temporary ones; none if it does not exist."""
     try:
         names = os.listdir(path)
     except OSError as error:
         if error.errno in ABSENT:
             return []
         raise
-    # One search for all of them: names of unfinished puts are rare, and a timeline has thousands of others.
+    # One search over all names: temporary names are rare, and a timeline has thousands of others.
     return [name for name in names if not is_temporary(name)] if TEMPORARY_PREFIX in "/".join(names) else names
 
 
 def sidecar_of(path: str) -> str:
-    """Return the path of the checksum file that Hadoop keeps beside a file (spec 2.6).
+    """Return the path of Hadoop's checksum file (docs/format.md, Hadoop checksum files).
 
     Example:
         >>> sidecar_of("/t/.hoodie/hoodie.properties")
@@ -135,24 +136,24 @@ def sidecar_of(path: str) -> str:
 
 
 def remove_file(path: str) -> None:
-    """Remove a file; nothing there, or a directory (which is no object), is fine."""
+    """Remove a file; a missing file or a directory (not an object) is ignored."""
     try:
         os.unlink(path)
     except OSError as error:
-        # Some systems say "not permitted" of a directory.
+        # Some systems answer "not permitted" for a directory.
         is_directory = error.errno == errno.EISDIR or (error.errno == errno.EPERM and os.path.isdir(path))
         if error.errno not in ABSENT and not is_directory:
             raise
 
 
 def forget_file(path: str) -> None:
-    """Remove a temporary file if that is possible; what stays is hidden and swept up later."""
+    """Remove a temporary file if possible; one that stays is hidden and removed later."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory with all below it, or a link to one; nothing there, or a file, is fine."""
+    """Remove a directory with its content, or a link to one; a missing one or a file is ignored."""
     try:
         mode = os.lstat(path).st_mode
     except OSError as error:
@@ -166,7 +167,7 @@ def remove_tree(path: str) -> None:
 
 
 def write_all(descriptor: int, data: Buffer) -> None:
-    """Write every byte of `data`: the system may take fewer at a time, above 2 GiB it always does."""
+    """Write all of `data`: the system may write less per call, and always does above 2 GiB."""
     size = data.nbytes if isinstance(data, memoryview) else len(data)
     written = os.write(descriptor, data)
     if written < size:
@@ -176,7 +177,7 @@ def write_all(descriptor: int, data: Buffer) -> None:
 
 
 def flush_descriptor(descriptor: int) -> None:
-    """Wait until the disk has the file's bytes."""
+    """Sync a file to disk."""
     if _FULL_FLUSH is None:
         os.fsync(descriptor)
     else:  # pragma: no cover - macOS, where fsync leaves the bytes in the drive's own cache
@@ -184,7 +185,7 @@ def flush_descriptor(descriptor: int) -> None:
 
 
 def flush_path(path: str) -> None:
-    """Wait until the disk has the bytes of the file at `path`."""
+    """Sync the file at `path` to disk."""
     descriptor = os.open(path, os.O_RDONLY | _CLOEXEC)
     try:
         flush_descriptor(descriptor)
@@ -193,15 +194,15 @@ def flush_path(path: str) -> None:
 
 
 def flush_directory(path: str) -> None:
-    """Wait until the disk has a directory's entries, where the system lets us say so."""
+    """Sync a directory's entries to disk, where the system supports it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _CLOEXEC)
     except PermissionError:
-        return  # a directory above the base that is not ours to read
+        return  # a directory above the base that we may not read
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems flush entries by themselves and refuse to be told.
+        # Some network file systems flush entries themselves and reject the call.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
             raise
     finally:

@@ -1,8 +1,8 @@
-"""Atomic files on a local file system: written under a temporary name, then given the final one in one step.
+"""Atomic local files: written under a temporary name, then renamed in one step.
 
-There are three ways to give a name without replacing what has it, best first: a hard link, a rename that never
-replaces, and an exclusive create followed by a rename. The first two are atomic; with the third a reader may see an
-empty object for a moment, so a store that is left with it does not claim put-if-absent.
+Three ways create a name without replacing a file, best first: a hard link, a rename without
+replacement, and an exclusive create followed by a rename. The first two are atomic; with the third
+a reader may see an empty file for a moment, so that store does not claim put-if-absent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lakefmt.storage.object_names import TEMPORARY_PREFIX
 
 __all__ = ["WAYS", "AtomicFiles", "is_abandoned"]
 
-#: Gives the file `temporary` the name `final`; False when that is taken. The temporary name may remain.
+#: Names the file `temporary` `final`; False if that name is taken. The temporary name may remain.
 _Way = Callable[[str, str], bool]
 
 _AT_FDCWD: Final = -100
@@ -44,11 +44,12 @@ _UNSUPPORTED: Final = frozenset(
 
 
 def _hard_link(temporary: str, final: str) -> bool:
-    """Link the file to its final name: atomic, and refused by the file system when the name is taken."""
+    """Link the file to its final name: atomic, fails if the name is taken."""
     try:
         os.link(temporary, final)
     except FileExistsError:
-        # A network file system may repeat a request whose answer was lost: then it is ours that has the name.
+        # A network file system may repeat a request whose answer was lost: then the existing file
+        # is ours.
         return os.stat(temporary).st_nlink > 1
     return True
 
@@ -68,7 +69,7 @@ def _rename_without_replacing(temporary: str, final: str) -> bool:
 
 
 def _exclusive_create(temporary: str, final: str) -> bool:
-    """Claim the name with an empty file, then put the finished one over it: exclusive, but seen empty for a moment."""
+    """Create the name empty, then rename the finished file over it: exclusive, but empty for a moment."""
     try:
         os.close(os.open(final, WRITE_FLAGS, 0o666))
     except FileExistsError:
@@ -87,7 +88,7 @@ WAYS: Final[tuple[_Way, ...]] = (_hard_link, _rename_without_replacing, _exclusi
 
 @functools.cache
 def _machine() -> str:
-    """Return what this machine is called in temporary names, the same until it starts anew."""
+    """Return an id of this machine and its boot, for temporary names."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -98,7 +99,7 @@ def _machine() -> str:
 def is_abandoned(name: str) -> bool:
     """Return whether a temporary file's writer was a process of this machine that has ended.
 
-    A process number that was given out again counts as alive: such a leftover waits for its age.
+    A reused process id counts as alive: that file is removed by its age.
 
     Example:
         >>> is_abandoned(".lakefmt-tmp-of another machine-00-1-0")
@@ -116,40 +117,40 @@ def is_abandoned(name: str) -> bool:
     return False
 
 
-#: The directory below the base in which names are tried out.
+#: The directory below the base for the test of atomic renames.
 _TRIED_IN = (".hoodie", ".heartbeat")
 
 
 class AtomicFiles:
-    """Writes files below `root` that appear whole or not at all; raises OSError, in the system's words.
+    """Writes files below `root` atomically; raises OSError.
 
-    A process that dies leaves temporary files only.
+    An interrupted write leaves only temporary files.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root
-        # Machine and process tell whether a leftover's writer still lives; the process id is added per file, because
-        # a fork copies this object.
+        # Machine and process id tell whether a writer is alive; the process id is added per file,
+        # because a fork copies this object.
         self._unique = f"{TEMPORARY_PREFIX}{_machine()}-{secrets.token_hex(4)}"
         self._numbers = itertools.count()
         self._way = 0
         self._way_is_known = False
-        # Directories whose own entries, up to the base, have reached the disk.
+        # Directories whose entries, up to the base, are synced.
         self._settled: set[str] = set()
 
     @property
     def is_atomic(self) -> bool:
-        """Whether a name is given in one step; tried out once, with two temporary files, when the base exists."""
+        """Whether naming is atomic; tested once with two temporary files, when the base exists."""
         if not self._way_is_known:
             self._try_ways()
         return WAYS[self._way] is not _exclusive_create
 
     def temporary_beside(self, path: str) -> str:
-        """Return a fresh temporary path in the directory of `path`."""
+        """Return a new temporary path in the directory of `path`."""
         return f"{os.path.dirname(path)}{os.sep}{self._unique}-{os.getpid()}-{next(self._numbers)}"
 
     def open_temporary(self, temporary: str) -> int:
-        """Create the file `temporary`, which must be new, and the directories above it; return its descriptor."""
+        """Create the new file `temporary` and its parent directories; return the descriptor."""
         try:
             return os.open(temporary, WRITE_FLAGS, 0o666)
         except FileNotFoundError:
@@ -159,7 +160,7 @@ class AtomicFiles:
             return os.open(temporary, WRITE_FLAGS, 0o666)
 
     def write_temporary(self, path: str, data: Buffer, durable: bool) -> str:
-        """Write `data` beside `path` and return the temporary path; when that fails nothing is left."""
+        """Write `data` next to `path` and return the temporary path; a failure leaves nothing."""
         temporary = self.temporary_beside(path)
         descriptor = self.open_temporary(temporary)
         try:
@@ -175,9 +176,10 @@ class AtomicFiles:
         return temporary
 
     def create_empty(self, path: str) -> bool:
-        """Create an empty file unless its name is taken: it is whole from the start and needs no temporary one.
+        """Create an empty file unless its name is taken; it needs no temporary file.
 
-        Markers are such files; a temporary file beside them would make Spark take their directory for something else.
+        Markers are such files; Spark would misinterpret a directory of markers with a temporary
+        file in it.
         """
         try:
             os.close(self.open_temporary(path))
@@ -186,7 +188,7 @@ class AtomicFiles:
         return True
 
     def place(self, temporary: str, path: str) -> bool:
-        """Give a temporary file its final name unless that is taken; the temporary name is gone in any case."""
+        """Give a temporary file its final name unless that is taken; the temporary name is removed in any case."""
         try:
             return self._place(temporary, path)
         finally:
@@ -205,7 +207,7 @@ class AtomicFiles:
         raise AssertionError("the last way returns or raises")
 
     def _try_ways(self) -> None:
-        # Where every write looks for what the dead have left, when there is such a place.
+        # Where every write looks for files of dead processes, if that directory exists.
         swept = os.path.join(self._root, *_TRIED_IN)
         target = self.temporary_beside(os.path.join(swept if os.path.isdir(swept) else self._root, "x"))
         probe = self.temporary_beside(target)
@@ -213,14 +215,15 @@ class AtomicFiles:
             os.close(os.open(probe, WRITE_FLAGS, 0o666))
             self.place(probe, target)
         except OSError:
-            return  # a base that is missing, or not ours to write to, proves nothing: the answer stays open
+            return  # a missing or read-only base proves nothing: test again later
         finally:
             forget_file(target)
 
     def replace(self, temporary: str, path: str) -> None:
-        """Put a temporary file in the place of whatever has the name `path`."""
+        """Rename a temporary file over `path`."""
         try:
-            # The sidecar of the old bytes first: an object without one is fine, one with a stale one is not.
+            # First remove the checksum file of the old bytes: a missing one is harmless, a stale
+            # one is not.
             remove_file(sidecar_of(path))
             os.replace(temporary, path)
         except BaseException:
@@ -228,7 +231,7 @@ class AtomicFiles:
             raise
 
     def settle(self, path: str) -> None:
-        """Bring the directory entry of `path` to the disk, the first time with all directories up to the base."""
+        """Sync the directory entry of `path`, the first time with all directories up to the base."""
         directory = above = os.path.dirname(path)
         flush_directory(directory)
         if directory in self._settled:
@@ -239,5 +242,5 @@ class AtomicFiles:
         self._settled.add(directory)
 
     def unsettle(self) -> None:
-        """Forget what is on the disk, because directories were removed."""
+        """Forget the synced directories, because some were removed."""
         self._settled.clear()

@@ -1,6 +1,6 @@
-"""Locks that the operating system frees when a process dies: the only honest sign of life on one machine.
+"""File locks of the operating system, freed when a process dies: the only reliable liveness check on one machine.
 
-A local store offers them; object stores do not, and there leases by time take their place.
+Local stores support them; object stores use leases instead.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
 
 
 class ProcessLock:
-    """A lock that this process holds until :meth:`release`, or until it dies."""
+    """A lock that this process holds until :meth:`release` or its end."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Let go; twice is fine."""
+        """Release the lock; a second call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -55,13 +55,13 @@ class ProcessLock:
 
 @dataclass(frozen=True, slots=True)
 class ProcessName:
-    """What no other process is called while this machine runs.
+    """A unique name of a process while its machine runs.
 
     Attributes:
-        machine: the host name and the start of its system.
-        space: the namespace in which `pid` counts; containers have their own.
-        pid: the process number.
-        started: when the process was started, in ticks since the system was.
+        machine: host name and boot id.
+        space: the process id namespace; containers have their own.
+        pid: the process id.
+        started: start of the process in clock ticks since boot.
     """
 
     machine: str
@@ -71,7 +71,7 @@ class ProcessName:
 
 
 def this_process() -> ProcessName | None:
-    """Return the name of this process; None where the system does not tell all of it.
+    """Return the name of this process; None if the system does not provide it.
 
     Example:
         >>> name = this_process()
@@ -81,7 +81,7 @@ def this_process() -> ProcessName | None:
     return _named(os.getpid())
 
 
-# By number: a forked child is another process, and may count in a space of its own.
+# By process id: a forked child is another process, possibly in another namespace.
 @lru_cache(maxsize=4)
 def _named(pid: int) -> ProcessName | None:
     place, started = _place(), _start_of("self")
@@ -98,9 +98,10 @@ def _place() -> tuple[str, str] | None:
 
 
 def _start_of(process: str) -> int | None:
-    """Return when a process was started, None when nobody can tell; 0 for one that ended and was not yet waited for."""
+    """Return the start of a process, None if unknown; 0 for a zombie."""
     try:
-        # The name of the program, in brackets, may hold anything: what follows the last bracket is fixed.
+        # The program name in parentheses may contain anything; the fields after the last
+        # parenthesis are fixed.
         fields = Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
         return 0 if fields[0] in ("Z", "X") else int(fields[19])
     except (OSError, ValueError, IndexError):
@@ -108,47 +109,47 @@ def _start_of(process: str) -> int | None:
 
 
 def has_ended(name: ProcessName) -> bool:
-    """Return whether a process has certainly ended: False for one of another machine, container or start of the system.
+    """Return whether a process has certainly ended; False for another machine, container or boot.
 
     Example:
         >>> has_ended(ProcessName("another machine", "pid:[1]", 1, 1))
         False
     """
-    mine = this_process()
-    if mine is None or (mine.machine, mine.space) != (name.machine, name.space):
+    current = this_process()
+    if current is None or (current.machine, current.space) != (name.machine, name.space):
         return False
     try:
         os.kill(name.pid, 0)
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):
-        pass  # it is there, and somebody else's
+        pass  # it exists and belongs to another user
     started = _start_of(str(name.pid))
-    # A number is given out again: then the process that has it now was started later.
+    # A process id may be reused: then that process started later.
     return started is not None and started != name.started
 
 
 @runtime_checkable
 class SupportsProcessLocks(Protocol):
-    """A store on this machine's disk whose objects can be locked by processes."""
+    """A store on a local disk whose objects processes can lock."""
 
     def hold(self, name: str) -> ProcessLock | None:
-        """Lock the object `name` (created empty if need be); None when another handle holds it."""
+        """Lock the object `name` (created empty if missing); None if another handle holds it."""
         ...
 
     def is_held(self, name: str) -> bool:
-        """Return whether some living process holds the object `name`."""
+        """Return whether a process holds the object `name`."""
         ...
 
     def touch(self, name: str) -> None:
-        """Set the modification time of `name` to now; an object that is gone stays gone."""
+        """Set the modification time of `name` to now; a missing object stays missing."""
         ...
 
 
 def process_locks(store: object) -> SupportsProcessLocks | None:
-    """Return the store as one whose objects can be locked by processes, None when it is none.
+    """Return the store if processes can lock its objects, else None.
 
-    A commit asks ten times, and a protocol compares every name of a class each time: the answer is kept by class.
+    Cached by class: a commit asks ten times, and isinstance of a protocol compares all its names.
 
     Example:
         >>> process_locks("no store") is None
@@ -163,9 +164,9 @@ def _can_lock(kind: Hashable) -> bool:
 
 
 def hold_file(path: Path) -> ProcessLock | None:
-    """Lock a file without waiting; None when it is held or the system has no such locks."""
+    """Lock a file without waiting; None if it is held or the system has no such locks."""
     if sys.platform == "win32":
-        return None  # leases by time take its place there
+        return None  # leases are used there
     try:
         descriptor = os.open(path, _LOCK_FLAGS, 0o666)
     except FileNotFoundError:
@@ -180,7 +181,7 @@ def hold_file(path: Path) -> ProcessLock | None:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a living process holds the file; a file that is not there is not held."""
+    """Return whether a process holds the file; a missing file is not held."""
     if sys.platform == "win32":
         return False
     try:

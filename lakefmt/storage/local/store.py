@@ -1,12 +1,13 @@
-"""A store in a directory of this machine, straight over the operating system's calls.
+"""The store in a local directory.
 
-Every write goes to a temporary file beside its destination and gets its final name in one atomic step, so a process
-that dies leaves temporary files only (:meth:`LocalStore.remove_leftovers`). Beside an object that is replaced or
-removed, the checksum sidecar that Hadoop may have left (``.<name>.crc``, spec 2.6) goes first.
+Every write goes to a temporary file next to its destination and is renamed atomically, so an
+interrupted process leaves only temporary files (:meth:`LocalStore.remove_leftovers`). Before an
+object is replaced or removed, its Hadoop checksum file is removed (docs/format.md, Hadoop checksum
+files).
 
-Links: a name never leaves the base by itself (``..`` is refused). Symbolic links that somebody put below it are what they
-lead to, as Hadoop has it, when named and when listed; a link to a directory above itself is an error. Removing an object or a
-tree that is a link removes the link, and nothing behind it.
+Links: names cannot leave the base (``..`` is refused). Symbolic links below the base are followed,
+as in Hadoop, by name and in listings; a link to an ancestor directory is an error. Removing a link
+removes only the link.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _TREE_ATTEMPTS: Final = 10
 class LocalStore:
     """Objects as files below one directory.
 
-    `root` is the base directory (made absolute; it need not exist yet: the first put makes it).
+    `root` is the base directory; it is made absolute and created by the first put.
 
     Example:
         >>> import tempfile
@@ -75,22 +76,22 @@ class LocalStore:
 
     @property
     def url(self) -> str:
-        """The base directory's absolute path."""
+        """The absolute path of the base directory."""
         return self._root
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this directory's file system can promise."""
+        """The guarantees of this directory's file system."""
         return Capabilities(put_if_absent=self._files.is_atomic, directories=True, durable=True, low_latency=True)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
     def read(self, name: str, max_bytes: int | None = None) -> bytes:
-        """Return a whole object of at most `max_bytes` bytes.
+        """Return an object of at most `max_bytes` bytes.
 
         Raises:
-            ObjectNotFound: there is none.
-            CorruptFile: it is larger than `max_bytes`.
+            ObjectNotFound: the object does not exist.
+            CorruptFile: the object exceeds `max_bytes`.
             StorageError: the file system failed.
         """
         path = self._path(name)
@@ -114,7 +115,7 @@ class LocalStore:
         size = status.st_size
         if max_bytes is not None and size > max_bytes:
             raise CorruptFile(f"{name!r} in {self.url} has {size:,} bytes, at most {max_bytes:,} are expected")
-        # One read is enough for all but huge files, of which the system may return less than asked for.
+        # One read is enough except for huge files, of which the system may return less.
         parts = []
         while size > 0 and (part := os.read(descriptor, size)):
             parts.append(part)
@@ -122,7 +123,7 @@ class LocalStore:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def info(self, name: str) -> ObjectInfo | None:
-        """Return an object's size and time, or None when there is none.
+        """Return an object's size and time, None if it does not exist.
 
         Raises:
             StorageError: the file system failed.
@@ -136,10 +137,10 @@ class LocalStore:
         return ObjectInfo(name, status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
-        """Yield the objects below the directory `prefix`, in no order; what vanishes meanwhile is left out.
+        """Yield the objects below the directory `prefix`, unordered; files that vanish meanwhile are skipped.
 
         Raises:
-            UnsafePath: a link leads to a directory above itself.
+            UnsafePath: a link points to an ancestor directory.
             StorageError: the file system failed.
         """
         return self._list(directory_name(prefix), recursive)
@@ -158,17 +159,17 @@ class LocalStore:
                 raise self._failure(error, "list", directory) from error
             for last, status in files:
                 name = start + last
-                # The system's names have no empty parts, and nearly all of them no letters that could be broken.
+                # Names from the system have no empty parts, and nearly none has invalid characters.
                 if not is_temporary(name) and (name.isascii() or is_addressable(name)):
                     yield ObjectInfo(name, status.st_size, status.st_mtime)
             if recursive:
                 waiting += [start + last for last in inside]
 
     def _check_links(self, links: Iterable[str]) -> None:
-        """Refuse links to a directory above them: whoever follows them finds the same files again and again.
+        """Raise for links to an ancestor directory, which would repeat files endlessly.
 
         Raises:
-            UnsafePath: one is such a link.
+            UnsafePath: a link points to an ancestor directory.
         """
         for name in links:
             if self._leads_back(name):
@@ -183,7 +184,7 @@ class LocalStore:
             raise self._failure(error, "look at", name) from error
 
     def _walk(self, prefix: str, recursive: bool) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield everything below a directory that is not a directory itself; links that lead back are passed over."""
+        """Yield all files below a directory; links to ancestors are skipped."""
         waiting = [prefix]
         while waiting:
             directory = waiting.pop()
@@ -194,7 +195,8 @@ class LocalStore:
                     waiting.append(name)
 
     def _entries(self, directory: str) -> builtins.list[tuple[str, os.DirEntry[str], bool]]:
-        # Taken whole: no open descriptor waits for a slow consumer, and a directory's entries fit in memory.
+        # Read at once: no descriptor stays open for a slow consumer, and a directory's entries fit
+        # in memory.
         start = f"{directory}/" if directory else ""
         try:
             with os.scandir(self._base + directory) as entries:
@@ -205,7 +207,7 @@ class LocalStore:
             raise self._failure(error, "list", directory) from error
 
     def list_names(self, prefix: str) -> builtins.list[str]:
-        """Return the last parts of the names directly inside `prefix`: one call, no look at any file.
+        """Return the names directly inside `prefix` without their directory: one call, no stat.
 
         Raises:
             StorageError: the file system failed.
@@ -217,28 +219,29 @@ class LocalStore:
             raise self._failure(error, "list", directory) from error
 
     def list_directories(self, prefix: str = "") -> builtins.list[str]:
-        """Return the names (relative to the base) of the directories directly inside `prefix`.
+        """Return the directories directly inside `prefix`, relative to the base.
 
         Raises:
-            UnsafePath: a link leads to a directory above itself.
+            UnsafePath: a link points to an ancestor directory.
             StorageError: the file system failed.
         """
         entries = self._entries(directory_name(prefix))
-        found = [(name, entry) for name, entry, is_inside in entries if is_inside and is_addressable(name)]
-        self._check_links(name for name, entry in found if entry.is_symlink())
-        return [name for name, _ in found]
+        directories = [(name, entry) for name, entry, is_inside in entries if is_inside and is_addressable(name)]
+        self._check_links(name for name, entry in directories if entry.is_symlink())
+        return [name for name, _ in directories]
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
-        """Return Arrow's local file system and the prefix that turns a name into its path there."""
+        """Return Arrow's local file system and the prefix of paths in it."""
         return pafs.LocalFileSystem(use_mmap=False), self._base
 
     # ------------------------------------------------------------------------------------------------------ writing
 
     def put_if_absent(self, name: str, data: Buffer, *, durable: bool = False) -> PutOutcome:
-        """Create an object whole, unless the name is taken; `durable` waits until the disk has it.
+        """Create an object atomically unless the name is taken; `durable` syncs it to disk.
 
         Raises:
-            StorageError: nothing became visible, or (the message says so) it may not survive a power failure.
+            StorageError: the object was not created, or (the message says so) may be lost on a
+                power failure.
         """
         path = self._path(name)
         try:
@@ -251,10 +254,11 @@ class LocalStore:
         return self._placed(placed, name, path, durable)
 
     def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
-        """Create or replace an object whole; a Hadoop sidecar of the old bytes is removed first (spec 2.6).
+        """Create or replace an object atomically; the old Hadoop checksum file is removed first.
 
         Raises:
-            StorageError: the object is what it was, or (the message says so) it may not survive a power failure.
+            StorageError: the object is unchanged, or (the message says so) may be lost on a power
+                failure.
         """
         path = self._path(name)
         try:
@@ -265,10 +269,10 @@ class LocalStore:
         self._placed(True, name, path, durable)
 
     def create(self, name: str, *, durable: bool = False) -> LocalObjectWriter:
-        """Open a sink for a large object that appears by put-if-absent.
+        """Open a writer for a large object; it is created only if absent.
 
         Raises:
-            StorageError: the temporary file cannot be made.
+            StorageError: the temporary file could not be created.
 
         Example:
             >>> import tempfile
@@ -281,10 +285,10 @@ class LocalStore:
         return LocalObjectWriter(self._files, name, self._path(name), durable, self._failure, self._placed)
 
     def make_directories(self, names: Iterable[str]) -> None:
-        """Create directories, with those above them.
+        """Create directories and their parents.
 
         Raises:
-            StorageError: a file has the name, or the file system failed.
+            StorageError: the name is a file, or the file system failed.
         """
         for name in [directory_name(name) for name in names]:
             try:
@@ -295,16 +299,16 @@ class LocalStore:
     # ----------------------------------------------------------------------------------------------------- removing
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects and their Hadoop sidecars (spec 2.6); those that are not there are ignored.
+        """Remove objects and their Hadoop checksum files; missing ones are ignored.
 
         Raises:
-            StorageError: at least one could not be removed; the others were.
+            StorageError: at least one object was not removed; the others were.
         """
         failures = []
         for name in object_names(names):
             path = self._base + name
             try:
-                # The sidecar first: a later object of that name must not meet a stale one.
+                # The checksum file first: a later object of that name must not have a stale one.
                 remove_file(sidecar_of(path))
                 remove_file(path)
             except OSError as error:
@@ -314,10 +318,10 @@ class LocalStore:
             raise StorageError(f"{failures[0]}{more}", transient=all(failure.transient for failure in failures))
 
     def delete_tree(self, prefix: str) -> None:
-        """Remove everything below the directory `prefix` and the directory itself; links are not followed.
+        """Remove the directory `prefix` and everything in it, without following links.
 
         Raises:
-            StorageError: something is left, for instance because a writer keeps adding to it.
+            StorageError: something is left, for instance because a writer adds files.
         """
         path = self._base + directory_name(prefix)
         for attempt in range(1, _TREE_ATTEMPTS + 1):
@@ -325,7 +329,7 @@ class LocalStore:
                 remove_tree(path)
                 return
             except OSError as error:
-                # Somebody removed or added an entry while we walked: look again.
+                # An entry was added or removed meanwhile: repeat.
                 raced = error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
                 if not raced or attempt == _TREE_ATTEMPTS:
                     raise self._failure(error, "remove the tree", prefix) from error
@@ -333,10 +337,10 @@ class LocalStore:
                 self._files.unsettle()
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
-        """Remove temporary files last written before `older_than_epoch` (epoch seconds); return how many.
+        """Remove temporary files written before `older_than_epoch` (epoch seconds); return their number.
 
         Raises:
-            StorageError: one could not be removed.
+            StorageError: a file was not removed.
         """
         removed = 0
         for name, entry in self._walk("", recursive=True):
@@ -353,13 +357,13 @@ class LocalStore:
         return removed
 
     def remove_abandoned(self, prefix: str = "", *, recursive: bool = True) -> int:
-        """Remove temporary files below `prefix` whose process on this machine has ended; return how many.
+        """Remove temporary files below `prefix` whose process on this machine has ended; return their number.
 
         Raises:
-            StorageError: one could not be removed.
+            StorageError: a file was not removed.
         """
-        found = [entry for name, entry in self._walk(directory_name(prefix), recursive) if is_temporary(name)]
-        dead = [entry for entry in found if is_abandoned(entry.name)]
+        temporary = [entry for name, entry in self._walk(directory_name(prefix), recursive) if is_temporary(name)]
+        dead = [entry for entry in temporary if is_abandoned(entry.name)]
         for entry in dead:
             try:
                 remove_file(entry.path)
@@ -368,7 +372,7 @@ class LocalStore:
         return len(dead)
 
     def leave_temporary_object(self, name: str, data: Buffer) -> None:
-        """Leave the file that a put of `name` leaves behind when its process dies half-way (for crash tests)."""
+        """Leave the temporary file of an interrupted put of `name` (for crash tests)."""
         try:
             self._files.write_temporary(self._path(name), data, durable=False)
         except OSError as error:
@@ -378,26 +382,26 @@ class LocalStore:
 
     @property
     def has_versions(self) -> bool:
-        """Whether this system can compare and swap between the processes of one machine."""
+        """Whether this system supports compare-and-swap between its processes."""
         return CAN_SWAP and self._files.is_atomic
 
     def read_version(self, name: str, max_bytes: int) -> Version | None:
-        """Return an object of at most `max_bytes` bytes with its mark, None when there is none.
+        """Return an object of at most `max_bytes` bytes with its version, None if it does not exist.
 
         Raises:
-            CorruptFile: it is larger than `max_bytes`.
+            CorruptFile: the object exceeds `max_bytes`.
             StorageError: the file system failed.
         """
         try:
-            found = read_marked(self._path(name), max_bytes)
+            marked = read_marked(self._path(name), max_bytes)
         except OSError as error:
             raise self._failure(error, "read", name) from error
-        if isinstance(found, int):
-            raise CorruptFile(f"{name!r} in {self.url} has {found:,} bytes, at most {max_bytes:,} are expected")
-        return found
+        if isinstance(marked, int):
+            raise CorruptFile(f"{name!r} in {self.url} has {marked:,} bytes, at most {max_bytes:,} are expected")
+        return marked
 
     def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
-        """Replace an object if its mark is still `mark`; with None: create it unless the name is taken.
+        """Replace an object if its version is `mark`; None: create it unless the name is taken.
 
         Raises:
             StorageError: the file system failed.
@@ -410,18 +414,18 @@ class LocalStore:
     # ------------------------------------------------------------------------------------------------ process locks
 
     def hold(self, name: str) -> ProcessLock | None:
-        """Lock the object `name` (created empty if need be) until released or dead; None when another holds it."""
+        """Lock the object `name` (created empty if missing) until release or process end; None if it is held."""
         try:
             return hold_file(Path(self._path(name)))
         except OSError as error:
             raise self._failure(error, "lock", name) from error
 
     def is_held(self, name: str) -> bool:
-        """Return whether some living process holds the object `name`."""
+        """Return whether a process holds the object `name`."""
         return is_held(Path(self._path(name)))
 
     def touch(self, name: str) -> None:
-        """Set the modification time of `name` to now; an object that is gone stays gone.
+        """Set the modification time of `name` to now; a missing object stays missing.
 
         Raises:
             StorageError: the file system failed.

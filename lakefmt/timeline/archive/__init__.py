@@ -1,5 +1,5 @@
-"""The archived part of the timeline, in both layouts.
+"""The archived timeline of both layouts.
 
-``store`` reads it, ``plan`` decides which instants may be archived. ``lsm_*`` is the LSM timeline of versions 8 and 9,
-``v6_*`` the archive logs of version 6.
+``store`` reads it, ``plan`` selects the instants to archive. ``lsm_*`` is the LSM timeline of
+versions 8 and 9, ``v6_*`` the log files of version 6.
 """

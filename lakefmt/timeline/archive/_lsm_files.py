@@ -1,6 +1,6 @@
-"""Files of the archived timeline: which ones count, and opening one of them (effects).
+"""Manifests and files of the LSM timeline (effects).
 
-What Arrow raises becomes a typed error; sizes are checked before anything is allocated.
+Arrow's errors become typed errors; sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ __all__ = ["check_group", "load_manifest", "manifest_numbers", "open_archived", 
 
 _MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 
-#: The most that one row group may say it has, in bytes: it is read at once.
+#: Maximum size of a row group in bytes: it is read at once.
 _MAX_GROUP_BYTES = 1 << 30
 
 
 def load_manifest(store: ObjectStore, directory: str) -> tuple[int, list[HistoryFile]]:
-    """Return the number of the current manifest and the files it names; 0 and none when there is no archive.
+    """Return the number of the current manifest and its files; 0 and none without an archive.
 
-    The current one is what ``_version_`` says, the largest where that says nothing.
+    ``_version_`` names the current manifest; if it is not valid, the largest number counts.
 
     Args:
         store: the table.
-        directory: the archive's, relative to the table.
+        directory: the archive directory relative to the table.
 
     Raises:
         CorruptFile: the manifest is damaged.
-        ObjectNotFound: ``_version_`` names a manifest that is not there.
+        ObjectNotFound: the manifest that ``_version_`` names does not exist.
     """
     number = 0
     try:
@@ -59,11 +59,11 @@ def manifest_numbers(names: Iterable[str]) -> list[int]:
 
 
 def read_manifest(store: ObjectStore, directory: str, number: int) -> list[HistoryFile]:
-    """Return the files that the manifest with that number names.
+    """Return the files in the manifest `number`.
 
     Raises:
-        CorruptFile: it is damaged.
-        ObjectNotFound: there is none.
+        CorruptFile: the manifest is damaged.
+        ObjectNotFound: the manifest does not exist.
     """
     name = f"{directory}/manifest_{number}"
     return decode_manifest(store.read(name, _MAX_MANIFEST_BYTES), name)
@@ -74,8 +74,8 @@ def open_archived(store: ObjectStore, path: str) -> Iterator[pa.NativeFile]:
     """Open a file of the archive for reading.
 
     Raises:
-        ObjectNotFound: it is gone, because the archive was merged.
-        CorruptFile: what was read inside the context is damaged.
+        ObjectNotFound: the file was merged away.
+        CorruptFile: data read inside of the context is damaged.
         StorageError: the store failed.
     """
     filesystem, prefix = store.arrow_filesystem()
@@ -87,22 +87,22 @@ def open_archived(store: ObjectStore, path: str) -> Iterator[pa.NativeFile]:
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise CorruptFile(f"{path} cannot be read: {error}") from error
     except OSError as error:
-        # Damaged pages come as OSError without an error number.
+        # Damaged pages come as OSError without errno.
         if error.errno is None:
             raise CorruptFile(f"{path} cannot be read: {error}") from error
         raise StorageError(f"{path} cannot be read: {error}", transient=True) from error
 
 
 def check_group(file: pq.ParquetFile, number: int, what: str) -> None:
-    """Check what a row group says of its size, before it is read.
+    """Check the size of a row group before reading it.
 
     Args:
         file: a file of the archive.
-        number: which of its row groups.
-        what: how the file is named in errors.
+        number: the index of the row group.
+        what: the file's name in errors.
 
     Raises:
-        CorruptFile: it says more than is ever read at once.
+        CorruptFile: the row group exceeds the maximum size.
     """
     stated = file.metadata.row_group(number).total_byte_size
     if not 0 <= stated <= _MAX_GROUP_BYTES:
@@ -110,10 +110,10 @@ def check_group(file: pq.ParquetFile, number: int, what: str) -> None:
 
 
 def place_archived(store: ObjectStore, sink: ObjectWriter, path: str) -> int:
-    """Give a finished file its name; return its size in bytes.
+    """Commit a finished file under its name; return its size in bytes.
 
     Raises:
-        StorageError: the name is taken, or the answer was lost and no such file is there.
+        StorageError: the file exists, or the store does not confirm it.
     """
     size = sink.size
     outcome = sink.put_if_absent()

@@ -1,7 +1,7 @@
-"""The archived timeline of layout 2 as values: file names, manifests, and which files hold what (spec 3.11). Pure.
+"""The LSM timeline as values: file names, manifests, rows, merges (docs/format.md, Archived timeline). Pure.
 
-Archived instants lie in levels: level 0 takes what was archived at one time, and as soon as ten files of one level
-are there they become one file of the next. A manifest names the files that count, ``_version_`` names the manifest.
+A level 0 file has the instants of one archive step; ten files of one level are merged into one of
+the next. A manifest names the valid files, ``_version_`` names the manifest.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ __all__ = [
     "plan_parts",
 ]
 
-#: ``hoodie.commits.archival.batch``, ``hoodie.timeline.compaction.batch.size`` and
-#: ``hoodie.timeline.compaction.target.file.max.bytes``, as Hudi has them unless told otherwise.
+#: Hudi's defaults of ``hoodie.commits.archival.batch``, ``hoodie.timeline.compaction.batch.size``
+#: and ``hoodie.timeline.compaction.target.file.max.bytes``.
 _INSTANTS_PER_FILE = 10
 _FILES_PER_MERGE = 10
 _MAX_MERGE_BYTES = 1000 * 1024 * 1024
-#: How many manifests stay readable after a merge: ``hoodie.timeline.manifest.retained.versions``.
+#: Number of manifests kept after a merge: ``hoodie.timeline.manifest.retained.versions``.
 _KEPT_MANIFESTS = 3
 
-#: The columns of a file of the archive; Hudi's readers go by these names.
+#: The columns of an archive file; Hudi reads them by name.
 HISTORY_SCHEMA = pa.schema(
     [
         ("instantTime", pa.string()),
@@ -56,19 +56,19 @@ HISTORY_SCHEMA = pa.schema(
     ]
 )
 _ROW_VERSION = 1
-_MAX_LEVEL = 9  # Hudi's pattern for file names has one digit
+_MAX_LEVEL = 9  # Hudi's file name pattern has one digit
 _FILE_NAME = re.compile(r"([0-9]{1,17})_([0-9]{1,17})_([0-9]{1,3})\.parquet", re.ASCII)
 _MANIFEST_NAME = re.compile(r"manifest_([0-9]{1,9})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One archived instant: a row of the archive.
+    """One archived instant, a row of the archive.
 
     Attributes:
         instant: the completed instant, with its completion time.
-        metadata: the bytes of its completed file; None when that was empty.
-        plan: the bytes of its plan, for the actions that have one (see :func:`plan_of`).
+        metadata: the bytes of its completed file; None if it was empty.
+        plan: the bytes of its plan, if the action has one (see :func:`plan_of`).
     """
 
     instant: Instant
@@ -78,7 +78,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """A file of the archive as its manifest names it; the size is in bytes.
+    """A file in a manifest; the size is in bytes.
 
     Example:
         >>> HistoryFile("20260101000000000_20260102000000000_1.parquet", 5288).level
@@ -90,30 +90,30 @@ class HistoryFile:
 
     @property
     def level(self) -> int:
-        """How often its rows were merged."""
+        """The number of merges of its rows."""
         return int(self._parts[2])
 
     @property
     def first(self) -> InstantTime:
-        """The lowest requested time in it, as its name says."""
+        """The lowest requested time, from its name."""
         return InstantTime(self._parts[0])
 
     @property
     def last(self) -> InstantTime:
-        """The highest requested time in it, as its name says."""
+        """The highest requested time, from its name."""
         return InstantTime(self._parts[1])
 
     @property
     def _parts(self) -> tuple[str, ...]:
-        found = _FILE_NAME.fullmatch(self.name)
-        if found is None:
+        match = _FILE_NAME.fullmatch(self.name)
+        if match is None:
             raise InvalidInputError(f"{self.name!r:.80} is no name of an archived file")
-        return found.groups()
+        return match.groups()
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPart:
-    """A file of the archive that is to be written, and the instants that go into it."""
+    """An archive file to write, with its instants."""
 
     name: str
     instants: tuple[Instant, ...]
@@ -121,22 +121,22 @@ class HistoryPart:
 
 @dataclass(frozen=True, slots=True)
 class HistoryMerge:
-    """Files of one level that become one of the next."""
+    """Files of one level that are merged into one of the next."""
 
     sources: tuple[HistoryFile, ...]
     target: str
 
 
 def history_file_name(first: InstantTime, last: InstantTime, level: int) -> str:
-    """Return the name of a file of the archive.
+    """Return the name of an archive file.
 
     Args:
-        first: the lowest requested time in it.
-        last: the highest requested time in it.
-        level: 0 for freshly archived instants.
+        first: lowest requested time.
+        last: highest requested time.
+        level: 0 for newly archived instants.
 
     Raises:
-        InvalidInputError: the level has more than one digit, or the times are in the wrong order.
+        InvalidInputError: the level has two digits, or the times are in the wrong order.
 
     Example:
         >>> history_file_name("20260101000000000", "20260101000001000", 0)
@@ -148,18 +148,18 @@ def history_file_name(first: InstantTime, last: InstantTime, level: int) -> str:
 
 
 def parse_manifest_name(name: str) -> int | None:
-    """Return the number in a manifest's file name, None for another file.
+    """Return the number in a manifest's file name; None for other names.
 
     Example:
         >>> parse_manifest_name("manifest_12"), parse_manifest_name("manifest_12.tmp")
         (12, None)
     """
-    found = _MANIFEST_NAME.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _MANIFEST_NAME.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def encode_manifest(files: Iterable[HistoryFile]) -> bytes:
-    """Return the content of a manifest, byte for byte as Hudi prints it.
+    """Return the content of a manifest, byte for byte as Hudi writes it.
 
     Example:
         >>> print(encode_manifest([HistoryFile("1_2_0.parquet", 9)]).decode())
@@ -176,14 +176,14 @@ def encode_manifest(files: Iterable[HistoryFile]) -> bytes:
 
 
 def decode_manifest(data: bytes, what: str) -> list[HistoryFile]:
-    """Return the files that a manifest names; what else it says is ignored.
+    """Return the files in a manifest; other entries are ignored.
 
     Args:
-        data: its content.
-        what: how it is named in errors.
+        data: the bytes of the manifest.
+        what: the manifest's name in errors.
 
     Raises:
-        CorruptFile: it is no manifest, or names a file that is none of the archive's.
+        CorruptFile: not a manifest, or a file name that is not one of the archive.
 
     Example:
         >>> decode_manifest(b'{"files": [{"fileName": "1_2_0.parquet", "fileLen": 9}]}', "manifest_1")
@@ -203,7 +203,7 @@ def decode_manifest(data: bytes, what: str) -> list[HistoryFile]:
 
 
 def history_footers() -> dict[str, str]:
-    """Return the key-value metadata of a file of the archive; Java's Avro reader takes its schema from there.
+    """Return the key-value metadata of an archive file, where Java's Avro reader finds the schema.
 
     Example:
         >>> sorted(history_footers())
@@ -216,7 +216,7 @@ def entry_batch(entries: Sequence[HistoryEntry]) -> pa.RecordBatch:
     """Return archived instants as rows.
 
     Raises:
-        InvalidInputError: an instant is not completed, or has no completion time.
+        InvalidInputError: an instant is not completed or has no completion time.
 
     Example:
         >>> from lakefmt.timeline.instant import parse_instant_file
@@ -240,19 +240,19 @@ def entry_batch(entries: Sequence[HistoryEntry]) -> pa.RecordBatch:
 
 
 def plan_of(action: Action, requested: bytes, inflight: bytes) -> bytes | None:
-    """Return what the archive keeps as the plan of an instant, None when it keeps nothing.
+    """Return the bytes that the archive stores as the plan of an instant, or None.
 
     Args:
         action: the action of its pending files (a compaction completes as a commit).
-        requested: the content of its requested file, empty when there is none.
-        inflight: the content of its inflight file, empty when there is none.
+        requested: the bytes of its requested file, empty without one.
+        inflight: the bytes of its inflight file, empty without one.
 
     Example:
         >>> plan_of(Action.CLEAN, b"plan", b"plan too"), plan_of(Action.COMMIT, b"", b"profile")
         (b'plan', None)
     """
     if action in (Action.REPLACE_COMMIT, Action.CLUSTERING):
-        # Hudi keeps the profile of an overwrite; a clustering's inflight file is empty.
+        # Hudi stores the profile of an overwrite; the inflight file of a clustering is empty.
         return inflight or requested or None
     if action in (Action.CLEAN, Action.COMPACTION, Action.LOG_COMPACTION):
         return requested or None
@@ -265,12 +265,12 @@ def plan_of(action: Action, requested: bytes, inflight: bytes) -> bytes | None:
 def plan_parts(
     instants: Sequence[Instant], *, per_file: int = _INSTANTS_PER_FILE, fan_in: int = _FILES_PER_MERGE
 ) -> tuple[HistoryPart, ...]:
-    """Return the files that hold `instants` after they were archived a few at a time, with all merges done.
+    """Return the files after archiving `instants` in steps with all due merges.
 
     Args:
-        instants: completed, ordered by requested time. Their sizes, in bytes, keep files below the limit of a merge.
-        per_file: how many instants a file of level 0 takes.
-        fan_in: how many files of one level become one of the next.
+        instants: completed, ordered by requested time; their sizes in bytes bound the files.
+        per_file: instants per file of level 0.
+        fan_in: files of one level per merge.
 
     Example:
         >>> from lakefmt.timeline.instant import State
@@ -284,45 +284,45 @@ def plan_parts(
     """
     units = -(-len(instants) // per_file)
     parts: list[HistoryPart] = []
-    at = 0
+    start = 0
     level = _MAX_LEVEL
-    while at < len(instants):
+    while start < len(instants):
         size = fan_in**level
         if units < size:
             level -= 1
             continue
-        taken = tuple(instants[at : at + size * per_file])
+        taken = tuple(instants[start : start + size * per_file])
         parts.extend(_cut(taken, level, per_file, fan_in))
-        at += len(taken)
+        start += len(taken)
         units -= size
     return tuple(parts)
 
 
 def _cut(instants: tuple[Instant, ...], level: int, per_file: int, fan_in: int) -> Iterator[HistoryPart]:
-    """Yield one file, or several of a lower level when one would be too large."""
+    """Yield one file, or several of a lower level if one would be too large."""
     if level == 0 or sum(instant.size for instant in instants) <= _MAX_MERGE_BYTES:
         yield HistoryPart(history_file_name(instants[0].time, instants[-1].time, level), instants)
         return
     step = per_file * fan_in ** (level - 1)
-    for at in range(0, len(instants), step):
-        yield from _cut(instants[at : at + step], level - 1, per_file, fan_in)
+    for start in range(0, len(instants), step):
+        yield from _cut(instants[start : start + step], level - 1, per_file, fan_in)
 
 
 def plan_merge(
     files: Iterable[HistoryFile], level: int, *, fan_in: int = _FILES_PER_MERGE, max_bytes: int = _MAX_MERGE_BYTES
 ) -> HistoryMerge | None:
-    """Return the merge that is due on a level, None when there are too few files or they are too large already.
+    """Return the due merge of a level; None if there are too few files or they are too large.
 
-    After a merge its result may make one due on the next level.
+    A merge may make another one due on the next level.
 
     Args:
         files: the files of the current manifest.
-        level: the level that is looked at, from 0.
-        fan_in: how many files make a merge due, and the most that one takes.
-        max_bytes: a merge takes no further file once its sources have more bytes than this.
+        level: from 0.
+        fan_in: the number of files that makes a merge due, and its maximum.
+        max_bytes: a merge takes no further file above this total size.
 
     Raises:
-        InvalidInputError: a file has no name of the archive.
+        InvalidInputError: a name is not that of an archive file.
 
     Example:
         >>> plan_merge([HistoryFile(f"{n}_{n + 1}_0.parquet", 9) for n in (10, 20, 30)], 0, fan_in=3).target
@@ -341,11 +341,11 @@ def plan_merge(
         if size > max_bytes:
             if len(taken) > 1:
                 break
-            # Large enough as it is.
+            # Large enough already.
             taken, size = [], 0
     if len(taken) < 2:
         return None
-    # An upgrade by Hudi names its files by the first and the last row, in whatever order the rows are.
+    # Hudi's upgrade names files by their first and last row, in whatever order the rows are.
     times = [time for file in taken for time in (file.first, file.last)]
     return HistoryMerge(tuple(taken), history_file_name(min(times), max(times), level + 1))
 
@@ -353,14 +353,14 @@ def plan_merge(
 def obsolete_names(
     names: Collection[str], manifests: Mapping[int, Iterable[HistoryFile]], merged_levels: int = 0
 ) -> tuple[str, ...]:
-    """Return what may be removed from the archive's directory after a merge, in the order of removal.
+    """Return the names to remove from the archive directory after a merge, in order.
 
-    The newest manifests and their files stay, for readers that are on their way.
+    The newest manifests and their files are kept for concurrent readers.
 
     Args:
         names: the file names in the directory.
-        manifests: the files that each manifest there names, by its number.
-        merged_levels: how many levels were merged just now, each of which wrote a manifest.
+        manifests: number → files of each manifest.
+        merged_levels: the number of levels merged now, each with a new manifest.
 
     Example:
         >>> known = {n: [HistoryFile(f"{n}_{n}_0.parquet", 9)] for n in (1, 2, 3, 4)}

@@ -1,8 +1,8 @@
-"""Writing the archived timeline of layout 2: its files, manifests and merges (effects).
+"""Write the LSM timeline: files, manifests, merges (effects).
 
-A file counts from the moment at which ``_version_`` names a manifest that names it; before that it is garbage that the
-next run removes or writes again. Whoever dies between a manifest and ``_version_`` leaves a manifest that nobody reads:
-the next one has its number. Call under the table lock: two writers at once would lose each other's files.
+A file is valid once ``_version_`` names a manifest with it; before that the next run removes or
+replaces it. A crash between manifest and ``_version_`` leaves an unused manifest, whose number the
+next one takes. Call under the table lock: two writers would lose each other's files.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ from lakefmt.timeline.archive.lsm_timeline import (
 
 __all__ = ["HistoryWriter"]
 
-#: A row group ends with the instant that reaches this: so much is in memory at once, and a reader reads for one body.
+#: A row group ends when it reaches this size: it bounds the memory, and a reader reads it for one
+#: body.
 _GROUP_BYTES = 8 * 1024 * 1024
 _GROUP_ROWS = 1000
-#: Every body is another one.
+#: Bodies do not repeat.
 _DICTIONARY = ["action", "version"]
 _STATISTICS = ["instantTime", "completionTime", "action", "version"]
 
@@ -51,7 +52,7 @@ _Write = Callable[[pa.RecordBatch], None]
 
 
 class HistoryWriter:
-    """Writes into one table's archive directory.
+    """Writes the archive directory of one table.
 
     Example:
         >>> from lakefmt.storage import MemoryStore
@@ -70,20 +71,20 @@ class HistoryWriter:
         self._durable = durable
 
     def load(self) -> tuple[int, list[HistoryFile]]:
-        """Return the number of the current manifest, 0 when there is none, and the files that it names.
+        """Return the number of the current manifest, 0 without one, and its files.
 
         Raises:
             CorruptFile: the manifest is damaged.
-            ObjectNotFound: ``_version_`` names a manifest that is not there.
+            ObjectNotFound: the manifest that ``_version_`` names does not exist.
         """
         return load_manifest(self._store, self._directory)
 
     def write(self, name: str, entries: Iterable[HistoryEntry]) -> HistoryFile:
-        """Write one file of the archive, which counts when a manifest names it; a file of that name is replaced.
+        """Write an archive file, which becomes valid with a manifest; replaces a file of the same name.
 
         Args:
-            name: as :func:`~lakefmt.timeline.archive.lsm_timeline.history_file_name` makes it.
-            entries: the instants by requested time; never held together.
+            name: a result of :func:`~lakefmt.timeline.archive.lsm_timeline.history_file_name`.
+            entries: the instants by requested time; streamed.
 
         Raises:
             StorageError: the store failed; the call may be repeated.
@@ -104,49 +105,49 @@ class HistoryWriter:
         return self._write(name, fill)
 
     def publish(self, number: int, files: Iterable[HistoryFile]) -> None:
-        """Make these files the archive.
+        """Write a manifest with these files and make it current.
 
         Args:
-            number: that of the new manifest, one above the current one.
-            files: all files that count from now on.
+            number: of the new manifest, one above the current one.
+            files: all valid files.
 
         Raises:
-            StorageError: the store failed, and which manifest counts is not known; load again.
+            StorageError: the store failed, and the current manifest is unknown; load again.
         """
         self._store.put(self._path(f"manifest_{number}"), encode_manifest(files), durable=self._durable)
         self._store.put(self._path("_version_"), str(number).encode(), durable=self._durable)
 
     def append(self, entries: Iterable[HistoryEntry]) -> HistoryFile:
-        """Archive instants: write them as a file of level 0 and publish it. Repeated, it does nothing more.
+        """Archive instants in a new level 0 file; a repeated call changes nothing.
 
         Args:
-            entries: the instants, at least one. They are held together: hand in a long timeline some hundred at a time.
+            entries: one or more instants, held in memory: pass a few hundred at a time.
 
         Raises:
             StorageError: the store failed; the call may be repeated.
-            StateError: the archive has a file of that range with other instants.
+            StateError: a file of that range has other instants.
         """
         ordered = sorted(entries, key=lambda entry: (entry.instant.time, entry.instant.action.value))
         number, files = self.load()
         name = history_file_name(ordered[0].instant.time, ordered[-1].instant.time, 0)
-        for known in files:
-            if known.name == name:
-                self._check_same(known, len(ordered))
-                return known
+        for existing in files:
+            if existing.name == name:
+                self._check_same(existing, len(ordered))
+                return existing
         written = self.write(name, ordered)
         self.publish(number + 1, [*files, written])
         return written
 
     def merge(self) -> tuple[HistoryMerge, ...]:
-        """Carry out the merges that are due, from level 0 up, and remove what no kept manifest names.
+        """Run the due merges from level 0 up, and remove files outside of the kept manifests.
 
         Returns:
-            What was merged; empty when nothing was due, and then nothing is removed.
+            The merges; empty if none was due, and then nothing is removed.
 
         Raises:
             StorageError: the store failed; the call may be repeated.
             CorruptFile: a file of the archive is damaged.
-            StateError: a file that counts has the name of a merged one; nothing is written over.
+            StateError: a valid file has the name of a merge result.
         """
         done: list[HistoryMerge] = []
         number, files = self.load()
@@ -167,11 +168,13 @@ class HistoryWriter:
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
-    def _check_same(self, known: HistoryFile, count: int) -> None:
-        # Whoever archives removes the instants afterwards: one that is not in the file would be lost.
-        with open_archived(self._store, self._path(known.name)) as source, pq.ParquetFile(source) as table:
+    def _check_same(self, existing: HistoryFile, count: int) -> None:
+        # The caller deletes the instants afterwards: one that is missing in the file would be lost.
+        with open_archived(self._store, self._path(existing.name)) as source, pq.ParquetFile(source) as table:
             if table.metadata.num_rows != count:
-                raise StateError(f"{self._path(known.name)} holds {table.metadata.num_rows} instants, and not {count}")
+                raise StateError(
+                    f"{self._path(existing.name)} holds {table.metadata.num_rows} instants, and not {count}"
+                )
 
     def _copy(self, merge: HistoryMerge, write: _Write) -> None:
         for file in merge.sources:
@@ -184,14 +187,14 @@ class HistoryWriter:
                         write(batch)
 
     def _remove_obsolete(self, merged_levels: int) -> None:
-        names = [found.name.rpartition("/")[2] for found in self._store.list(self._directory, recursive=False)]
+        names = [item.name.rpartition("/")[2] for item in self._store.list(self._directory, recursive=False)]
         numbers = manifest_numbers(names)
         manifests = {number: read_manifest(self._store, self._directory, number) for number in numbers}
         self._store.delete([self._path(name) for name in obsolete_names(names, manifests, merged_levels)])
 
     def _write(self, name: str, fill: Callable[[_Write], None]) -> HistoryFile:
         path = self._path(name)
-        # Nobody reads it: a run that died has left it.
+        # An interrupted run left this unused file.
         self._store.delete([path])
         with self._store.create(path, durable=self._durable) as sink:
             with _parquet_writer(sink) as writer:
@@ -219,6 +222,6 @@ def _parquet_writer(sink: ObjectWriter) -> Iterator[pq.ParquetWriter]:
         raise StorageError(f"writing the archive failed: {error}") from error
     finally:
         if writer.is_open:
-            # What it still writes goes into a temporary object that nobody will see.
+            # The rest goes to an unread temporary object.
             with suppress(OSError, ValueError, pa.ArrowException):
                 writer.close()

@@ -1,9 +1,10 @@
-"""Which instants leave the active timeline for the archive (metadata note 7.3). Pure.
+"""Select the instants to archive (docs/format.md, Archived timeline). Pure.
 
-The active timeline is kept between a least and a most number of completed commits. What is archived is a prefix of it: files
-older than the first active commit count as committed, so nothing that is pending, hidden or kept by name may fall behind.
-Cleans and rollbacks leave with the commits before which they happened; on layout 1 they are counted by themselves, each
-action between the same least and most, and restores stay: its archive has no field for them.
+The active timeline has between a minimum and a maximum of completed commits. A prefix of it is
+archived: files older than the first active commit count as committed, so no pending, hiding or
+protected instant may fall behind. Cleans and rollbacks are archived with the commits after them. On
+layout 1 they are counted separately, each action by the same limits, and restores stay: the archive
+has no field for them.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from lakefmt.values import InstantTime
 
 __all__ = ["ArchiveEdges", "ArchivePlan", "ArchiveRules", "plan_archive"]
 
-#: What leaves together with the commits before which it happened.
+#: Actions archived together with the commits after them.
 _COMPANIONS = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING})
-#: What layout 1 counts by itself.
+#: Actions that layout 1 counts separately.
 _COUNTED = (Action.CLEAN, Action.ROLLBACK)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRules:
-    """How long the active timeline may be: completed commits after an archive step, and before one is due.
+    """The limits of the active timeline, in completed commits.
 
     Attributes:
-        min_commits: what a step leaves.
-        max_commits: beyond so many one is due.
-        delta_commits: of a merge-on-read table whose compactions are triggered by number: so many of its last deltacommits
-            stay, and with fewer the last compaction, because the trigger counts them; 0 for every other table.
+        min_commits: the number after an archive step.
+        max_commits: above this number an archive step is due.
+        delta_commits: for merge-on-read tables whose compactions are triggered by number: this
+            number of latest deltacommits stays, and with fewer the last compaction, because the
+            trigger counts them; 0 for other tables.
     """
 
     min_commits: int = 20
@@ -49,15 +51,16 @@ class ArchiveRules:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEdges:
-    """What the timeline's names do not tell of what has to stay.
+    """Limits that are not in the names of the timeline.
 
     Attributes:
-        retained_from: the earliest commit whose state the last clean keeps; it and what is newer stays.
-        straddling: deltacommits that completed after something was requested that began behind them, and whose logs are
-            there: where these lie depends on when they completed, and not every reader asks the history.
-        hiding: replacecommits whose replaced file groups still have files: only they keep those rows hidden.
-        has_metadata_table: the table has one; what it was not compacted with stays.
-        metadata_compacted: the newest compaction of the metadata table; None when there was none yet.
+        retained_from: earliest commit that the last clean retained; it and newer ones stay.
+        straddling: deltacommits that overlap a compaction request and whose logs exist: their
+            completion time places the logs, and some readers do not read the archive.
+        hiding: replacecommits whose replaced file groups still have files: only they hide those
+            rows.
+        has_metadata_table: instants that the metadata table has not compacted stay.
+        metadata_compacted: newest compaction of the metadata table; None without one.
     """
 
     retained_from: InstantTime | None = None
@@ -69,11 +72,11 @@ class ArchiveEdges:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """What an archive step moves: prints one line per instant.
+    """The instants of an archive step; prints one line each.
 
     Attributes:
         instants: completed instants, oldest first.
-        barrier: why no more of them go, in words; "" when the count alone decided.
+        barrier: why no more instants are archived; "" if only the count limits them.
     """
 
     instants: tuple[Instant, ...] = ()
@@ -81,7 +84,7 @@ class ArchivePlan:
 
     @property
     def num_commits(self) -> int:
-        """How many of them are commits."""
+        """The number of commits among them."""
         return sum(instant.action in COMMIT_ACTIONS for instant in self.instants)
 
     def __str__(self) -> str:
@@ -93,13 +96,13 @@ class ArchivePlan:
 def plan_archive(
     timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges | None = None, *, force: bool = False
 ) -> ArchivePlan:
-    """Return which instants leave the active timeline.
+    """Return the instants to archive.
 
     Args:
         timeline: the active timeline.
-        rules: its length.
-        edges: what else has to stay.
-        force: also when the timeline is not longer than its most.
+        rules: the limits.
+        edges: further limits.
+        force: archive also below the maximum.
 
     Example:
         >>> from lakefmt.timeline.timeline import timeline_from_names
@@ -108,14 +111,14 @@ def plan_archive(
         >>> plan.num_commits, plan.instants[-1].time
         (8, '20260101000000007')
     """
-    known = edges or ArchiveEdges()
-    commits, barrier = _leaving(timeline, rules, known, force)
-    found = (*commits, *_companions(timeline, rules, known, commits[-1].time if commits else None, force))
-    return ArchivePlan(tuple(sorted(found, key=lambda i: (i.time, i.action.value))), barrier)
+    known_edges = edges or ArchiveEdges()
+    commits, barrier = _leaving(timeline, rules, known_edges, force)
+    leaving = (*commits, *_companions(timeline, rules, known_edges, commits[-1].time if commits else None, force))
+    return ArchivePlan(tuple(sorted(leaving, key=lambda i: (i.time, i.action.value))), barrier)
 
 
 def _leaving(timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges, force: bool) -> tuple[list[Instant], str]:
-    """Return the commits that leave, and what keeps more of them from it."""
+    """Return the commits to archive, and what keeps the others."""
     commits = timeline.completed_of(*COMMIT_ACTIONS)
     if len(commits) <= (rules.min_commits if force else rules.max_commits):
         return [], ""
@@ -128,7 +131,7 @@ def _leaving(timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges, force
 def _companions(
     timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges, last: InstantTime | None, force: bool
 ) -> list[Instant]:
-    # The newest clean stays: it says from which instant on every state can be read.
+    # The newest clean stays: it records the earliest readable state.
     newest_clean = max((i.time for i in timeline.completed_of(Action.CLEAN)), default=None)
     if timeline.layout == 1:
         by_action = [timeline.completed_of(action) for action in _COUNTED]
@@ -143,27 +146,27 @@ def _companions(
 
 
 def _barrier(timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges) -> tuple[InstantTime | None, str]:
-    """Return the first instant that has to stay active, and why."""
-    found = [*_waiting_edge(timeline), *_compaction_edge(timeline, rules), *_metadata_edge(timeline, edges)]
+    """Return the first instant that must stay active, and the reason."""
+    barriers = [*_waiting_edge(timeline), *_compaction_edge(timeline, rules), *_metadata_edge(timeline, edges)]
     saved = [i.time for i in timeline.completed_of(Action.SAVEPOINT)]
-    found += [(time, f"the savepoint of {time}") for time in saved]
-    found += [(time, f"the replacecommit {time}, whose replaced files are not cleaned yet") for time in edges.hiding]
-    found += [
+    barriers += [(time, f"the savepoint of {time}") for time in saved]
+    barriers += [(time, f"the replacecommit {time}, whose replaced files are not cleaned yet") for time in edges.hiding]
+    barriers += [
         (time, f"the deltacommit {time}, whose logs lie on what was requested before it completed")
         for time in edges.straddling
     ]
     if edges.retained_from is not None:
-        found.append((edges.retained_from, f"{edges.retained_from}, from which on the last clean keeps every state"))
-    return min(found, default=(None, ""), key=lambda pair: pair[0] or "")
+        barriers.append((edges.retained_from, f"{edges.retained_from}, from which on the last clean keeps every state"))
+    return min(barriers, default=(None, ""), key=lambda pair: pair[0] or "")
 
 
 _Edge = tuple[InstantTime, str]
 
 
 def _waiting_edge(timeline: Timeline) -> list[_Edge]:
-    """The oldest pending write or plan, and what its writer still has to find when it looks for conflicts.
+    """The limits by the oldest pending write or plan, and by the commits that its conflict check reads.
 
-    That is every commit that completed since it began, however old its request, and as in Hudi the last one before it.
+    These are all commits that completed since it began, and, as in Hudi, the last one before it.
     """
     waiting = next((i for i in timeline.pending if i.action not in _COMPANIONS), None)
     if waiting is None:
@@ -171,7 +174,7 @@ def _waiting_edge(timeline: Timeline) -> list[_Edge]:
     began = min((file.modified for file in timeline.files_of(waiting)), default=0.0)
     commits = timeline.completed_of(*COMMIT_ACTIONS)
     before = [i.time for i in commits if i.time < waiting.time][-1:]
-    # Version 6 does not store when a commit completed: what is known is when its file was made.
+    # Version 6 has no completion times: file times are used.
     late = [
         i.time for i in commits if (i.completion or "") > waiting.time or (i.completion is None and i.modified > began)
     ]
@@ -179,7 +182,7 @@ def _waiting_edge(timeline: Timeline) -> list[_Edge]:
 
 
 def _compaction_edge(timeline: Timeline, rules: ArchiveRules) -> list[_Edge]:
-    """What a trigger that counts deltacommits has to see."""
+    """The limit by compaction triggers that count deltacommits."""
     if not rules.delta_commits:
         return []
     compacted = max((i.time for i in timeline.completed_of(Action.COMMIT)), default=None)
@@ -192,7 +195,7 @@ def _compaction_edge(timeline: Timeline, rules: ArchiveRules) -> list[_Edge]:
 
 
 def _metadata_edge(timeline: Timeline, edges: ArchiveEdges) -> list[_Edge]:
-    """The first instant that the metadata table has in logs only: its readers ask this timeline whether it counts."""
+    """The first instant that the metadata table has only in logs: its readers look for it on this timeline."""
     if not edges.has_metadata_table:
         return []
     compacted = edges.metadata_compacted

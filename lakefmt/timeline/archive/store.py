@@ -1,8 +1,8 @@
-"""The archived timeline of both layouts: completed instants that have left the active one, and their bodies (effects).
+"""Read the archived timeline of both layouts: completed instants and their bodies (effects).
 
-Layout 2 keeps sorted Parquet files that a manifest names; layout 1 keeps log files (spec 3.11). An index of times and
-actions is read first; a body is read when somebody asks for it. Files never change under one name, so what was read of
-them is kept by name and size. Whoever needs only the newest snapshot never comes here.
+Layout 2 has sorted Parquet files, layout 1 log files (docs/format.md, Archived timeline). Loading
+reads an index of times and actions; bodies are read on demand. Files are immutable, so results are
+cached by name and size. Reads of the newest snapshot do not need the archive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakefmt.values import InstantTime
 
 __all__ = ["History", "HistoryStore"]
 
-#: Hudi merges files until they have 1,000 MiB, and the last one may be of any size below that.
+#: Hudi merges files up to 1000 MiB; the last source may be as large again.
 _MAX_FILE_BYTES = 4 << 30
 _INDEX_COLUMNS = ("instantTime", "completionTime", "action")
 
@@ -37,16 +37,16 @@ _INSTANT_TIME = "^[0-9]{14}([0-9]{3})?$"
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """What one archive file holds: its completed instants, how the body of the one at a place is got, when it completed."""
+    """The index of an archive file: its completed instants, access to their bodies, and their completion times."""
 
     instants: Sequence[Instant]
     body: Callable[[int], bytes]
-    told: Sequence[str] = ()
+    transitions: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class History:
-    """Completed instants that were archived, ordered by requested time.
+    """The archived completed instants, ordered by requested time.
 
     Example:
         >>> History().instants
@@ -57,27 +57,27 @@ class History:
     _places: Mapping[_Deed, tuple[_Index, int]] = field(default_factory=dict, repr=False)
 
     def holds(self, instant: Instant) -> bool:
-        """Return whether the instant was archived."""
+        """Return whether an instant is archived."""
         return (instant.time, comparable_action(instant.action)) in self._places
 
     def body(self, instant: Instant) -> bytes:
-        """Return the content of the instant's completed file, in either of the forms that commits are stored in.
+        """Return the body of an instant's completed file.
 
         Raises:
-            InstantNotFound: it is not archived.
-            ObjectNotFound: the archive was merged meanwhile; load the history again.
+            InstantNotFound: the instant is not archived.
+            ObjectNotFound: the archive was merged meanwhile; load it again.
             CorruptFile: the archive is damaged.
         """
         place = self._places.get((instant.time, comparable_action(instant.action)))
         if place is None:
             raise InstantNotFound(f"no instant {instant.time} in the archived timeline")
-        index, at = place
-        return index.body(at)
+        index, row = place
+        return index.body(row)
 
     def transition(self, instant: Instant) -> InstantTime | None:
-        """Return when the completed file of an instant of layout 1 was made, as the archive tells; None: it does not.
+        """Return the archived creation time of the completed file of a layout 1 instant, or None.
 
-        Other instants say themselves when they completed.
+        Instants of layout 2 have a completion time.
 
         Example:
             >>> done = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
@@ -85,14 +85,14 @@ class History:
             >>> History((done,), {(done.time, done.action): (index, 0)}).transition(done), History().transition(done)
             ('20260101000000500', None)
         """
-        index, at = self._places.get((instant.time, comparable_action(instant.action)), (None, 0))
-        if index is None or not index.told:
+        index, row = self._places.get((instant.time, comparable_action(instant.action)), (None, 0))
+        if index is None or not index.transitions:
             return None
         try:
-            parse_instant_time(index.told[at])
+            parse_instant_time(index.transitions[row])
         except InvalidInputError:
-            return None  # empty before Hudi 0.14; nobody checked it
-        return InstantTime(index.told[at])
+            return None  # empty before Hudi 0.14; not checked
+        return InstantTime(index.transitions[row])
 
 
 class HistoryStore:
@@ -106,7 +106,7 @@ class HistoryStore:
         self._indexes: dict[tuple[str, int], _Index] = {}
 
     def load(self) -> History:
-        """Return what has been archived until now; empty when there is no archive.
+        """Return the archived instants; empty without an archive.
 
         Raises:
             CorruptFile: a manifest or an archive file is damaged.
@@ -115,13 +115,15 @@ class HistoryStore:
         try:
             return self._load()
         except ObjectNotFound:
-            # The archive was merged between its listing and its reading: the new files hold the same.
+            # The archive was merged between listing and reading: the new files have the same
+            # instants.
             return self._load()
 
     def find(self, instants: Iterable[Instant]) -> list[Instant]:
-        """Return those instants that the archive has; only files that may hold one of them are looked into.
+        """Return the instants that are archived; reads only files that may contain one.
 
-        Of a log archive those are the newest ones: an archive step that died left its instants in the last file.
+        Of a log archive it reads the newest files: an interrupted archive step left its instants in
+            the last file.
 
         Raises:
             CorruptFile: a manifest or an archive file is damaged.
@@ -165,8 +167,8 @@ class HistoryStore:
         self._indexes = kept
         places: dict[_Deed, tuple[_Index, int]] = {}
         for index in kept.values():
-            places.update(((i.time, _DEEDS[i.action]), (index, at)) for at, i in enumerate(index.instants))
-        ordered = [index.instants[at] for index, at in places.values()]
+            places.update(((i.time, _COMPARABLE[i.action]), (index, row)) for row, i in enumerate(index.instants))
+        ordered = [index.instants[row] for index, row in places.values()]
         ordered.sort(key=attrgetter("time"))
         if len({time for time, _ in places}) < len(ordered):
             ordered.sort(key=lambda i: (i.time, i.action.value))
@@ -175,16 +177,16 @@ class HistoryStore:
     def _index_log(self, name: str, size: int) -> _Index:
         completed = [entry for entry in self._logs.entries(name, size) if entry.instant.is_completed]
 
-        def body(at: int) -> bytes:
-            found, instant = self._logs.body(completed[at]), completed[at].instant
-            if not found and instant.action is not Action.CLEAN:
+        def body(row: int) -> bytes:
+            data, instant = self._logs.body(completed[row]), completed[row].instant
+            if not data and instant.action is not Action.CLEAN:
                 raise CorruptFile(f"{self.path(name)} has no content for instant {instant}")
-            return found
+            return data
 
         return _Index([entry.instant for entry in completed], body, [entry.transition for entry in completed])
 
     def path(self, name: str) -> str:
-        """Return a file's name relative to the table."""
+        """Return a file's path relative to the table."""
         return f"{self._directory}/{name}"
 
     # ------------------------------------------------------------------------------------------------- layout 2: sorted
@@ -201,10 +203,10 @@ class HistoryStore:
             table = file.read(columns=list(_INDEX_COLUMNS))
             if sum(groups) != len(table):
                 raise CorruptFile(f"{self._directory}/{name} announces {sum(groups):,} rows and has {len(table):,}")
-            known = pc.is_in(table.column("action"), pa.array(_ACTIONS))
-            numbers = pc.indices_nonzero(known)
+            is_known = pc.is_in(table.column("action"), pa.array(_ACTIONS))
+            numbers = pc.indices_nonzero(is_known)
             self._check_times(table.take(numbers), name)
-            # One row per archived instant, three short texts each.
+            # One row per instant, with three short texts.
             texts = (table.column(each).take(numbers).to_numpy() for each in _INDEX_COLUMNS)
             done = State.COMPLETED
             instants = [
@@ -213,19 +215,19 @@ class HistoryStore:
             ]
         rows, ends, column = numbers.to_numpy(), list(accumulate(groups)), _LastColumn(self, name)
 
-        def body(at: int) -> bytes:
-            row = int(rows[at])
+        def body(entry: int) -> bytes:
+            row = int(rows[entry])
             group = bisect_right(ends, row)
-            found = column.value(group, row - (ends[group] - groups[group]))
-            if not found and instants[at].action is not Action.CLEAN:
-                raise CorruptFile(f"{column.path} has no content for instant {instants[at]}")
-            return found or b""
+            value = column.value(group, row - (ends[group] - groups[group]))
+            if not value and instants[entry].action is not Action.CLEAN:
+                raise CorruptFile(f"{column.path} has no content for instant {instants[entry]}")
+            return value or b""
 
         return _Index(instants, body)
 
     def _check_times(self, table: pa.Table, name: str) -> None:
-        """Raise unless every row says when its instant was requested and completed."""
-        requested, completed = (pc.match_substring_regex(table.column(at), _INSTANT_TIME) for at in (0, 1))
+        """Raise unless every row has a requested and a completion time."""
+        requested, completed = (pc.match_substring_regex(table.column(position), _INSTANT_TIME) for position in (0, 1))
         sound = pc.fill_null(pc.and_kleene(requested, completed), fill_value=False).to_numpy()
         if sound.all():
             return
@@ -243,25 +245,25 @@ class HistoryStore:
         if wrong:
             raise CorruptFile(f"{self._directory}/{name} is no archive: {', '.join(wrong)} missing or of another type")
         check_row_counts(file.metadata)
-        # Each row has a time of its own, so it takes a byte at least.
+        # Requested times are unique, so a row takes at least one byte.
         if not 0 <= count <= size:
             raise CorruptFile(f"{self._directory}/{name} announces {count:,} rows in {size:,} bytes")
 
     def read_bodies(self, name: str, group: int) -> pa.ChunkedArray:
-        """Return the bodies in one row group of a sorted file."""
+        """Return the bodies in a row group of a sorted file."""
         with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
             check_group(file, group, self.path(name))
             return file.read_row_group(group, columns=["metadata"]).column(0)
 
 
 _ACTIONS = {action.value: action for action in Action}
-_DEEDS = {action: comparable_action(action) for action in Action}
-#: What a completed file's name ends in.
+_COMPARABLE = {action: comparable_action(action) for action in Action}
+#: The suffix of a completed file's name.
 _ENDINGS = {action.value: f".{comparable_action(action).value}" for action in Action}
 
 
 class _LastColumn:
-    """The bodies of the row group that was read last: bodies are asked for in order."""
+    """Cache of the last row group: bodies are requested in order."""
 
     def __init__(self, store: HistoryStore, name: str) -> None:
         self._store = store
@@ -278,5 +280,5 @@ class _LastColumn:
             last = self._last = (group, self._store.read_bodies(self._name, group))
         if row >= len(last[1]):
             raise CorruptFile(f"{self.path} has content for {len(last[1]):,} of its instants only")
-        found = last[1][row].as_buffer()
-        return None if found is None else bytes(found)
+        value = last[1][row].as_buffer()
+        return None if value is None else bytes(value)

@@ -1,7 +1,7 @@
-"""The archive of layout 1 as bytes: entries, log blocks and file names (spec 3.4, 3.11, 7.1–7.5). Pure.
+"""Encode the archive logs of version 6 (docs/format.md, Archived timeline; Log blocks). Pure.
 
-Every state of an instant is an entry of its own: requested and inflight ones with their plans, the completed one with
-what the completed file says. Ten entries make a block.
+Each state of an instant is an entry with its body: plans of requested and inflight states, metadata
+of the completed one. A block has ten entries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakefmt.values import InstantTime
 
 __all__ = ["BODY_FIELDS", "LogRecord", "archive_schema", "encode_archive", "next_archive_name"]
 
-#: ``hoodie.commits.archival.batch``, as Hudi has it unless told otherwise.
+#: Hudi's default of ``hoodie.commits.archival.batch``.
 _ENTRIES_PER_BLOCK = 10
 _FORMAT_VERSION = 1
 _CONTENT_VERSION = 3
@@ -32,12 +32,12 @@ _MAX_BLOCK_BYTES = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A state of an instant that goes into the archive.
+    """A state of an instant to archive.
 
     Attributes:
-        instant: in that state.
-        body: the content of its file.
-        transition: when it came to that state; version 6 has the modification time of the file.
+        instant: the instant in that state.
+        body: the bytes of its file.
+        transition: time of the state; in version 6 the modification time of the file.
     """
 
     instant: Instant
@@ -54,7 +54,7 @@ _COMPLETED_FIELDS = {
     Action.SAVEPOINT: "hoodieSavePointMetadata",
     Action.INDEXING: "hoodieIndexCommitMetadata",
 }
-#: The field of an entry that holds the body of a state (spec 3.4).
+#: The entry field for the body of each state (docs/format.md, Avro records of the timeline).
 BODY_FIELDS: dict[tuple[Action, State], str] = {
     (action, State.COMPLETED): name for action, name in _COMPLETED_FIELDS.items()
 } | {
@@ -67,7 +67,7 @@ BODY_FIELDS: dict[tuple[Action, State], str] = {
     (Action.CLUSTERING, State.REQUESTED): "hoodieRequestedReplaceMetadata",
 }
 
-#: The fields of an entry in Hudi's order, and what they hold.
+#: The fields of an entry in Hudi's order, and their types.
 _FIELDS: tuple[tuple[str, BodyKind | str], ...] = (
     ("hoodieCommitMetadata", BodyKind.COMMIT),
     ("hoodieCleanMetadata", BodyKind.CLEAN_METADATA),
@@ -89,39 +89,39 @@ _FIELDS: tuple[tuple[str, BodyKind | str], ...] = (
 
 @cache
 def archive_schema() -> str:
-    """Return the Avro schema of an entry; every record in it is spelled out where it is first named.
+    """Return the Avro schema of an entry; each record is defined at its first use.
 
     Example:
         >>> [field["name"] for field in json.loads(archive_schema())["fields"]][-1]
         'stateTransitionTime'
     """
-    known: set[str] = set()
+    defined: set[str] = set()
     fields: list[dict[str, object]] = []
     for name, kind in _FIELDS:
         if kind == "int":
             fields.append({"name": name, "type": ["int", "null"], "default": 1})
             continue
         text = {"type": "string", "avro.java.string": "String"}
-        held = _once(json.loads(body_schema(kind)), known) if isinstance(kind, BodyKind) else text
+        held = _once(json.loads(body_schema(kind)), defined) if isinstance(kind, BodyKind) else text
         fields.append({"name": name, "type": ["null", held], "default": None})
     record = {"type": "record", "name": "HoodieArchivedMetaEntry", "namespace": NAMESPACE, "fields": fields}
     return json.dumps(record, separators=(",", ":"))
 
 
-def _once(node: object, known: set[str]) -> object:
-    """Return a schema in which records that are known already are named only."""
+def _once(node: object, defined: set[str]) -> object:
+    """Return a schema in which already defined records are only named."""
     if isinstance(node, list):
-        return [_once(part, known) for part in node]
+        return [_once(part, defined) for part in node]
     if not isinstance(node, dict):
         return node
     if node.get("type") == "record":
         name = str(node["name"])
-        if name in known:
+        if name in defined:
             return name
-        known.add(name)
+        defined.add(name)
         node = {key: value for key, value in node.items() if key != "namespace"}
     return {
-        key: _once(value, known) if key in ("type", "items", "values", "fields") else value
+        key: _once(value, defined) if key in ("type", "items", "values", "fields") else value
         for key, value in node.items()
     }
 
@@ -130,10 +130,10 @@ def encode_archive(records: Iterable[LogRecord]) -> Iterator[bytes]:
     """Yield the blocks of an archive file.
 
     Args:
-        records: the states of instants, those of one instant together, requested before inflight before completed.
+        records: the states, grouped by instant, requested before inflight before completed.
 
     Raises:
-        CorruptFile: a body is not what such a file holds.
+        CorruptFile: a body is not valid for its file.
         InvalidInputError: a body does not fit into an entry.
 
     Example:
@@ -165,12 +165,12 @@ def _encode_entry(record: LogRecord) -> bytes:
     if record.body and kind is not None and name is not None:
         body = decode_body(kind, record.body, what=instant.file_name or str(instant))
         entry[name] = body
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     try:
-        _encoder()(pieces.append, entry)
+        _encoder()(chunks.append, entry)
     except ValueError as error:
         raise InvalidInputError(f"{instant} cannot be archived: {error}") from None
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 @cache

@@ -1,8 +1,8 @@
-"""The archived timeline of layout 1: log files with Avro blocks, an entry for each state of an instant (effects).
+"""Read and write the archive logs of version 6 (effects).
 
-First the entries are indexed: time, action, state and where the record is. Bodies are read when somebody asks for them,
-and come in the form of layout 2, an Avro container. Entries lie close to each other in the order in which they were
-archived, so the blocks that were read last are kept.
+Entries are indexed first: time, action, state and the place of the record. Bodies are read on
+demand and returned as Avro containers, as in layout 2. They are stored in the order of archiving,
+so the last blocks are cached.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from lakefmt.values import InstantTime, check_instant_time
 __all__ = ["ArchivedInstant", "LogArchive", "LogEntry"]
 
 _MAX_BLOCK_BYTES = 512 * 1024 * 1024
-#: Blocks that were read last; one that is larger is not kept.
+#: Maximum size of the cached blocks; a larger block is not cached.
 _KEPT_BYTES = 16 * 1024 * 1024
-#: Hudi 0.15 merges small archive files, and says in this file which ones become which.
+#: Hudi 0.15 records the merge of small archive files in this file.
 _MERGE_PLAN = "mergeArchivePlan"
 _MAX_PLAN_BYTES = 16 * 1024 * 1024
 _ARCHIVE_FILE = re.compile(r"\.commits_\.archive\.([0-9]{1,9})(?:_[0-9-]+)?", re.ASCII)
@@ -46,15 +46,15 @@ _ARCHIVE_FILE = re.compile(r"\.commits_\.archive\.([0-9]{1,9})(?:_[0-9-]+)?", re
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry of the archive: a state of an instant, and where its record is.
+    """One entry of the archive: a state of an instant and the place of its record.
 
     Attributes:
-        instant: in the state that the entry tells of; the size is that of the record in bytes.
-        transition: what the archive says of when it came to that state; empty before Hudi 0.14. Not checked.
+        instant: the instant in that state; its size is that of the record in bytes.
+        transition: stored time of the state; empty before Hudi 0.14; not checked.
         name: the archive file.
-        start: where the content of the record's block begins in it.
-        size: the bytes of that content.
-        row: the number of the record in the block.
+        start: offset of the block content.
+        size: size of the block content in bytes.
+        row: index of the record in the block.
         schema: the Avro schema of the record.
     """
 
@@ -79,26 +79,28 @@ class ArchivedInstant:
 def _archived_instants(entries: Iterable[LogEntry]) -> list[ArchivedInstant]:
     """Return the completed instants among archive entries, by requested time. Pure.
 
-    Entries of instants that never completed say nothing; of two entries of one state the later one counts.
+    Instants without a completed entry are ignored; of two entries of one state the later counts.
 
     Example:
         >>> _archived_instants([])
         []
     """
-    found: dict[tuple[InstantTime, Action], dict[State, LogEntry]] = {}
+    by_instant: dict[tuple[InstantTime, Action], dict[State, LogEntry]] = {}
     for entry in entries:
         key = (entry.instant.time, comparable_action(entry.instant.action))
-        found.setdefault(key, {})[entry.instant.state] = entry
+        by_instant.setdefault(key, {})[entry.instant.state] = entry
     instants = [
         ArchivedInstant(states[State.COMPLETED], states.get(State.REQUESTED), states.get(State.INFLIGHT))
-        for states in found.values()
+        for states in by_instant.values()
         if State.COMPLETED in states
     ]
-    return sorted(instants, key=lambda one: (one.completed.instant.time, one.completed.instant.action.value))
+    return sorted(
+        instants, key=lambda archived: (archived.completed.instant.time, archived.completed.instant.action.value)
+    )
 
 
 class LogArchive:
-    """The archive directory of one table of layout 1."""
+    """The archive directory of a version 6 table."""
 
     def __init__(self, store: ObjectStore, directory: str) -> None:
         self._store = store
@@ -110,7 +112,7 @@ class LogArchive:
         self._entries: dict[tuple[str, int], list[LogEntry]] = {}
 
     def load(self) -> list[ArchivedInstant]:
-        """Return what has been archived until now; files that were looked through before are not read again.
+        """Return the archived instants; files that were indexed before are not read again.
 
         Raises:
             CorruptFile: an archive file is damaged.
@@ -119,7 +121,8 @@ class LogArchive:
         try:
             return self._load()
         except ObjectNotFound:
-            # The archive was merged between its listing and its reading: the new files hold the same.
+            # The archive was merged between listing and reading: the new files have the same
+            # instants.
             return self._load()
 
     def _load(self) -> list[ArchivedInstant]:
@@ -128,22 +131,22 @@ class LogArchive:
 
     def files(self) -> list[tuple[str, int]]:
         """Return the names and sizes of the archive files, oldest first."""
-        found: list[tuple[int, ObjectInfo]] = []
+        numbered: list[tuple[int, ObjectInfo]] = []
         for item in self._store.list(self._directory, recursive=False):
             parsed = _ARCHIVE_FILE.fullmatch(item.name.rpartition("/")[2])
             if parsed:
-                found.append((int(parsed[1]), item))
-        ordered = sorted(found, key=lambda pair: (pair[0], pair[1].name))
+                numbered.append((int(parsed[1]), item))
+        ordered = sorted(numbered, key=lambda pair: (pair[0], pair[1].name))
         return [(item.name.rpartition("/")[2], item.size) for _, item in ordered]
 
     def path(self, name: str) -> str:
-        """Return a file's name relative to the table."""
+        """Return a file's path relative to the table."""
         return f"{self._directory}/{name}"
 
     def entries(self, name: str, size: int) -> list[LogEntry]:
-        """Return the entries of an archive file, in its order; actions that lakefmt does not know are left out.
+        """Return the entries of an archive file in order, without unknown actions.
 
-        A damaged file has none when a merge that died was writing it: what it was made from is still there.
+        A damaged file has none if an interrupted merge was writing it: its sources still exist.
 
         Raises:
             CorruptFile: it is damaged.
@@ -166,9 +169,9 @@ class LogArchive:
 
     def _read_entries(self, name: str, size: int) -> list[LogEntry]:
         what = self.path(name)
-        found: list[LogEntry] = []
+        entries: list[LogEntry] = []
         with open_archived(self._store, what) as source:
-            for block in scan_blocks(lambda at, count: source.read_at(count, at), size, what):
+            for block in scan_blocks(lambda offset, count: source.read_at(count, offset), size, what):
                 if block.kind is not BlockKind.AVRO_DATA:
                     raise CorruptFile(f"{what} is damaged between bytes {block.start:,} and {block.end:,}")
                 text = block.header.get(HeaderKey.SCHEMA, "")
@@ -179,11 +182,11 @@ class LogArchive:
                     instant = _instant(read, len(datum), what)
                     if instant is not None:
                         place = (name, block.content_start, block.content_size, row, schema)
-                        found.append(LogEntry(instant, str(read["stateTransitionTime"] or ""), *place))
-        return found
+                        entries.append(LogEntry(instant, str(read["stateTransitionTime"] or ""), *place))
+        return entries
 
     def body(self, entry: LogEntry) -> bytes:
-        """Return what the instant's file held in that state, as an Avro container; empty when it held nothing.
+        """Return the body of an instant's state as an Avro container; empty if it was empty.
 
         Raises:
             CorruptFile: the archive is damaged.
@@ -201,15 +204,15 @@ class LogArchive:
         return encode_body(kind, record) if isinstance(record, dict) else b""
 
     def append(self, records: Iterable[LogRecord], *, durable: bool = True) -> str:
-        """Write one more archive file; return its name relative to the table. Call under the table lock.
+        """Write a new archive file under the table lock; return its path relative to the table.
 
         Args:
-            records: the states of instants, those of one instant together; never held together but by tens.
-            durable: whether the file must reach the disk before this returns.
+            records: the states, grouped by instant; at most ten are held in memory.
+            durable: sync the file to disk.
 
         Raises:
-            StorageError: the store failed, or another program wrote a file of that name.
-            CorruptFile: a body is not what such a file holds.
+            StorageError: the store failed, or another writer created the file.
+            CorruptFile: a body is not valid for its file.
         """
         listed = (item.name.rpartition("/")[2] for item in self._store.list(self._directory, recursive=False))
         path = self.path(next_archive_name(listed))
@@ -221,14 +224,14 @@ class LogArchive:
 
     def _records(self, entry: LogEntry, what: str) -> list[bytes]:
         key = (entry.name, entry.start)
-        found = self._blocks.get(key)
-        if found is None:
+        records = self._blocks.get(key)
+        if records is None:
             with open_archived(self._store, what) as source:
-                found = split_avro_records(_content(source, entry.start, entry.size, what), what)
-            self._keep(key, found)
+                records = split_avro_records(_content(source, entry.start, entry.size, what), what)
+            self._keep(key, records)
         else:
             self._blocks.move_to_end(key)
-        return found
+        return records
 
     def _keep(self, key: tuple[str, int], records: list[bytes]) -> None:
         size = sum(map(len, records))
@@ -248,7 +251,7 @@ _STATES = {state.name: state for state in State}
 def _instant(read: dict[str, object], size: int, what: str) -> Instant | None:
     name, stated = read["actionType"], read["actionState"]
     action = _ACTIONS.get(name) if isinstance(name, str) else None
-    # The first releases archived nothing but completed instants and did not say so.
+    # The first releases archived only completed instants and did not store the state.
     state = State.COMPLETED if stated is None else _STATES.get(str(stated))
     if action is None or state is None:
         return None

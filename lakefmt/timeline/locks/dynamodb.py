@@ -1,4 +1,4 @@
-"""Hudi's ``DynamoDBBasedLockProvider``: one item with a lease, as Amazon's lock client keeps it (spec 8.3, effects).
+"""Hudi's ``DynamoDBBasedLockProvider``: one item with a lease, as Amazon's lock client keeps it (docs/format.md, Locks).
 
 The item carries a version that its holder changes with every beat. No clocks are compared: whoever sees one version for as
 long as the item's lease says, by its own clock, may replace exactly that version.

@@ -1,4 +1,4 @@
-"""Hudi's ``FileSystemBasedLockProvider``: the file ``.hoodie/lock``, present while somebody holds it (spec 2.5, effects).
+"""Hudi's ``FileSystemBasedLockProvider``: the file ``.hoodie/lock``, present while somebody holds it (docs/format.md, Locks).
 
 Whoever creates the file has the lock; Spark writers do the same. It says nothing of time. With an expiry
 (``hoodie.write.lock.filesystem.expire``, minutes) a file that was last touched longer ago may be taken over; a holder on a

@@ -1,4 +1,4 @@
-"""Hudi's ``HiveMetastoreBasedLockProvider``: an exclusive lock on a table's name in a Hive metastore (spec 8.3, effects).
+"""Hudi's ``HiveMetastoreBasedLockProvider``: an exclusive lock on a table's name in a Hive metastore (docs/format.md, Locks).
 
 The metastore keeps a queue: whoever asks is told *acquired* or *waiting*, and waits by asking again under the same number.
 It takes back what was not heard of for its own time (``hive.txn.timeout``, five minutes).

@@ -1,4 +1,4 @@
-"""One table lock: who may choose instants and complete them right now (spec 2.5, 8.3; effects).
+"""One table lock: who may choose instants and complete them right now (docs/format.md, Locks).
 
 All locks keep one protocol (:mod:`lakefmt.timeline.locks.api`) and go by Hudi's class names:
 

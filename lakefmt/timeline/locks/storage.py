@@ -1,4 +1,4 @@
-"""Hudi's ``StorageBasedLockProvider`` (1.1 and newer): one JSON object, changed by conditional puts only (spec 8.3, effects).
+"""Hudi's ``StorageBasedLockProvider`` (1.1 and newer): one JSON object, changed by conditional puts only (docs/format.md, Locks).
 
 ``.hoodie/.locks/table_lock.json`` says who has the lock and until when. Whoever finds it expired, or absent, replaces
 exactly what it found; the holder renews it the same way and marks it expired in the end. The object is never removed. No

@@ -1,10 +1,14 @@
-"""Hudi's ``ZookeeperBasedLockProvider``: a queue of ephemeral nodes, as Curator's mutex makes it (spec 8.3, effects).
+"""Hudi's ``ZookeeperBasedLockProvider``: a queue of ephemeral nodes, as Curator's mutex makes it (docs/format.md, Locks).
 
-Each writer has one node ``_c_<uuid>-lock-<number>`` below ``<base_path>/<lock_key>``; the lowest number has the lock. The
-number is given by ZooKeeper, so waiting is fair, and the node vanishes with its session, so nothing goes stale. Whoever
-does not learn whether its node was made finds it by the uuid.
+Each writer has one ephemeral node ``_c_<uuid>-lock-<number>`` below ``<base_path>/<lock_key>``; the lowest number holds
+the lock. ZooKeeper assigns the numbers, so waiting is fair, and removes the node with its session, so no lock outlives
+its holder. A writer that does not learn whether its node was created finds it by the uuid.
 
-The connection is made for one tenure and ended with it; its threads are kazoo's.
+One connection is opened per lock and closed with it; its threads are kazoo's.
+
+Why not kazoo's own ``Lock``? Its constructor takes patterns of other clients' nodes but not the name of its own, which
+Curator must be able to sort. Without blocking it gives up its place in the queue after each attempt. Its ``is_acquired``
+is a flag that nobody checks against the server, while a commit must know that the node still belongs to the session.
 """
 
 from __future__ import annotations

@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.keys import KeySpec
 from lakefmt.values import PartitionPath
 from lakefmt.write.assign import FileSizing, new_file
+from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.bulk._external_sort import gather_windows, sort_stream
 from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
-from lakefmt.write.context import WriteContext, WriteStatus
+from lakefmt.write.context import WriteStatus
 from lakefmt.write.files.base_file import FileInProgress, prepare
-from lakefmt.write.files.workers import WorkerPool, results, thread_count
+from lakefmt.write.files.workers import WorkerPool, results
 from lakefmt.write.ingest import KeyedBatch
 
 __all__ = ["stream_files"]
@@ -38,31 +38,30 @@ _HOLDS_KEYS = 96 << 20
 #: A rest of a table that is no more than this part of a window joins it: a row group of few rows of each partition costs
 #: half as many calls again (a tenth of the time, where a sixth of the rows was left).
 _REST_PARTS = 4
-#: Of fewer rows the keys are made by one hand.
+#: Batches below this number of rows are keyed by one thread.
 _PART_ROWS = 1 << 16
-#: So many groups of a window's partitions are written at a time.
+#: Groups of a window's partitions that are written at a time.
 _GROUPS_WRITTEN = 2
 
 
 def stream_files(
     client: TableClient,
-    context: WriteContext,
+    bound: BoundContext,
     spec: KeySpec,
     schema: pa.Schema,
     tables: Iterable[pa.Table],
     keyed: Callable[[pa.Table], KeyedBatch],
     sizing: Callable[[pa.Table], FileSizing],
     sort: str,
-) -> tuple[list[WriteStatus], int]:
-    """Write new files from a stream in bounded memory: one open file per partition; returns the rows that came in.
+) -> list[WriteStatus]:
+    """Write new files from a stream in bounded memory: one open file per partition.
 
     Rows wait in a window until it is full; then each partition's part becomes a row group of its file.
     """
-    window_bytes = context.settings.integer("lakefmt.write.window.bytes")
+    window_bytes = bound.settings.integer("lakefmt.write.window.bytes")
     statuses: list[WriteStatus] = []
-    rows_in = 0
-    # The hands are the inner ones: when something fails, nobody writes any more before the files are given up.
-    with ExitStack() as stack, WorkerPool(thread_count(context)) as workers:
+    # The pool is the inner context: when something fails, its threads end before the files are discarded.
+    with ExitStack() as stack, WorkerPool(bound.threads) as workers:
         writer: _PartitionWriter | None = None
         windows: Iterator[tuple[pa.Table, bool]]
         # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
@@ -74,16 +73,11 @@ def stream_files(
         else:
             windows = stack.enter_context(closing(gather_windows(tables, window_bytes, window_bytes // _REST_PARTS)))
         for window, last in windows:
-            # The first one is keyed by all hands, which have nothing else to do yet.
-            parts = 1 if writer is not None or sort != "none" else thread_count(context)
+            # All threads key the first window: they have nothing to write yet.
+            parts = 1 if writer is not None or sort != "none" else bound.threads
             if writer is None:
-                told = (
-                    partial(partition_constants, spec, schema)
-                    if virtual_columns_of(context.config, schema) is None
-                    else _nothing
-                )
-                writer = _PartitionWriter(client, context, sizing(window), stack, workers, told)
-            rows_in += window.num_rows
+                constants = partial(partition_constants, spec, schema) if bound.virtual_columns is None else _nothing
+                writer = _PartitionWriter(client, bound, sizing(window), stack, workers, constants)
             writer.write(_keyed_parts(keyed, window, workers, parts), in_order=sort == "partition", last=last)
             # What is freed goes back to the system; what is still named would be held while the next rows gather.
             del window
@@ -91,7 +85,7 @@ def stream_files(
                 statuses += writer.finish_passed()
         if writer is not None:
             statuses += writer.close()
-    return statuses, rows_in
+    return statuses
 
 
 def _with_more(window: pa.Table) -> tuple[pa.Table, bool]:
@@ -106,7 +100,7 @@ def _nothing(_: PartitionPath) -> Mapping[str, str]:
 def _keyed_parts(
     keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table, workers: WorkerPool, parts: int
 ) -> list[KeyedBatch]:
-    """Return a window's rows with their keys, in so many parts at most.
+    """Return a window's rows with their keys, in at most `parts` parts.
 
     Raises:
         SchemaMismatch: a value does not fit its column.
@@ -135,18 +129,18 @@ class _PartitionWriter:
     def __init__(
         self,
         client: TableClient,
-        context: WriteContext,
+        bound: BoundContext,
         sizing: FileSizing,
         stack: ExitStack,
         workers: WorkerPool,
-        told: Callable[[PartitionPath], Mapping[str, str]],
+        constants: Callable[[PartitionPath], Mapping[str, str]],
     ) -> None:
         self._client = client
-        self._context = context
+        self._bound = bound
         self._sizing = sizing
         self._stack = stack
         self._workers = workers
-        self._told = told
+        self._constants = constants
         self._open: dict[PartitionPath, FileInProgress] = {}
         self._next_sequence = 0
         self._starting = Lock()
@@ -157,7 +151,7 @@ class _PartitionWriter:
         #: What the rows of a group took goes back to the system, unless there is but one window: its groups use one
         #: another's memory, and asking for new pages was a twentieth of the time.
         self._more_come = False
-        memory = context.settings.integer("lakefmt.write.window.bytes")
+        memory = bound.settings.integer("lakefmt.write.window.bytes")
         self._key_bytes = memory // _KEY_PARTS if memory >= _HOLDS_KEYS else 0
 
     def write(self, batches: Sequence[KeyedBatch], *, in_order: bool = False, last: bool = False) -> None:
@@ -171,7 +165,7 @@ class _PartitionWriter:
         if in_order:
             batches = [batch.take(pc.sort_indices(_sort_key(batch))) for batch in batches]
         self._more_come |= not last
-        spread = PartitionSplitter(batches, self._workers, self._told)
+        spread = PartitionSplitter(batches, self._workers, self._constants)
         del batches
         for group in spread.groups():
             for partition, _ in group:
@@ -189,7 +183,7 @@ class _PartitionWriter:
         return work
 
     def _settle(self, left: int = 0) -> None:
-        """Wait until so many groups are left."""
+        """Wait until at most `left` groups are being written."""
         while len(self._running) > left:
             for finished in results(self._running.popleft()):
                 self._done += finished
@@ -200,7 +194,7 @@ class _PartitionWriter:
         self, partition: PartitionPath, rows: pa.Table, before: Future[list[WriteStatus]] | None, last: bool
     ) -> list[WriteStatus]:
         if before is not None:
-            before.result()  # works are begun in their order, so whoever is waited for is at work
+            before.result()  # tasks start in their order, so the one waited for is running
         finished = []
         while rows.num_rows:
             if partition not in self._open:
@@ -225,9 +219,9 @@ class _PartitionWriter:
     def _start(self, partition: PartitionPath) -> FileInProgress:
         with self._starting:
             sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
-            assignment = new_file(partition, self._context.instant, sequence, self._client.ids.new_uuid, rows=None)
-            prepare(self._client.store, self._context, assignment)
-            return FileInProgress(self._client.store, self._context, assignment, self._stack)
+            assignment = new_file(partition, self._bound.instant, sequence, self._client.ids.new_uuid, rows=None)
+            prepare(self._bound, assignment)
+            return FileInProgress(self._bound, assignment, self._stack)
 
     def finish_passed(self) -> list[WriteStatus]:
         """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""

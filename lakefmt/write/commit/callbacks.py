@@ -1,4 +1,4 @@
-"""Telling somebody about a commit: a callable, or Hudi's HTTP callback (effects). A failure never undoes a commit."""
+"""Callbacks after a commit: a function of the caller, or Hudi's HTTP callback. A failing one never undoes the commit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.values import CommitResult
 from lakefmt.write.context import OnCommit, WriteRequest
 
-__all__ = ["SECRET_OPTIONS", "notify", "notify_callbacks"]
+__all__ = ["CALLBACK_ON", "SECRET_OPTIONS", "notify", "notify_callbacks"]
 
-_ON = "hoodie.write.commit.callback.on"
+#: The setting that switches Hudi's HTTP callback on.
+CALLBACK_ON = "hoodie.write.commit.callback.on"
 _URL = "hoodie.write.commit.callback.http.url"
 _TIMEOUT = "hoodie.write.commit.callback.http.timeout.seconds"
 _KEY = "hoodie.write.commit.callback.http.api.key"
@@ -24,7 +25,7 @@ SECRET_OPTIONS = frozenset({_KEY})
 def notify_callbacks(
     client: TableClient, result: CommitResult, request: WriteRequest, observer: OnCommit | None
 ) -> CommitResult:
-    """Tell whoever wants to know of a commit; the commit stands whatever becomes of that."""
+    """Call the callbacks of a commit; return the result with a warning for each that failed."""
     if result.instant is None:
         return result
     failures = notify(client, result, {**client.options, **request.options}, observer)
@@ -44,7 +45,7 @@ def notify(
             observer(result)
         except Exception as error:  # noqa: BLE001 - the commit stands whatever its observer does
             failures.append(f"on_commit failed: {type(error).__name__}: {error}")
-    if str(options.get(_ON, "false")).lower() == "true":
+    if str(options.get(CALLBACK_ON, "false")).lower() == "true":
         problem = _post(client, result, options)
         if problem:
             failures.append(problem)

@@ -1,8 +1,7 @@
-"""Who was faster, who is at work, and can this write stand beside them (effects: reads timeline, markers, keys)."""
+"""Conflicts of a write with commits since it began, with pending writes and with plans of table services."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,10 +28,11 @@ from lakefmt.timeline.conflict import (
     check_plan_conflict,
     merge_schemas,
 )
-from lakefmt.timeline.heartbeat import heartbeat_name
+from lakefmt.timeline.heartbeat import read_stamp, stamp_text
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.markers import list_marked
 from lakefmt.transactions.client import WriteClient
+from lakefmt.transactions.concurrency import is_non_blocking
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.write.commit.key_stats import KeySpan, key_hashes_of, key_ranges_of, ranges_disjoint, sharing_hashes
 from lakefmt.write.context import WriteContext
@@ -44,9 +44,8 @@ WRITER = "lakefmt.writer"
 
 Group = tuple[PartitionPath, FileId]
 
-_MAX_STAMP_BYTES = 64 * 1024
 _SMALL_BYTES = 1 << 20
-#: Their commits do not tell the table's schema (spec 3.12).
+#: Operations whose commits do not change the table's schema (docs/format.md, Table schema).
 _SERVICES = frozenset(
     {WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.INDEX}
 )
@@ -54,10 +53,10 @@ _SERVICES = frozenset(
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a write's files do not tell and others may mind.
+    """What other writers must not change beside a write, and its files do not show.
 
     Attributes:
-        keys: keys that must not come in beside it, with the partition that each is meant for; None: wherever it is.
+        keys: keys that no other write may bring in, with the partition of each; None: any partition.
         keys_in: the partitions of those keys; None: anywhere.
         read: file groups that it relied on and left alone.
         covers: partitions that it replaces as a whole; None: all there are.
@@ -77,51 +76,56 @@ def resolve_conflicts(
     footprint: Footprint,
     now: TableState,
 ) -> CommitMetadata:
-    """Return what to commit, given everything that happened since the write began; call under the lock.
+    """Return what to commit, given what was committed since the write began; call under the table lock.
 
     Args:
         write_client: the table.
         context: the write.
         begun: the state that it builds upon.
-        metadata: what it would say.
-        footprint: what else others may mind.
+        metadata: the commit as the write would make it.
+        footprint: what else the write relies on.
         now: the table as it is.
 
     Raises:
-        CommitConflict: it cannot stand.
-        InstantNotPending: somebody is rolling it back.
+        CommitConflict: the write conflicts with a commit or a plan.
+        InstantNotPending: another writer is rolling it back.
     """
     client = write_client.client
-    if pending_rollback_targets(client, now, context.instant):
+    is_undoing = any(pending.action is Action.ROLLBACK for pending in now.timeline.pending)
+    if is_undoing and pending_rollback_targets(client, now, context.instant):
         raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
-    mine = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
-    rivals, gone = _since(client, begun, now)
-    if gone is not None:
-        raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, gone), now)
+    changes = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
+    rivals, undone = _since(client, begun, now)
+    if undone is not None:
+        raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
     layout = now.timeline.layout
-    said = map_concurrently(client.store, [partial(client.commit_metadata, now, rival) for rival in rivals])
-    theirs = list(zip(rivals, said, strict=True))
-    found = [check_conflict(mine, rival, changes_of(commit), layout=layout) for rival, commit in theirs]
-    found += _plans(client, mine, context.instant, begun, now)
-    certain = _separated_by_keys(footprint, [each for each in found if each is not None], dict(theirs))
-    finding = _certain(client, footprint, certain, filters=now.config.populate_meta_fields)
+    contents = map_concurrently(client.store, [partial(client.commit_metadata, now, rival) for rival in rivals])
+    other_commits = list(zip(rivals, contents, strict=True))
+    non_blocking = is_non_blocking(write_client.settings)
+    findings = [
+        check_conflict(changes, rival, changes_of(commit), layout=layout, non_blocking=non_blocking)
+        for rival, commit in other_commits
+    ]
+    findings += _plans(client, changes, context.instant, begun, now)
+    undecided = _separated_by_keys(footprint, [each for each in findings if each is not None], dict(other_commits))
+    finding = _certain(client, footprint, undecided, filters=now.config.populate_meta_fields)
     if finding is not None:
         raise _conflict(write_client, context, finding, now)
-    return _with_schema(write_client, context, begun, metadata, theirs, now)
+    return _with_schema(write_client, context, begun, metadata, other_commits, now)
 
 
 def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[list[Instant], Instant | None]:
     """Return the commits that completed since `begun`, wherever they are by now, and one that was undone."""
     before, active = (state.timeline.completed_of(*COMMIT_ACTIONS) for state in (begun, now))
     same_start = begun.timeline.first_active == now.timeline.first_active
-    if same_start and active[: len(before)] == before:  # what mostly is: nothing left, and who is new came last
+    if same_start and active[: len(before)] == before:  # the usual case: no commit was archived, and new ones come last
         return [*active[len(before) :]], None
     seen = {(i.time, i.action) for i in before}
     rivals = [i for i in active if (i.time, i.action) not in seen]
     left = seen - {(i.time, i.action) for i in active}
     if not left and same_start:
         return rivals, None
-    # An archive step came by: rivals that began before us may have left, and what we saw may have.
+    # Commits were archived meanwhile: those that this write has seen, and perhaps those that completed since.
     history = client.with_history(now).history
     archived = () if history is None else history.instants
     floor, pending = begun.timeline.highest_time or "", {i.time for i in begun.timeline.pending}
@@ -134,12 +138,12 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
         and (i.order_time > floor or i.time in pending)
     ]
     lost = left - {(i.time, i.action) for i in archived}
-    gone = next((i for i in begun.timeline.completed if (i.time, i.action) in lost), None)
-    return rivals, gone
+    undone = next((i for i in begun.timeline.completed if (i.time, i.action) in lost), None)
+    return rivals, undone
 
 
 def _plans(
-    client: TableClient, mine: Changes, time: InstantTime, begun: TableState, now: TableState
+    client: TableClient, changes: Changes, time: InstantTime, begun: TableState, now: TableState
 ) -> Iterator[ConflictFinding | None]:
     known = {(i.time, i.action) for i in begun.timeline.pending}
     for pending in now.timeline.pending:
@@ -148,48 +152,48 @@ def _plans(
         if pending.action in PLANNING and pending.time != time:
             planned = groups_of_plan(client, now, pending)
             newly = (pending.time, pending.action) not in known
-            yield check_plan_conflict(mine, pending, planned, newly=newly, layout=now.timeline.layout)
+            yield check_plan_conflict(changes, pending, planned, newly=newly, layout=now.timeline.layout)
 
 
 def _separated_by_keys(
-    footprint: Footprint, found: Sequence[ConflictFinding], said: Mapping[Instant, CommitMetadata]
+    footprint: Footprint, findings: Sequence[ConflictFinding], commits: Mapping[Instant, CommitMetadata]
 ) -> list[ConflictFinding]:
-    """Return the findings without the files whose commits tell that they hold none of the write's keys."""
-    if not any(finding.doubtful for finding in found):
-        return [*found]
+    """Return the findings without files that hold none of the write's keys, as far as their commits say so."""
+    if not any(finding.doubtful for finding in findings):
+        return [*findings]
     keys = [keys for keys, _ in footprint.keys]
     span = KeySpan.of(keys)
-    left: list[ConflictFinding] = []
-    told: list[tuple[WriteStat, bytes]] = []
-    for finding in found:
-        noted = key_ranges_of(said[finding.rival]) if finding.doubtful else {}
-        doubtful = tuple(stat for stat in finding.doubtful if not ranges_disjoint(span, noted, stat))
+    remaining: list[ConflictFinding] = []
+    with_hashes: list[tuple[WriteStat, bytes]] = []
+    for finding in findings:
+        key_ranges = key_ranges_of(commits[finding.rival]) if finding.doubtful else {}
+        doubtful = tuple(stat for stat in finding.doubtful if not ranges_disjoint(span, key_ranges, stat))
         if doubtful:
-            hashes = key_hashes_of(said[finding.rival])
-            told += ((stat, hashes[stat.file_name]) for stat in doubtful if stat.file_name in hashes)
+            hashes = key_hashes_of(commits[finding.rival])
+            with_hashes += ((stat, hashes[stat.file_name]) for stat in doubtful if stat.file_name in hashes)
         if doubtful or not finding.doubtful:
-            left.append(replace(finding, doubtful=doubtful))
-    shared = sharing_hashes(keys, [hashes for _, hashes in told])
-    apart = {stat.path for (stat, _), is_shared in zip(told, shared, strict=True) if not is_shared}
-    return list(_without(left, apart)) if apart else left
+            remaining.append(replace(finding, doubtful=doubtful))
+    shared = sharing_hashes(keys, [hashes for _, hashes in with_hashes])
+    without_keys = {stat.path for (stat, _), is_shared in zip(with_hashes, shared, strict=True) if not is_shared}
+    return list(_without(remaining, without_keys)) if without_keys else remaining
 
 
-def _without(found: Iterable[ConflictFinding], apart: Collection[str]) -> Iterator[ConflictFinding]:
-    """Yield the findings without the files `apart`; one that has no other is none."""
-    for finding in found:
+def _without(findings: Iterable[ConflictFinding], apart: Collection[str]) -> Iterator[ConflictFinding]:
+    """Yield the findings without the files `apart`; a finding without files is left out."""
+    for finding in findings:
         doubtful = tuple(stat for stat in finding.doubtful if stat.path not in apart)
         if doubtful or not finding.doubtful:
             yield replace(finding, doubtful=doubtful)
 
 
 def _certain(
-    client: TableClient, footprint: Footprint, found: Sequence[ConflictFinding], *, filters: bool
+    client: TableClient, footprint: Footprint, findings: Sequence[ConflictFinding], *, filters: bool
 ) -> ConflictFinding | None:
     """Return the worst finding that holds once keys are compared."""
-    for finding in sorted(found, key=lambda f: f.verdict is not Verdict.ABORT):
+    for finding in sorted(findings, key=lambda f: f.verdict is not Verdict.ABORT):
         if not finding.doubtful:
             return finding
-    doubtful = [(finding, stat) for finding in found for stat in finding.doubtful]
+    doubtful = [(finding, stat) for finding in findings for stat in finding.doubtful]
     hit = _file_with_key(client, footprint, [(finding.rival, stat) for finding, stat in doubtful], filters=filters)
     if hit is None:
         return None
@@ -212,19 +216,19 @@ def _file_with_key(
         slices.append(FileSlice(stat.partition_path, stat.file_id, rival.time, base))
     if not filters and files:
         return 0  # files without meta columns: their keys are not stored, and not worth making for this
-    # Small files at hand are looked at sooner than threads have handed them to each other.
+    # Small files on a fast store are read faster than threads start.
     alone = client.store.capabilities.low_latency and all(stat.file_size_in_bytes <= _SMALL_BYTES for _, stat in files)
     threads = {"lakefmt.index.threads": 1} if alone else {}
     index = open_index("bloom", is_global=footprint.keys_in is None, options=threads)
     reader = key_files(client)
-    for keys, homes in footprint.keys:
+    for keys, partitions in footprint.keys:
         try:
-            if homes is None or index.is_global:
+            if partitions is None or index.is_global:
                 located = locate_everywhere(index, keys, slices, reader)
             else:
-                located = index.locate(IndexKeys(keys, homes), slices, reader)
+                located = index.locate(IndexKeys(keys, partitions), slices, reader)
         except NotFoundError:
-            return 0  # cleaned away meanwhile: nobody can tell any more
+            return 0  # cleaned meanwhile: the keys cannot be compared any more
         if len(located.slices):
             return int(located.slices[0])
     return None
@@ -235,7 +239,7 @@ def _with_schema(
     context: WriteContext,
     begun: TableState,
     metadata: CommitMetadata,
-    theirs: Iterable[tuple[Instant, CommitMetadata]],
+    other_commits: Iterable[tuple[Instant, CommitMetadata]],
     now: TableState,
 ) -> CommitMetadata:
     """Return the commit with the schema that the table has after it.
@@ -243,8 +247,8 @@ def _with_schema(
     Raises:
         CommitConflict: the write has to be made again upon another schema.
     """
-    said = {i: c.schema_text for i, c in theirs if c.schema_text and c.operation not in _SERVICES}
-    if all(text == context.schema_text for text in said.values()):
+    schema_texts = {i: c.schema_text for i, c in other_commits if c.schema_text and c.operation not in _SERVICES}
+    if all(text == context.schema_text for text in schema_texts.values()):
         return metadata
     names: list[tuple[pa.Schema, str]] = []
 
@@ -255,24 +259,24 @@ def _with_schema(
         names.append((schema, text))
         return text
 
-    parsed = {text: avro_to_arrow(text) for text in {context.schema_text, *said.values()}}
-    mine = name_of(parsed[context.schema_text], context.schema_text)
+    parsed = {text: avro_to_arrow(text) for text in {context.schema_text, *schema_texts.values()}}
+    own_name = name_of(parsed[context.schema_text], context.schema_text)
     before = name_of(write_client.client.schema(begun), "begun")
-    rivals = {i.time: name_of(parsed[text], text) for i, text in said.items()}
-    settled = merge_schemas(mine, before, context.instant, rivals)
-    if settled == mine:
+    rivals = {i.time: name_of(parsed[text], text) for i, text in schema_texts.items()}
+    merged = merge_schemas(own_name, before, context.instant, rivals)
+    if merged == own_name:
         return metadata
-    fits = settled is not None and settled in parsed and _fits(parsed[context.schema_text], parsed[settled])
-    if settled is None or not fits:
-        rival = next((i for i in said if rivals[i.time] != before), next(iter(said)))
+    fits = merged is not None and merged in parsed and _fits(parsed[context.schema_text], parsed[merged])
+    if merged is None or not fits:
+        rival = next((i for i in schema_texts if rivals[i.time] != before), next(iter(schema_texts)))
         raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.SCHEMA, rival), now)
-    return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": settled})
+    return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": merged})
 
 
-def _fits(mine: pa.Schema, table: pa.Schema) -> bool:
+def _fits(written: pa.Schema, table: pa.Schema) -> bool:
     """Return whether rows of one schema can lie in a table of the other."""
     try:
-        return bool(evolve(table, mine, partial=True).equals(table))
+        return bool(evolve(table, written, partial=True).equals(table))
     except LakefmtError:
         return False
 
@@ -293,7 +297,7 @@ def check_early(
         look: ask for commits and live writers; False: only for clusterings that were pending when it began.
 
     Raises:
-        CommitConflict: somebody is or was at the same file groups.
+        CommitConflict: another writer changes or has changed the same file groups.
     """
     if not groups:
         return
@@ -303,14 +307,14 @@ def check_early(
     if shared:
         finding = ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)
         raise _conflict(write_client, context, finding, begun)
-    if not look:
-        return
+    if not look or is_non_blocking(write_client.settings):
+        return  # what others do to these file groups is no conflict as a rule; the commit looks again
     now = TableState(begun.config, write_client.timeline(begun.config).load())
-    mine = Changes(context.operation, frozenset(groups), dict.fromkeys(groups, ""))
+    changes = Changes(context.operation, frozenset(groups), dict.fromkeys(groups, ""))
     for rival in _since(client, begun, now)[0]:
-        found = check_conflict(mine, rival, changes_of(client.commit_metadata(now, rival)), layout=2)
-        if found is not None and not found.doubtful:
-            raise _conflict(write_client, context, found, now)
+        conflict = check_conflict(changes, rival, changes_of(client.commit_metadata(now, rival)), layout=2)
+        if conflict is not None and not conflict.doubtful:
+            raise _conflict(write_client, context, conflict, now)
     for pending in now.timeline.pending:
         if pending.action in COMMIT_ACTIONS and pending.time != context.instant:
             _check_markers(write_client, context, now, pending, groups)
@@ -376,11 +380,11 @@ def _by(writer: str | None) -> str:
 
 
 def _writer_of(client: TableClient, state: TableState, rival: Instant) -> str | None:
-    """Return who wrote an instant, when it is told: by its commit, or by its heartbeat while it is pending."""
+    """Return who wrote an instant: as its commit says, or its heartbeat while it is pending; None: neither does."""
     try:
         if rival.is_completed and rival.action in COMMIT_ACTIONS:
             return client.commit_metadata(state, rival).extra_metadata.get(WRITER)
-        stamp = json.loads(client.store.read(heartbeat_name(rival.time), _MAX_STAMP_BYTES))
-        return f"{stamp['owner']} on {stamp['host']}, process {stamp['pid']}"
-    except (LakefmtError, ValueError, KeyError, TypeError, RecursionError):
+        stamp = read_stamp(client.store, rival.time)
+        return None if stamp is None else stamp_text(stamp)
+    except LakefmtError:
         return None

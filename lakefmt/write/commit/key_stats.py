@@ -1,4 +1,4 @@
-"""What a commit tells of the keys in its files, so that who commits next need not open them. Pure.
+"""Key statistics in commits: later writers compare keys without opening the files.
 
 The range of a file's keys stands in its footer; a write that has to be compared with a hundred commits would read a hundred
 footers while it holds the table lock. Writers that work beside others therefore repeat the ranges of files with new rows in
@@ -78,26 +78,26 @@ def key_stats_of(statuses: Iterable[WriteStatus]) -> dict[str, str]:
         >>> key_stats_of([WriteStatus("20260101000000000", stat, 3, keys=("a", "c"))])
         {'lakefmt.keys': '{"f-0_1-0-0_20260101000000000.parquet":["a","c"]}'}
     """
-    told = [status for status in statuses if any(map(adds_rows, status.stats))]
-    if not told or len(told) > _MOST_FILES or any(status.keys is None for status in told):
+    with_new_rows = [status for status in statuses if any(map(adds_rows, status.stats))]
+    if not with_new_rows or len(with_new_rows) > _MOST_FILES or any(status.keys is None for status in with_new_rows):
         return {}
     text = json.dumps(
-        {status.stat.file_name: status.keys for status in told}, ensure_ascii=False, separators=(",", ":")
+        {status.stat.file_name: status.keys for status in with_new_rows}, ensure_ascii=False, separators=(",", ":")
     )
-    return {KEY_RANGES_ENTRY: text, **_note_hashes(told)} if len(text) <= _MOST_CHARACTERS else {}
+    return {KEY_RANGES_ENTRY: text, **_note_hashes(with_new_rows)} if len(text) <= _MOST_CHARACTERS else {}
 
 
-def _note_hashes(told: Sequence[WriteStatus]) -> dict[str, str]:
-    hashes = {status.stat.file_name: status.hashes for status in told if status.hashes is not None}
+def _note_hashes(statuses: Sequence[WriteStatus]) -> dict[str, str]:
+    hashes = {status.stat.file_name: status.hashes for status in statuses if status.hashes is not None}
     if not 0 < sum(map(len, hashes.values())) <= MOST_HASHES * _HASH.itemsize:
         return {}
-    shown = {name: base64.b64encode(data).decode() for name, data in hashes.items()}
-    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    encoded = {name: base64.b64encode(data).decode() for name, data in hashes.items()}
+    text = json.dumps(encoded, ensure_ascii=False, separators=(",", ":"))
     return {KEY_HASHES_ENTRY: text} if len(text) <= _MOST_HASH_CHARACTERS else {}
 
 
 def hash_keys(keys: pa.ChunkedArray) -> bytes | None:
-    """Return the sorted hashes of keys (spec 6.1, the first of the chain), four bytes each, low one first; None: they have none.
+    """Return the sorted hashes of keys (docs/format.md, Bloom filter hash), 4 bytes each, little-endian; None: a key is too long.
 
     Four bytes are enough: where two keys have one hash, the file is opened, and says that it was for nothing.
 
@@ -192,27 +192,29 @@ def ranges_disjoint(span: KeySpan | None, noted: Mapping[str, tuple[str, str]], 
     return span is not None and ends is not None and span.misses(ends)
 
 
-def sharing_hashes(keys: Sequence[pa.StringArray], told: Sequence[bytes]) -> list[bool]:
+def sharing_hashes(keys: Sequence[pa.StringArray], hashes_of_files: Sequence[bytes]) -> list[bool]:
     """Return, for the hashes of each file, whether some key of a write may be among the file's keys.
 
     Args:
         keys: the write's.
-        told: hashes of the files' keys, of one key at least each.
+        hashes_of_files: hashes of the files' keys, of one key places least each.
 
     Example:
-        >>> theirs = [hash_keys(pa.chunked_array([[key, "x"]])) for key in "ab"]
-        >>> sharing_hashes([pa.array(["b", "c"])], theirs)
+        >>> others = [hash_keys(pa.chunked_array([[key, "x"]])) for key in "ab"]
+        >>> sharing_hashes([pa.array(["b", "c"])], others)
         [False, True]
     """
-    hashes = hash_keys(pa.chunked_array(keys, pa.string())) if told else None
+    hashes = hash_keys(pa.chunked_array(keys, pa.string())) if hashes_of_files else None
     if hashes is None:
-        return [True] * len(told)
-    mine: U32 = np.frombuffer(hashes, _HASH)
-    theirs: U32 = np.frombuffer(b"".join(told), _HASH)
-    at = np.searchsorted(mine, theirs)
-    same = mine.take(np.minimum(at, len(mine) - 1)) == theirs if len(mine) else np.zeros(len(theirs), dtype=bool)
-    begins = np.cumsum([0, *(len(data) // _HASH.itemsize for data in told[:-1])])
-    shared: list[bool] = np.logical_or.reduceat(same, begins).tolist()
+        return [True] * len(hashes_of_files)
+    own: U32 = np.frombuffer(hashes, _HASH)
+    others: U32 = np.frombuffer(b"".join(hashes_of_files), _HASH)
+    places = np.searchsorted(own, others)
+    shared_each = (
+        own.take(np.minimum(places, len(own) - 1)) == others if len(own) else np.zeros(len(others), dtype=bool)
+    )
+    begins = np.cumsum([0, *(len(data) // _HASH.itemsize for data in hashes_of_files[:-1])])
+    shared: list[bool] = np.logical_or.reduceat(shared_each, begins).tolist()
     return shared
 
 

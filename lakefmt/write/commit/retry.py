@@ -1,8 +1,8 @@
-"""Doing a write again that lost against another one: new instant, new look-up, the same rows (effects).
+"""Retry of a write after a conflict: a new instant, a new look-up, the same rows.
 
-A write that conflicts has undone its own files by then; what is left is to wait a moment, longer each time and never as
-long as the others, and to begin anew on the newest state. Who lost often takes its turn: it keeps the table lock until it has
-committed, and nobody can be faster. Rows that came as a stream are gone: such a write fails.
+A write that conflicts has removed its files. It waits for a random time that grows with every failure, and begins again on
+the newest state. After several conflicts it keeps the table lock until it has committed, so that no other writer is
+faster. Rows of a stream cannot be read twice: such a write fails.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from lakefmt.write.commit.transaction import concurrency_of
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.ingest import open_stream, read_all
 
-__all__ = ["FirstSchema", "GivenRows", "StoredRows", "retried"]
+__all__ = ["GivenRows", "StoredRows", "retried"]
 
 T = TypeVar("T")
 
 _FIRST_SECONDS: Final = 0.02
 _MOST_SECONDS: Final = 2.0
-#: A turn takes no more than this part of the time that others wait for the lock.
+#: The lock is kept for at most this part of the time that other writers wait for it.
 _SHARE_OF_A_WAIT: Final = 4
 #: A lease that is not renewed has to last for this many times what the last attempt took.
 _SPARE: Final = 3
@@ -63,32 +63,6 @@ class GivenRows:
         tables = open_stream(self._data)[1] if self._taken else self._tables
         self._taken = True
         return self._schema, tables, None
-
-
-class FirstSchema:
-    """The table's schema when a write was first attempted: what rivals have added since, its rows need not have."""
-
-    def __init__(self) -> None:
-        self._names: frozenset[str] | None = None
-
-    def completed(self, incoming: pa.Schema, table: pa.Schema) -> pa.Schema:
-        """Return the data's schema with the nullable columns that the table got after the first attempt.
-
-        Args:
-            incoming: the data's.
-            table: the table's, as this attempt finds it.
-
-        Example:
-            >>> first, data = FirstSchema(), pa.schema([("id", pa.int64())])
-            >>> first.completed(data, data).names, first.completed(data, data.append(pa.field("new", pa.int8()))).names
-            (['id'], ['id', 'new'])
-        """
-        if self._names is None:
-            self._names = frozenset(table.names)
-        for field in table:
-            if field.nullable and field.name not in self._names and field.name not in incoming.names:
-                incoming = incoming.append(field)
-        return incoming
 
 
 class StoredRows:
@@ -131,25 +105,25 @@ def _until_it_stands(
 ) -> T:
     failures = 0
     while True:
-        begun, mine = client.time_source.monotonic(), held_lock.lease
+        begun, lease = client.time_source.monotonic(), held_lock.lease
         held_lock.waited = 0.0
         if can_repeat:
             held_lock.keeps = partial(_may_keep, client, request, held_lock, failures + 1, begun)
         try:
             return attempt()
         except (CommitConflict, SnapshotExpired) as error:
-            if mine is not None:
+            if lease is not None:
                 held_lock.end()  # it lost all the same: against who did not ask for the lock, or cleaned under it
             rules = concurrency_of(open_write_client(client, request.options))
             may_help = not isinstance(error, CommitConflict) or error.can_rebase
             if not may_help or rules.retries == 0 or (isinstance(error, SnapshotExpired) and not rules.beside):
                 raise
             if not can_repeat:
-                raise _told(
+                raise _with_hint(
                     error, "the rows came as a stream, which cannot be read twice: give a table to have it done"
                 ) from None
             if failures == rules.retries:
-                raise _told(error, f"{failures + 1} attempts were made, as often as the settings allow") from None
+                raise _with_hint(error, f"{failures + 1} attempts were made, as often as the settings allow") from None
             failures += 1
             if held_lock.lease is None:
                 _wait(client, request, held_lock, failures, begun)
@@ -171,7 +145,7 @@ def _may_keep(
 
 
 def _wait(client: TableClient, request: WriteRequest, held_lock: HeldLock, failures: int, begun: float) -> None:
-    """Wait for the lock, when a write may have its turn that was not told under the lock that it lost; else a moment."""
+    """Acquire and keep the table lock if this write is entitled to it; otherwise back off."""
     if _may_keep(client, request, held_lock, failures, begun, None):
         lease = held_lock.take(open_write_client(client, request.options).lock)
         if _may_keep(client, request, held_lock, failures, begun, lease):
@@ -181,7 +155,7 @@ def _wait(client: TableClient, request: WriteRequest, held_lock: HeldLock, failu
 
 
 def _backoff_seconds(failures: int, time_source: TimeSource) -> float:
-    """Return how long to wait after so many failures: up to twice as long each time, at most two seconds.
+    """Return the seconds to wait after a number of failures: up to twice as long each time, at most two seconds.
 
     Example:
         >>> from lakefmt.storage.time_source import SystemTimeSource
@@ -191,7 +165,7 @@ def _backoff_seconds(failures: int, time_source: TimeSource) -> float:
     return min(_MOST_SECONDS, _FIRST_SECONDS * float(2 ** min(failures - 1, 20))) * time_source.jitter()
 
 
-def _told(error: LakefmtError, more: str) -> LakefmtError:
+def _with_hint(error: LakefmtError, more: str) -> LakefmtError:
     """Return the error with a sentence more."""
     error.args = (f"{error}. {more[0].upper()}{more[1:]}", *error.args[1:])
     return error

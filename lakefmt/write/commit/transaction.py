@@ -1,12 +1,9 @@
-"""The commit conversation: begin (claim, requested, inflight), commit (check, completed), abort (effects).
+"""The instant of a write: begin (claim, requested, inflight), complete (check, completed), abort.
 
-One place, one lock. What is decided is pure and lives below: transitions, conflicts, rollback plans. Here the effects
-are put in order, so that dying between any two of them leaves the state before or the state after. What others left or are
-at is looked at in ``settling`` (before) and ``rivals`` (after):
+A process that dies between any two of these effects leaves the state before or the state after:
 
-1. claim the instant time by its heartbeat, 2. requested, 3. inflight, … files with markers …, 4. completed: the only
-moment at which anything becomes visible, 5. markers and heartbeat go; what is left of them after a death here is swept
-by the next writer.
+1. the heartbeat claims the instant time, 2. requested, 3. inflight, 4. files with markers, 5. completed: only now rows
+become visible, 6. markers, saved write and heartbeat are deleted; the next writer deletes what a death here leaves.
 """
 
 from __future__ import annotations
@@ -16,32 +13,42 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import Literal, cast
 
 import pyarrow as pa
 
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
-from lakefmt.errors import InstantNotPending, InternalError, StateError, UnsupportedFeature, WriterActive
+from lakefmt.errors import (
+    InstantNotPending,
+    InternalError,
+    StateError,
+    StorageError,
+    UnsupportedFeature,
+    WriterActive,
+)
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import stored_schema
-from lakefmt.schema import arrow_to_avro
+from lakefmt.schema import arrow_to_avro, evolve
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
-from lakefmt.timeline.heartbeat import Heartbeat, make_stamp
+from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
-from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.properties_store import property_reads, recover_properties
-from lakefmt.timeline.rollback import plan_rollback_of, run_rollback
+from lakefmt.timeline.rollback import plan_rollback_of
+from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient, claim_instant, drop_metadata_table, open_write_client
+from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
 from lakefmt.transactions.concurrency import Concurrency, check_concurrency
+from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
+from lakefmt.transactions.rollback_executor import run_rollback
 from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType, WriteOperation
+from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.callbacks import SECRET_OPTIONS
 from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts
 from lakefmt.write.commit.key_stats import (
@@ -54,32 +61,69 @@ from lakefmt.write.commit.key_stats import (
 from lakefmt.write.context import WriteContext, WriteRequest, WriteStatus
 
 __all__ = [
-    "LiveWrite",
-    "abort_write",
-    "begin_write",
-    "commit_write",
+    "FirstSchema",
+    "PendingWrite",
+    "abort_instant",
+    "begin_instant",
+    "complete_instant",
     "concurrency_of",
     "open_for_writing",
-    "rehearse_write",
+    "plan_instant",
+    "take_over_write",
     "undo_dead_writes",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class LiveWrite:
-    """A write that this process began: its context, and the heartbeat that says it lives.
+class PendingWrite:
+    """A write whose instant is inflight.
 
     Attributes:
-        state: the table when it began.
-        rules: how it behaves beside other writers.
+        write_client: the table, the settings of the write, the lock.
+        bound: the context of the write.
+        state: the table when the write began.
+        rules: how the write behaves beside other writers.
+        instant: its instant; without a heartbeat when another process keeps the write alive, or it is only planned.
         based_on: the older state that its rows were read from, when they were.
     """
 
-    context: WriteContext
-    heartbeat: Heartbeat
+    write_client: WriteClient
+    bound: BoundContext
     state: TableState
     rules: Concurrency
+    instant: InstantTransaction
     based_on: TableState | None = None
+
+    @property
+    def context(self) -> WriteContext:
+        """The context of the write."""
+        return self.bound.context
+
+
+class FirstSchema:
+    """The table's schema when a write was first attempted: columns that were added since may be missing from its rows."""
+
+    def __init__(self) -> None:
+        self._names: frozenset[str] | None = None
+
+    def completed(self, incoming: pa.Schema, table: pa.Schema) -> pa.Schema:
+        """Return the data's schema with the nullable columns that the table got after the first attempt.
+
+        Args:
+            incoming: the data's.
+            table: the table's, as this attempt finds it.
+
+        Example:
+            >>> first, data = FirstSchema(), pa.schema([("id", pa.int64())])
+            >>> first.completed(data, data).names, first.completed(data, data.append(pa.field("new", pa.int8()))).names
+            (['id'], ['id', 'new'])
+        """
+        if self._names is None:
+            self._names = frozenset(table.names)
+        for field in table:
+            if field.nullable and field.name not in self._names and field.name not in incoming.names:
+                incoming = incoming.append(field)
+        return incoming
 
 
 def concurrency_of(write_client: WriteClient) -> Concurrency:
@@ -98,15 +142,19 @@ def concurrency_of(write_client: WriteClient) -> Concurrency:
     return check_concurrency(write_client.settings, lock_reaches_all=reaches_all)
 
 
-def begin_write(
-    client: TableClient, request: WriteRequest, evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema
-) -> LiveWrite:
-    """Begin a write: undo what the dead left, choose the instant, make it inflight.
+def begin_instant(
+    client: TableClient,
+    request: WriteRequest,
+    incoming: pa.Schema | None = None,
+    first: FirstSchema | None = None,
+) -> PendingWrite:
+    """Begin a write: roll back failed writes, choose the instant time, make the instant inflight.
 
     Args:
         client: the table.
         request: what is asked for; settings of the handle go behind those of the call.
-        evolve: gives the table's schema after the write from the one before, or refuses.
+        incoming: the schema of the data; None: the table's.
+        first: remembers the table's schema from attempt to attempt.
 
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
@@ -124,26 +172,26 @@ def begin_write(
             config = open_for_writing(write_client, look.properties)
             timeline = undo_dead_writes(write_client, config, rules, lease, look, later)
             state = TableState(config, timeline)
-            schema = _evolved(client, state, evolve)
+            schema = _evolved(client, state, request, incoming, first)
             action = _action(request, config)
-            heartbeat, instant = claim_instant(
-                write_client, config, timeline, action, _requested_body(action, request.operation)
+            body = _requested_body(action, request.operation)
+            instant = held.enter_context(
+                InstantTransaction.claim(write_client, state, action, lease, body, start=False)
             )
-            # When it fails from here on, it is dead: the next writer undoes what there is.
-            held.callback(heartbeat.abandon)
-            lease.check()
-        # Requested, it is on the timeline: nobody has to wait for the rest.
-        write_client.timeline(config).start(instant, action)
+        # The instant is on the timeline now: other writers need not wait for the rest.
+        instant.start(config)
         for sweep in later:
             sweep()
-        held.pop_all()
-    return LiveWrite(_context(write_client, request, config, schema, instant), heartbeat, state, rules)
+        return _pending_write(request, state, schema, rules, instant)
 
 
-def rehearse_write(
-    client: TableClient, request: WriteRequest, evolve: Callable[[pa.Schema], pa.Schema] = lambda schema: schema
-) -> LiveWrite:
-    """Do what :func:`begin_write` decides and nothing of what it does: a write that can be planned, not run.
+def plan_instant(
+    client: TableClient,
+    request: WriteRequest,
+    incoming: pa.Schema | None = None,
+    first: FirstSchema | None = None,
+) -> PendingWrite:
+    """Decide what :func:`begin_instant` decides and change nothing: a write that can be planned, not run.
 
     Raises:
         MetadataTablePresent: as for the write itself.
@@ -153,17 +201,53 @@ def rehearse_write(
     state = client.load()
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
-    schema = _evolved(client, state, evolve)
-    instant = write_client.instant_time_generator(state.config, state.timeline)()
-    context = _context(write_client, request, state.config, schema, instant)
-    heartbeat = Heartbeat(client.store, instant, write_client.owner, 60.0, client.time_source)
-    return LiveWrite(context, heartbeat, state, concurrency_of(write_client))
+    schema = _evolved(client, state, request, incoming, first)
+    time = write_client.instant_time_generator(state.config, state.timeline)()
+    instant = InstantTransaction(write_client, time, _action(request, state.config))
+    return _pending_write(request, state, schema, concurrency_of(write_client), instant)
 
 
-def _evolved(client: TableClient, state: TableState, evolve: Callable[[pa.Schema], pa.Schema]) -> pa.Schema:
-    """Return the table's schema after a write."""
+def take_over_write(write_client: WriteClient, context: WriteContext) -> InstantTransaction:
+    """Return the instant of a write that another process began, with its heartbeat if that process has died.
+
+    Args:
+        write_client: the table, with the owner of the write.
+        context: the write.
+
+    Raises:
+        InstantNotPending: the write was committed, aborted or rolled back.
+        WriterActive: the instant belongs to another writer.
+    """
+    store = write_client.client.store
+    with write_client.lock.hold() as lease:
+        config = write_client.client.load_config()
+        timeline = write_client.timeline(config).load()
+        pending = _check_pending(timeline, context.instant)
+        stamp = read_stamp(store, context.instant)
+        if stamp is not None and stamp.get("owner") != context.owner:
+            raise WriterActive(f"instant {context.instant} belongs to another writer: {stamp_text(stamp)}")
+        if stamp is not None and write_client.writer_liveness(config, timeline, pending).alive:
+            return InstantTransaction(write_client, pending.time, pending.action)
+        return InstantTransaction.take_over(write_client, pending, lease)
+
+
+def _evolved(
+    client: TableClient, state: TableState, request: WriteRequest, incoming: pa.Schema | None, first: FirstSchema | None
+) -> pa.Schema:
+    """Return the table's schema after a write.
+
+    Raises:
+        SchemaMismatch: the table's schema cannot become one that takes the data.
+        UnsupportedFeature: the columns have ids, which lakefmt cannot give to new ones.
+    """
     before = client.schema(state)
-    after = evolve(before)
+    if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
+        return before
+    mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
+    brought = incoming if first is None or request.partial else first.completed(incoming, before)
+    if brought.equals(before):
+        return before
+    after = evolve(before, brought, mode, partial=request.partial)
     if not after.equals(before) and client.internal_schema(state) is not None:
         raise UnsupportedFeature(
             "the data would change the table's columns, and Spark has given these ids (hoodie.schema.on.read.enable), "
@@ -174,26 +258,31 @@ def _evolved(client: TableClient, state: TableState, evolve: Callable[[pa.Schema
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
     if request.action is Action.COMMIT and config.table_type is TableType.MERGE_ON_READ:
-        return Action.DELTA_COMMIT  # inserts into base files too (spec 3.2)
+        return Action.DELTA_COMMIT  # also where inserts go to base files
     return request.action
 
 
-def _context(
-    write_client: WriteClient, request: WriteRequest, config: TableConfig, schema: pa.Schema, instant: InstantTime
-) -> WriteContext:
+def _pending_write(
+    request: WriteRequest, state: TableState, schema: pa.Schema, rules: Concurrency, instant: InstantTransaction
+) -> PendingWrite:
+    write_client, config = instant.write_client, state.config
     options = {**write_client.client.options, **request.options}
-    return WriteContext(
+    context = WriteContext(
         url=write_client.client.store.url,
         owner=write_client.owner,
-        instant=instant,
-        action=_action(request, config).value,
+        instant=instant.time,
+        action=instant.action.value,
         operation=request.operation,
         schema_text=arrow_to_avro(schema, config.name),
         file_schema_text=arrow_to_avro(stored_schema(config, schema), config.name, with_meta=True),
         properties=dict(config.properties),
         options={key: value for key, value in options.items() if key not in SECRET_OPTIONS},
         commit_metadata=dict(request.commit_metadata),
+        partial=request.partial,
+        drop_duplicates=request.drop_duplicates,
     )
+    bound = BoundContext(write_client.client.store, context, config, write_client.settings)
+    return PendingWrite(write_client, bound, state, rules, instant)
 
 
 def open_for_writing(write_client: WriteClient, found: Sequence[object] = ()) -> TableConfig:
@@ -209,8 +298,6 @@ def open_for_writing(write_client: WriteClient, found: Sequence[object] = ()) ->
     """
     store = write_client.client.store
     config = parse_table_config(recover_properties(store, found, durable=write_client.durable))
-    if write_client.settings.values["hoodie.metadata.enable"] is True:
-        raise UnsupportedFeature("hoodie.metadata.enable=true: lakefmt does not keep a metadata table yet")
     if config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False:
         check_writable(replace(config, metadata_partitions=()))  # a refusal changes nothing, so it comes first
         _check_nobody_keeps_it(write_client, config)
@@ -230,85 +317,103 @@ def _check_nobody_keeps_it(write_client: WriteClient, config: TableConfig) -> No
 def _requested_body(action: Action, operation: WriteOperation) -> bytes:
     if action is not Action.REPLACE_COMMIT:
         return b""
-    # The operation tells whoever finds the instant pending that it may hide file groups without writing a file.
+    # By the operation other writers see that a pending instant may hide file groups without writing a file.
     nothing = {"operationType": operation.name, "clusteringPlan": None, "extraMetadata": None, "version": 1}
     return encode_body(BodyKind.REQUESTED_REPLACE, nothing)
 
 
-def commit_write(
-    write_client: WriteClient,
-    live: LiveWrite,
+def complete_instant(
+    write: PendingWrite,
     statuses: Sequence[WriteStatus],
     replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None,
     footprint: Footprint | None = None,
+    *,
+    is_saved: bool = False,
 ) -> CommitResult:
-    """Make a write visible, or refuse and leave everything as it was before.
+    """Make a write visible, or refuse and change nothing.
 
     Args:
-        write_client: the table and its lock.
-        live: the write.
+        write: the write.
         statuses: what the workers wrote; of one file only one is counted.
         replaced: file groups that readers no longer see, by partition (replacecommits only).
-        footprint: what the files do not tell and other writers may mind.
+        footprint: what the write relies on beside its files.
+        is_saved: the write has saved what it remembers (:mod:`~lakefmt.write.commit.saved_write`).
 
     Raises:
-        CommitConflict: it cannot stand beside what happened meanwhile.
-        InstantNotPending: another writer declared this one dead and rolled it back.
+        CommitConflict: the write conflicts with one that was committed meanwhile.
+        InstantNotPending: the write was committed already, or another writer took it for dead and rolled it back.
         LeaseLost: the table lock was lost; nothing was completed.
     """
-    context = live.context
+    write_client, context = write.write_client, write.context
     stats = _distinct(context, statuses)
     metadata = CommitMetadata(
         operation=context.operation,
         stats=tuple(stat for s in stats for stat in s.stats),
         replaced_file_ids=replaced or {},
-        extra_metadata={**_notes(live, statuses), "schema": context.schema_text},
+        extra_metadata={**_notes(write, statuses), "schema": context.schema_text},
         compacted=False,
     )
-    # What others wait for is only what needs the lock: the attempts that lost are this write's own.
-    strays = _strays(write_client, context, metadata)
+    # Done before the lock is taken: files of failed attempts are this write's own.
+    strays = _strays(write, metadata)
     with write_client.lock.hold() as lease:
-        config, timeline, _ = _looked_again(write_client, context)
+        config, timeline, _ = _looked_again(write_client, write.state.config)
         check_writable(config)
         _check_pending(timeline, context.instant)
-        begun, now = live.based_on or live.state, TableState(config, timeline)
+        begun, now = write.based_on or write.state, TableState(config, timeline)
         metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now)
         internal = write_client.client.internal_schema(now)
-        if internal is not None:  # else Spark would give the columns other ids when it changes them next
+        if internal is not None:  # or Spark gives the columns new ids at its next change
             metadata = replace(metadata, extra_metadata={**metadata.extra_metadata, LATEST_SCHEMA: internal})
         if strays:
             write_client.client.store.delete(strays)
-        completed = _complete(write_client, config, timeline, context, metadata, lease)
-    remove_markers(write_client.client.store, context.instant)
-    live.heartbeat.stop()
+        body = encode_commit(metadata, config.version, replace=write.instant.action is Action.REPLACE_COMMIT)
+        transaction = write.instant
+        completed = transaction.complete(lease, config, timeline, body, metadata)
+        write_client.client.keep_commit(completed, metadata)
+    try:
+        _remove_saved(write.instant, is_saved=is_saved)
+        write.instant.finish()
+    except StorageError:
+        write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
     return _result(context, completed, stats)
 
 
+def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
+    store = instant.write_client.client.store
+    if is_saved:
+        remove_saved_writes(store, instant.time)
+    if instant.heartbeat is None:
+        # The process that keeps the heartbeat alive sees that its file is gone, and stops.
+        store.delete([heartbeat_name(instant.time)])
+
+
 def _looked_again(
-    write_client: WriteClient, context: WriteContext, beside: Callable[[], list[str] | None] = lambda: None
+    write_client: WriteClient, known: TableConfig, beside: Callable[[], list[str] | None] = lambda: None
 ) -> tuple[TableConfig, Timeline, list[str] | None]:
     """Return the properties and the timeline as they are now, and what is looked up beside them."""
     looks: list[Callable[[], object]] = [
         write_client.client.load_config,
-        write_client.timeline(context.config).load,
+        write_client.timeline(known).load,
         beside,
     ]
     found = map_concurrently(write_client.client.store, looks)
     config, timeline, more = cast("tuple[TableConfig, Timeline, list[str] | None]", found)
-    if config.timeline_directory != context.config.timeline_directory:
+    if config.timeline_directory != known.timeline_directory:
         timeline = write_client.timeline(config).load()
     return config, timeline, more
 
 
-def _notes(live: LiveWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
-    """Return what the caller wants remembered and, beside others, who writes and which keys: for those who come next."""
-    own = (KEY_RANGES_ENTRY, KEY_HASHES_ENTRY, LOG_KEYS_ENTRY)
-    said = {key: value for key, value in live.context.commit_metadata.items() if key not in own}
-    said |= log_key_coverage_of(stat for status in statuses for stat in status.stats)
-    if not live.rules.beside:
-        return said
-    stamp = json.loads(make_stamp(live.context.owner))
-    return {**said, WRITER: f"{stamp['owner']} on {stamp['host']}, process {stamp['pid']}", **key_stats_of(statuses)}
+def _notes(write: PendingWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
+    """Return the extra metadata of the commit: the caller's and, with concurrent writers, the writer and key statistics."""
+    reserved = (KEY_RANGES_ENTRY, KEY_HASHES_ENTRY, LOG_KEYS_ENTRY)
+    notes = {key: value for key, value in write.context.commit_metadata.items() if key not in reserved}
+    has_logs = write.bound.config.table_type is TableType.MERGE_ON_READ
+    if has_logs and all(status.counts_new_keys for status in statuses):
+        notes |= log_key_coverage_of(stat for status in statuses for stat in status.stats)
+    if not write.rules.beside:
+        return notes
+    stamp = json.loads(make_stamp(write.context.owner))
+    return {**notes, WRITER: stamp_text(stamp), **key_stats_of(statuses)}
 
 
 def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[WriteStatus]:
@@ -322,47 +427,37 @@ def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[Wr
     return list(by_path.values())
 
 
-def _strays(write_client: WriteClient, context: WriteContext, metadata: CommitMetadata) -> list[str]:
+def _strays(write: PendingWrite, metadata: CommitMetadata) -> list[str]:
     """Return files of this instant that are announced but not in the commit (attempts that lost)."""
-    wanted = {path for stat in metadata.stats for path in (stat.path, *cdc_paths(stat))}
-    store = write_client.client.store
-    strays = [path for path in list_marked(store, context.instant) or () if path not in wanted]
+    store, context = write.bound.store, write.context
+    strays = {*(list_marked(store, context.instant) or ())}.difference(stat.path for stat in metadata.stats)
+    if strays:
+        strays.difference_update(path for stat in metadata.stats for path in cdc_paths(stat))
     if not strays:
         return []
-    mine = Instant(context.instant, Action(context.action), State.INFLIGHT)
-    plan = plan_rollback_of(store, mine, context.config.version.layout, strays)
+    inflight = Instant(context.instant, Action(context.action), State.INFLIGHT)
+    plan = plan_rollback_of(store, inflight, write.bound.config.version.layout, sorted(strays))
     return [name for names in plan.files.values() for name in names]
 
 
-def _check_pending(timeline: Timeline, time: InstantTime) -> None:
-    """Raise unless the instant is inflight: its files are on the timeline that was just listed."""
+def _check_pending(timeline: Timeline, time: InstantTime) -> Instant:
+    """Return the instant when it is inflight: its files are on the timeline that was just listed.
+
+    Raises:
+        InstantNotPending: it is not.
+    """
     for pending in timeline.pending:
         started = any(file.state is State.INFLIGHT for file in timeline.files_of(pending))
         if pending.time == time and started and _was_requested(timeline, pending):
-            return
+            return pending
+    if any(done.time == time for done in timeline.completed_of(*COMMIT_ACTIONS)):
+        raise InstantNotPending(f"instant {time} is no longer pending: it was committed already")
     raise InstantNotPending(f"instant {time} is no longer pending: another writer rolled it back")
 
 
 def _was_requested(timeline: Timeline, pending: Instant) -> bool:
-    """Return whether the requested file is there: without it, what is inflight was rolled back before its request came."""
+    """Return whether the requested file exists: without it, the inflight file appeared after the rollback of its instant."""
     return any(file.state is State.REQUESTED for file in timeline.files_of(pending))
-
-
-def _complete(
-    write_client: WriteClient,
-    config: TableConfig,
-    timeline: Timeline,
-    context: WriteContext,
-    metadata: CommitMetadata,
-    lease: Lease,
-) -> Instant:
-    action = Action(context.action)
-    body = encode_commit(metadata, config.version, replace=action is Action.REPLACE_COMMIT)
-    completion = write_client.instant_time_generator(config, timeline)()
-    lease.check()
-    completed = write_client.timeline(config).complete(context.instant, action, completion, body)
-    write_client.client.keep_commit(completed, metadata)
-    return completed
 
 
 def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteStatus]) -> CommitResult:
@@ -380,28 +475,36 @@ def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteS
     )
 
 
-def abort_write(write_client: WriteClient, context: WriteContext, heartbeat: Heartbeat | None) -> None:
-    """Undo a write that began: its files go, its instant leaves the timeline; twice is fine."""
-    client = write_client.client
+def abort_instant(instant: InstantTransaction, *, is_saved: bool = False) -> None:
+    """Undo a write: its files are deleted, its instant leaves the timeline; may be repeated.
+
+    Args:
+        instant: the instant of the write.
+        is_saved: the write has saved what it remembers (:mod:`~lakefmt.write.commit.saved_write`).
+    """
+    write_client, client = instant.write_client, instant.write_client.client
     with write_client.lock.hold() as lease:
-        marked = partial(list_marked, client.store, context.instant)
-        config, timeline, files = _looked_again(write_client, context, marked)
+        marked = partial(list_marked, client.store, instant.time)
+        config, timeline, files = _looked_again(write_client, client.known_config, marked)
         timeline_store = write_client.timeline(config)
-        pending = [i for i in timeline.pending if i.time == context.instant and i.action.value == context.action]
-        # A rollback may have come before a slow request of ours: then an inflight file is there again, its markers may not be.
-        undone = any(not _was_requested(timeline, instant) for instant in pending)
-        for instant in pending:
+        targets = [i for i in timeline.pending if (i.time, i.action) == (instant.time, instant.action)]
+        # Another writer may have rolled the write back before a slow request of ours: then an inflight file is there
+        # again, and its markers may be missing.
+        undone = any(not _was_requested(timeline, target) for target in targets)
+        for target in targets:
             if files is None:
                 # No marker, so no file: the instant can leave without a rollback of its own.
-                timeline_store.remove_pending(instant.time, instant.action)
+                timeline_store.remove_pending(target.time, target.action)
                 continue
-            plan = plan_rollback_of(client.store, instant, timeline.layout, files)
+            plan = plan_rollback_of(client.store, target, timeline.layout, files)
             lease.check()
-            run_rollback(client.store, timeline_store, plan, write_client.instant_time_generator(config, timeline))
-        if undone or not pending:
-            # Undone by somebody who took us for dead: markers went with it, maybe between a marker of ours and its file.
+            run_rollback(write_client, TableState(config, timeline), target, plan, lease)
+        if undone or not targets:
+            # A writer that took this one for dead rolled it back and removed its markers, perhaps between a marker of
+            # ours and its file.
             state = TableState(config, timeline_store.load() if undone else timeline)
-            remove_marked_files(client, state, context.instant, unmarked=True)
-    remove_markers(client.store, context.instant)
-    if heartbeat is not None:
-        heartbeat.stop()
+            remove_marked_files(client, state, instant.time, unmarked=True)
+    remove_markers(client.store, instant.time)
+    _remove_saved(instant, is_saved=is_saved)
+    if instant.heartbeat is not None:
+        instant.heartbeat.stop()

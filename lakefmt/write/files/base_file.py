@@ -1,9 +1,7 @@
-"""Writing one assigned file, anywhere, any number of times (effects).
+"""Writes one assigned base file, in any process, any number of times.
 
-Retried and run twice freely: the name is fixed by the assignment, the file appears by put-if-absent, and whoever comes
-second adopts what is there. It touches nothing but its own marker and its own new file.
-
-Key filters of a write's small new files, made together before the files are written. Pure.
+The assignment fixes the name, and the file appears by put-if-absent: a second attempt adopts the file of the first. It
+writes nothing but its own marker and its own new file. The bloom filters of small new files are made together before.
 """
 
 from __future__ import annotations
@@ -15,21 +13,19 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lakefmt.config.table_config import cdc_mode, merge_rule
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.base_writer import grown_filter, new_filter, rows_per_row_group
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
-from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range, outermost
 from lakefmt.formats.parquet.dictionary_columns import appended, dictionary_schema, same_text, without_unused
 from lakefmt.formats.properties import encode_properties
-from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
-from lakefmt.storage.api import ObjectStore, PutOutcome, remove_abandoned
+from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.storage.api import PutOutcome, remove_abandoned
 from lakefmt.timeline.markers import create_marker
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.transactions.concurrency import is_beside
@@ -41,8 +37,9 @@ from lakefmt.values import (
     WriteStat,
 )
 from lakefmt.write.assign import Assigned
+from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
-from lakefmt.write.context import FileAssignment, WriteContext, WriteStatus
+from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.cdc import cdc_stats, log_changes
 from lakefmt.write.files.key_spill import FileKeys, row_memory
 from lakefmt.write.files.log_payloads import LogPayload, build_log_payloads, write_log
@@ -51,7 +48,7 @@ from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
 __all__ = ["FileInProgress", "bloom_filters_of_small_files", "write_assigned", "write_assigned_log"]
 
 
-#: A filter takes its bits eight times over while it is made. Of so many keys that is 20 MB: what the rows took then goes
+#: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000
 #: Of fewer rows a column of one text is as quick without a dictionary.
@@ -63,8 +60,7 @@ STAT_KEY = "lakefmt.write_stat"
 
 
 def write_assigned(
-    store: ObjectStore,
-    context: WriteContext,
+    bound: BoundContext,
     assignment: FileAssignment,
     batches: Iterable[pa.Table],
     *,
@@ -75,8 +71,7 @@ def write_assigned(
     """Write the assigned file from routed rows (each with its record key column), or adopt the one that is there.
 
     Args:
-        store: the table.
-        context: the write.
+        bound: the write.
         assignment: the file.
         batches: its rows.
         alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
@@ -91,14 +86,14 @@ def write_assigned(
     if assignment.log is not None:
         # It may have rolled over into several files: which of them are there is seen one by one.
         rows = pa.concat_tables(batches)
-        (work,) = build_log_payloads(context, [assignment], [rows.num_rows], rows)
-        return write_assigned_log(store, context, work)
-    found = adopt(store, context, assignment)
+        (work,) = build_log_payloads(bound, [assignment], [rows.num_rows], rows)
+        return write_assigned_log(bound, work)
+    found = adopt(bound, assignment)
     if found is not None:
         return found
-    prepare(store, context, assignment)
+    prepare(bound, assignment)
     with ExitStack() as stack:
-        file = FileInProgress(store, context, assignment, stack, bloom)
+        file = FileInProgress(bound, assignment, stack, bloom)
         if assignment.base is None:
             for batch in batches:
                 file.append(batch)
@@ -107,19 +102,20 @@ def write_assigned(
         return file.finish()
 
 
-def write_assigned_log(store: ObjectStore, context: WriteContext, work: LogPayload) -> WriteStatus:
+def write_assigned_log(bound: BoundContext, work: LogPayload) -> WriteStatus:
     """Write a log whose rows are made ready, or adopt what is there.
 
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
-    prepare(store, context, work.assignment)
-    return write_log(store, context, work, _marker(context, work.assignment))
+    prepare(bound, work.assignment)
+    return write_log(bound, work, _marker(bound, work.assignment))
 
 
-def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> None:
+def prepare(bound: BoundContext, assignment: FileAssignment) -> None:
     """Announce the file by its marker, and make its partition one."""
-    if not create_marker(store, context.instant, assignment.path, _marker(context, assignment)):
+    store = bound.store
+    if not create_marker(store, bound.instant, assignment.path, _marker(bound, assignment)):
         # Not the first attempt: the earlier one may have died with its file half written.
         remove_abandoned(store, assignment.partition, recursive=False)
     if assignment.new_partition:
@@ -127,28 +123,28 @@ def prepare(store: ObjectStore, context: WriteContext, assignment: FileAssignmen
         if store.info(name) is not None:
             return  # a look costs less than a file that is written only to be refused
         depth = assignment.partition.count("/") + 1 if assignment.partition else 0
-        content = {"commitTime": context.instant, "partitionDepth": str(depth)}
-        # A file in a directory that is no partition would not be read: whoever put this one, it has to be there.
+        content = {"commitTime": bound.instant, "partitionDepth": str(depth)}
+        # Readers skip files in a directory without this one; another writer may have put it already.
         put_if_absent_confirmed(store, name, encode_properties(content, ["partition metadata"]), durable=False)
 
 
-def _marker(context: WriteContext, assignment: FileAssignment) -> MarkerType:
+def _marker(bound: BoundContext, assignment: FileAssignment) -> MarkerType:
     if assignment.log is not None:
-        # From version 8 on a log has one instant, in its name, and counts as a new file (spec 8.1).
-        return "APPEND" if context.config.version.layout == 1 else "CREATE"
+        # From version 8 on a log has one instant, in its name, and counts as a new file (docs/format.md, Markers).
+        return "APPEND" if bound.config.version.layout == 1 else "CREATE"
     return "CREATE" if assignment.base is None else "MERGE"
 
 
-def adopt(store: ObjectStore, context: WriteContext, assignment: FileAssignment) -> WriteStatus | None:
+def adopt(bound: BoundContext, assignment: FileAssignment) -> WriteStatus | None:
     """Return the status of a file that an earlier attempt wrote, None when there is none."""
-    info = store.info(assignment.path)
+    info = bound.store.info(assignment.path)
     if info is None:
         return None
-    written = BaseFile(assignment.partition, assignment.file_name, assignment.file_id, "", context.instant, info.size)
-    footer = BaseFileReader(store).footer(written)
+    written = BaseFile(assignment.partition, assignment.file_name, assignment.file_id, "", bound.instant, info.size)
+    footer = BaseFileReader(bound.store).footer(written)
     try:
         counts = json.loads(footer.entries[STAT_KEY])
-        found = _status(context, assignment, {k: int(v) for k, v in counts.items()}, info.size, adopted=True)
+        found = _status(bound, assignment, {k: int(v) for k, v in counts.items()}, info.size, adopted=True)
         return replace(found, keys=_ends(footer.min_key, footer.max_key))
     except (KeyError, ValueError, TypeError, AttributeError):
         raise CorruptFile(f"{assignment.path} exists and was not written by this write") from None
@@ -159,23 +155,20 @@ class FileInProgress:
 
     def __init__(
         self,
-        store: ObjectStore,
-        context: WriteContext,
+        bound: BoundContext,
         assignment: FileAssignment,
         stack: ExitStack,
         bloom: BloomFilter | None = None,
     ) -> None:
-        self._store = store
-        self._context = context
+        self._bound = bound
         self._assignment = assignment
-        self._settings = context.settings
-        self._file_schema = self._schema = avro_to_arrow(context.file_schema_text)
-        self._virtual_columns = virtual_columns_of(context.config, avro_to_arrow(context.schema_text))
+        self._settings = bound.settings
+        self._file_schema = self._schema = bound.file_schema
+        self._virtual_columns = bound.virtual_columns
         if self._virtual_columns is not None:
             self._schema = with_meta_columns(self._virtual_columns.schema)
-        self._meta = MetaColumns(context.instant, assignment)
-        durable = self._settings.text("lakefmt.durability") == "fsync"
-        self._sink = stack.enter_context(store.create(assignment.path, durable=durable))
+        self._meta = MetaColumns(bound.instant, assignment)
+        self._sink = stack.enter_context(bound.store.create(assignment.path, durable=bound.durable))
         codec = self._settings.text("hoodie.parquet.compression.codec") or "zstd"
         level = self._settings.integer("lakefmt.parquet.compression.level")
         self._writer = BaseFileWriter(self._sink.file, self._file_schema, codec, level)
@@ -219,7 +212,7 @@ class FileInProgress:
 
     def _append_group(self, rows: pa.Table) -> None:
         self._rows_in += rows.num_rows
-        deletes = routed_deletes(self._context, rows)
+        deletes = routed_deletes(self._bound, rows)
         if deletes.any():
             self._counts["ignored"] += int(deletes.sum())
             rows = rows.filter(pa.array(~deletes))
@@ -233,7 +226,7 @@ class FileInProgress:
 
     @property
     def _has_keys(self) -> bool:
-        # Without meta columns a file holds neither keys nor footers about them (spec 4.5).
+        # Without meta columns a file holds neither keys nor footers about them (docs/format.md, Meta columns).
         return self._virtual_columns is None or not self._virtual_columns.makes_keys
 
     def _store_rows(self, rows: pa.Table) -> None:
@@ -246,7 +239,7 @@ class FileInProgress:
         base_file = self._assignment.base
         if base_file is None:
             raise InternalError("there is no base file to rewrite")
-        reader = BaseFileReader(self._store, self._virtual_columns)
+        reader = BaseFileReader(self._bound.store, self._virtual_columns)
         self._rows_in += rows.num_rows
         # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
         kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
@@ -255,7 +248,7 @@ class FileInProgress:
         )
         base = reconcile(stored, dictionary_schema(kept, stored.schema))
         merged = self._merge(base, rows)
-        told = log_changes(self._store, self._context, self._assignment, base, merged)
+        change_counts = {} if self._bound.cdc is None else log_changes(self._bound, self._assignment, base, merged)
         old_rows = base.num_rows
         del stored, base  # what is merged has values of its own
         self._counts = {
@@ -264,7 +257,7 @@ class FileInProgress:
             "deletes": merged.deleted,
             "late": merged.late,
             "ignored": merged.ignored_deletes,
-            **told,
+            **change_counts,
         }
         if self._has_keys:
             keys = merged.table.column(RECORD_KEY)
@@ -278,23 +271,23 @@ class FileInProgress:
 
     def _may_be_coded(self, schema: pa.Schema) -> set[str]:
         """Return the columns of text whose values nobody asks for while rows are merged and stored."""
-        rule = merge_rule(self._context.config)
-        if rule.is_own or self._virtual_columns is not None or cdc_mode(self._context.properties) is not None:
+        rule = self._bound.rule
+        if rule.is_own or self._virtual_columns is not None or self._bound.cdc is not None:
             return set()
         asked = {RECORD_KEY, *(name.split(".", 1)[0] for name in rule.stored.fields)}
         texts = (f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
         return {name for name in texts if name not in asked}
 
     def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
-        rule = merge_rule(self._context.config)
-        deletes = routed_deletes(self._context, rows)
+        rule = self._bound.rule
+        deletes = routed_deletes(self._bound, rows)
         complete = self._meta.complete(rows, self._schema)
         if not self._assignment.match_keys:
             kept = complete.filter(pa.array(~deletes)) if deletes.any() else complete
             joined = appended(base, kept.select(base.column_names))
             ignored = int(deletes.sum())
             return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
-        if self._context.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
+        if self._bound.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
             rule = rule.without_order()  # without an event time the later write wins
         present = frozenset((*META_COLUMNS, *rows.column_names))
         columns = None if present.issuperset(self._schema.names) else present
@@ -308,7 +301,7 @@ class FileInProgress:
             StorageError: the store does not say whether the file is there.
         """
         self._check_counts()
-        footers = key_footers(KeySummary(*self._keys.range, self._filter()), self._context.file_schema_text)
+        footers = key_footers(KeySummary(*self._keys.range, self._filter()), self._bound.context.file_schema_text)
         hashes = self._hashes()
         footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
         self._writer.close(footers)
@@ -316,9 +309,9 @@ class FileInProgress:
         outcome = self._sink.put_if_absent()
         if outcome is PutOutcome.DONE:
             counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
-            status = _status(self._context, self._assignment, counts, self._sink.size, adopted=False)
+            status = _status(self._bound, self._assignment, counts, self._sink.size, adopted=False)
             return replace(status, keys=_ends(*self._keys.range), hashes=hashes)
-        found = adopt(self._store, self._context, self._assignment)
+        found = adopt(self._bound, self._assignment)
         if found is None:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
         return found
@@ -366,7 +359,7 @@ def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:
 
 
 def _status(
-    context: WriteContext, assignment: FileAssignment, counts: Mapping[str, int], size: int, *, adopted: bool
+    bound: BoundContext, assignment: FileAssignment, counts: Mapping[str, int], size: int, *, adopted: bool
 ) -> WriteStatus:
     base = assignment.base
     stat = WriteStat(
@@ -381,9 +374,9 @@ def _status(
         total_write_bytes=size,
         file_size_in_bytes=size,
         prev_base_file=None if base is None else base.name,
-        extra=cdc_stats(context, assignment, counts),
+        extra={} if bound.cdc is None else cdc_stats(bound, assignment, counts),
     )
-    return WriteStatus(context.instant, stat, counts["rows_in"], counts["late"], counts["ignored"], adopted)
+    return WriteStatus(bound.instant, stat, counts["rows_in"], counts["late"], counts["ignored"], adopted)
 
 
 #: Filters of files with more keys are made file by file: there the calls cost less than the hashes.
@@ -393,7 +386,7 @@ _MOST_KEYS = 1 << 17
 
 
 def bloom_filters_of_small_files(
-    context: WriteContext, keys: pa.StringArray | None, assigned: Sequence[Assigned]
+    bound: BoundContext, keys: pa.StringArray | None, assigned: Sequence[Assigned]
 ) -> dict[int, BloomFilter]:
     """Return the key filters of new files of few keys, by the number of their assignment."""
     new = [
@@ -401,11 +394,11 @@ def bloom_filters_of_small_files(
         for number, one in enumerate(assigned)
         if one.assignment.base is None and one.assignment.log is None and 0 < len(one.rows) <= _FEW_KEYS
     ]
-    settings = context.settings
-    wanted = context.config.populate_meta_fields and settings.flag("hoodie.parquet.bloom.filter.enabled")
+    settings = bound.settings
+    wanted = bound.config.populate_meta_fields and settings.flag("hoodie.parquet.bloom.filter.enabled")
     if keys is None or not wanted or len(new) < 2 or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS:
         return {}
-    theirs = [keys.take(pa.array(assigned[number].rows)) for number in new]
-    blooms = [new_filter(settings, len(mine)) for mine in theirs]
-    add_to_filters(blooms, theirs)
+    keys_of_files = [keys.take(pa.array(assigned[number].rows)) for number in new]
+    blooms = [new_filter(settings, len(file_keys)) for file_keys in keys_of_files]
+    add_to_filters(blooms, keys_of_files)
     return dict(zip(new, blooms, strict=True))

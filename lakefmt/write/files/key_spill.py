@@ -114,7 +114,7 @@ class FileKeys:
         self._held = []
 
     def few(self, most: int) -> pa.ChunkedArray | None:
-        """Return all keys when they are at most so many and in memory, else None."""
+        """Return all keys when they are few enough and in memory, else None."""
         held = self._writer is None and 0 < self._count <= most
         return pa.chunked_array(self._held, pa.string()) if held else None
 

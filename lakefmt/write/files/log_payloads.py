@@ -1,13 +1,8 @@
-"""From routed rows to what each log takes: data, deletes, and the records of all logs encoded together. Pure.
+"""The content of assigned logs, and writing one of them (docs/format.md, Writing logs).
 
-A batch that touches thirty file groups writes thirty logs of some hundred rows. What is done to their rows is done once
-for all of them: for so few rows a call costs more than its work.
-
-Writing one assigned log, and what the commit says of it (spec 7.5, 7.6, 10.4; effects).
-
-The first name is fixed by the assignment; files that follow when a log rolls over count on from its version. What goes
-into it is said by :mod:`~lakefmt.write.files.log_payloads`, how that becomes blocks and files by
-:mod:`~lakefmt.filegroups.logs.writer`.
+A batch that touches thirty file groups writes thirty logs of some hundred rows. Their rows are prepared and encoded
+together, because for few rows a call costs more than its work. The assignment fixes the name of a log; files that follow
+when a log rolls over count on from its version. :mod:`~lakefmt.filegroups.logs.writer` makes blocks and files.
 """
 
 from __future__ import annotations
@@ -22,19 +17,18 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.config.merge_rule import MergeRule
-from lakefmt.config.table_config import cdc_mode, merge_rule
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.logs.writer import LogForm, LogRowsOut, WrittenLog, log_form, write_logs
 from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.ordering import Mask, has_order, marked_deletes, ordering_columns, refuse_nulls
-from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
+from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.log.data_block import encode_records
 from lakefmt.formats.log.delete_block import storable_orderings
 from lakefmt.formats.names import MarkerType
-from lakefmt.schema import arrow_to_avro, avro_to_arrow, with_meta_columns, without_meta_columns
-from lakefmt.storage.api import ObjectStore
+from lakefmt.schema import arrow_to_avro, with_meta_columns, without_meta_columns
 from lakefmt.values import IS_DELETED, META_COLUMNS, WriteOperation, WriteStat
-from lakefmt.write.context import FileAssignment, LogTarget, WriteContext, WriteStatus
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.context import FileAssignment, LogTarget, WriteStatus
 from lakefmt.write.files.meta_columns import POSITION, routed_deletes, with_meta_of
 
 __all__ = ["LogPayload", "build_log_payloads", "holds_whole_rows", "split_deletes", "write_log"]
@@ -53,12 +47,12 @@ class LogPayload:
 
 
 def build_log_payloads(
-    context: WriteContext, assignments: Sequence[FileAssignment], counts: Sequence[int], rows: pa.Table
+    bound: BoundContext, assignments: Sequence[FileAssignment], counts: Sequence[int], rows: pa.Table
 ) -> list[LogPayload]:
     """Return what each of some logs takes.
 
     Args:
-        context: the write.
+        bound: the write.
         assignments: the logs.
         counts: how many of the rows are each one's.
         rows: routed rows with their record keys, one log's behind the other's.
@@ -71,22 +65,22 @@ def build_log_payloads(
     for one, count in zip(assignments, counts, strict=True):
         if one.num_rows is not None and count != one.num_rows:
             raise InternalError(f"{one.path}: {one.num_rows} rows were assigned and {count} came; nothing is written")
-    rule, unstored = merge_rule(context.config), virtual_columns_of(context.config, avro_to_arrow(context.schema_text))
-    schema = avro_to_arrow(context.file_schema_text) if unstored is None else with_meta_columns(unstored.schema)
+    rule, unstored = bound.rule, bound.virtual_columns
+    schema = bound.file_schema if unstored is None else with_meta_columns(unstored.schema)
     rows, positions, known = _by_position(rows, counts)
-    deletes = routed_deletes(context, rows)
+    deletes = routed_deletes(bound, rows)
     if rule.stored.required and has_order(rule.stored, rows.column_names):
         refuse_nulls(ordering_columns(rows, rule.stored), rule.stored)  # nobody could merge what is in a log
     # A delete by key marks nothing, whatever its rows say.
-    by_key = context.operation is WriteOperation.DELETE
+    by_key = bound.operation is WriteOperation.DELETE
     marked = np.zeros(rows.num_rows, dtype=bool) if by_key else marked_deletes(rows, rule)
-    complete = with_meta_of(context.instant, assignments, counts, rows, schema)
+    complete = with_meta_of(bound.instant, assignments, counts, rows, schema)
     # What partial rows lack was brought from stored rows.
-    whole = holds_whole_rows(context.config.version.layout, rule, schema.names)
+    whole = holds_whole_rows(bound.config.version.layout, rule, schema.names)
     brought = frozenset(schema.names if whole else (*META_COLUMNS, *rows.column_names))
     as_records = _told_by_blocks(complete, deletes, marked, rule)
     out = _split(complete, as_records, brought, positions)
-    form = _form(context, out)
+    form = _form(bound, out)
     if unstored is None and not form.parquet:
         out = replace(out, records=encode_records(out.data, form.data_schema))
     parts = _cut(out, counts, as_records, known)
@@ -171,8 +165,8 @@ def _told_by_blocks(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule
         weak = deletes & marked & silent.to_numpy(zero_copy_only=False)
     if rule.blocks_win and not rule.deletes_win:
         weak = deletes & marked
-    told: Mask = deletes & ~weak
-    return told
+    as_records: Mask = deletes & ~weak
+    return as_records
 
 
 def _split(rows: pa.Table, as_records: Mask, brought: frozenset[str], positions: I64 | None) -> LogRowsOut:
@@ -220,21 +214,21 @@ def _flat_order(rows: pa.Table, rule: MergeRule) -> list[str]:
     return [name for name in rule.stored.fields if name in rows.column_names]
 
 
-def _form(context: WriteContext, out: LogRowsOut) -> LogForm:
-    schema = context.file_schema_text
-    if context.config.drop_partition_columns:  # from base files only
-        schema = arrow_to_avro(avro_to_arrow(context.schema_text), context.config.name, with_meta=True)
+def _form(bound: BoundContext, out: LogRowsOut) -> LogForm:
+    schema = bound.context.file_schema_text
+    if bound.config.drop_partition_columns:  # from base files only
+        schema = arrow_to_avro(bound.schema, bound.config.name, with_meta=True)
     if out.partial:
-        schema = arrow_to_avro(without_meta_columns(out.data.schema), context.config.name, with_meta=True)
-    order = tuple(_flat_order(out.deletes, merge_rule(context.config)))
-    return log_form(context.settings, context.instant, schema, context.file_schema_text, order)
+        schema = arrow_to_avro(without_meta_columns(out.data.schema), bound.config.name, with_meta=True)
+    order = tuple(_flat_order(out.deletes, bound.rule))
+    return log_form(bound.settings, bound.instant, schema, bound.context.file_schema_text, order)
 
 
 def _on(form: LogForm, assignment: FileAssignment) -> LogForm:
     return form if assignment.base is None else replace(form, base_instant=assignment.base.instant)
 
 
-def write_log(store: ObjectStore, context: WriteContext, work: LogPayload, marker: MarkerType) -> WriteStatus:
+def write_log(bound: BoundContext, work: LogPayload, marker: MarkerType) -> WriteStatus:
     """Write an assigned log, in one file or several, or adopt what is there.
 
     Raises:
@@ -243,17 +237,24 @@ def write_log(store: ObjectStore, context: WriteContext, work: LogPayload, marke
         StorageError: the store does not say whether a file is there.
     """
     assignment, out = work.assignment, work.out
-    written = write_logs(store, assignment.partition, assignment.file_name, out, work.form, marker)
-    stats = [_stat(context, assignment, written, number) for number in range(len(written))]
+    written = write_logs(bound.store, assignment.partition, assignment.file_name, out, work.form, marker)
+    stats = [_stat(bound, assignment, written, number) for number in range(len(written))]
     rows_in = out.data.num_rows + out.deletes.num_rows
     adopted = all(one.adopted for one in written)
-    return WriteStatus(context.instant, stats[0], rows_in, adopted=adopted, rolled=tuple(stats[1:]))
+    return WriteStatus(
+        bound.instant,
+        stats[0],
+        rows_in,
+        adopted=adopted,
+        rolled=tuple(stats[1:]),
+        counts_new_keys=not assignment.may_bring_keys,
+    )
 
 
-def _stat(context: WriteContext, assignment: FileAssignment, written: tuple[WrittenLog, ...], number: int) -> WriteStat:
-    log = assignment.log or LogTarget(context.instant, 1)
-    # Change data is told by a log and the slice below it: then later versions name that slice, too (spec 9).
-    whole = context.config.version.layout == 1 or cdc_mode(context.properties) is not None
+def _stat(bound: BoundContext, assignment: FileAssignment, written: tuple[WrittenLog, ...], number: int) -> WriteStat:
+    log = assignment.log or LogTarget(bound.instant, 1)
+    # Readers derive change data from a log and the slice below it: then later versions name that slice, too.
+    whole = bound.config.version.layout == 1 or bound.cdc is not None
     one = written[number]
     rolled = tuple(earlier.name for earlier in written[:number])
     return WriteStat(
@@ -261,7 +262,7 @@ def _stat(context: WriteContext, assignment: FileAssignment, written: tuple[Writ
         partition_path=assignment.partition,
         path=join_path(assignment.partition, one.name),
         # What real tables say: version 6 names the slice and all its logs, later versions the new log alone.
-        prev_commit=log.base_instant if whole else context.instant,
+        prev_commit=log.base_instant if whole else bound.instant,
         num_writes=one.rows,
         num_update_writes=one.rows,
         num_deletes=one.deletes,

@@ -1,4 +1,4 @@
-"""Routed rows, as they come to whoever writes a file: their marks, and the meta columns they get. Pure."""
+"""Rows on their way into one file: which of them delete their key, and the meta columns that they get."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.config.table_config import merge_rule
 from lakefmt.filegroups.base_writer import repeated
 from lakefmt.filegroups.merge.base import Mask
 from lakefmt.filegroups.ordering import marked_deletes, to_mask
@@ -24,7 +23,8 @@ from lakefmt.values import (
     RECORD_KEY,
     WriteOperation,
 )
-from lakefmt.write.context import MOVED_AWAY, FileAssignment, WriteContext
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.context import MOVED_AWAY, FileAssignment
 
 __all__ = ["POSITION", "MetaColumns", "routed_deletes", "with_meta_of"]
 
@@ -34,14 +34,14 @@ POSITION = "_lakefmt_position"
 _Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 
-def routed_deletes(context: WriteContext, rows: pa.Table) -> Mask:
+def routed_deletes(bound: BoundContext, rows: pa.Table) -> Mask:
     """Return which routed rows remove their key from the file."""
-    if context.operation is WriteOperation.DELETE:
+    if bound.operation is WriteOperation.DELETE:
         return np.ones(rows.num_rows, dtype=bool)
-    if context.operation is WriteOperation.BULK_INSERT:
+    if bound.operation is WriteOperation.BULK_INSERT:
         return np.zeros(rows.num_rows, dtype=bool)  # writes rows as they are
     # Elsewhere a row may mark itself, or have moved to another partition.
-    flags = marked_deletes(rows, merge_rule(context.config))
+    flags = marked_deletes(rows, bound.rule)
     if MOVED_AWAY in rows.column_names:
         flags |= to_mask(pc.fill_null(rows.column(MOVED_AWAY), False))
     return flags
@@ -70,7 +70,7 @@ class MetaColumns:
             rows,
             schema,
             lambda: same(self._instant, count),
-            # Sequence numbers and generated keys have one form (spec 4.5, 4.6).
+            # Sequence numbers and generated keys have one form (docs/format.md, Meta columns).
             lambda: build_auto_keys(self._instant, one.sequence, first, count),
             lambda: same(str(one.partition), count),
             lambda: same(one.shown_file, count),
@@ -90,7 +90,7 @@ def with_meta_of(
         schema: every column of the files.
     """
 
-    def told(texts: Sequence[str]) -> pa.Array:
+    def repeated_each(texts: Sequence[str]) -> pa.Array:
         return pa.array(texts, pa.string()).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
     def numbered() -> pa.Array:
@@ -99,7 +99,9 @@ def with_meta_of(
 
     partitions, files = [str(one.partition) for one in assignments], [one.shown_file for one in assignments]
     times = repeated(instant, rows.num_rows)
-    return _completed(rows, schema, lambda: times, numbered, lambda: told(partitions), lambda: told(files))
+    return _completed(
+        rows, schema, lambda: times, numbered, lambda: repeated_each(partitions), lambda: repeated_each(files)
+    )
 
 
 def _completed(

@@ -1,23 +1,15 @@
-"""Threads of one write: what Arrow and NumPy do outside the interpreter's lock is done side by side (effects)."""
+"""The thread pool of one write: Arrow and NumPy release the interpreter's lock."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self, TypeVar
 
-from lakefmt.write.context import WriteContext
-
-__all__ = ["WorkerPool", "results", "thread_count"]
+__all__ = ["WorkerPool", "results"]
 
 U = TypeVar("U")
-
-
-def thread_count(context: WriteContext) -> int:
-    """Return how many threads a write may use."""
-    return context.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
 
 
 def results(works: Iterable[Future[U]]) -> list[U]:
@@ -26,7 +18,7 @@ def results(works: Iterable[Future[U]]) -> list[U]:
 
 
 class WorkerPool:
-    """Threads that take works first come, first served. At its end what has not begun is dropped, what has is waited for.
+    """A thread pool. On exit, queued tasks are cancelled and running ones are waited for.
 
     Threads that end give back what Arrow's allocator keeps for each of them.
 

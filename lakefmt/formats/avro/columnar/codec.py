@@ -1,4 +1,4 @@
-"""Rows of a table as Avro records, by column: what log files hold (spec 5.3, 7.5). Pure.
+"""Rows of a table as Avro records, by column: what log files hold (docs/format.md, Data blocks). Pure.
 
 :func:`encode_rows` turns Arrow columns into the binary records of an Avro data block, :func:`decode_rows` turns them
 back; no value becomes a Python object on the way. Both work on some ten thousand rows at a time, so that the columns of
@@ -54,8 +54,6 @@ def encode_rows(table: pa.Table | pa.RecordBatch, schema: str, *, framed: bool =
             that is none of an enum's symbols.
         CorruptFile: `schema` is no schema of a record.
         UnsupportedFeature: a type that tables do not have.
-
-    Spec 7.5.
 
     Example:
         >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":["null","long"]}]}'
@@ -167,8 +165,6 @@ def decode_rows(
         CorruptFile: a record does not fit the schema, or the schema is none.
         UnsupportedFeature: a type that tables do not have, or nulls that would take far more memory than the file.
         InvalidInputError: a name of `columns` is not in the schema, or is there twice.
-
-    Spec 7.5.
 
     Example:
         >>> schema = '{"type":"record","name":"r","fields":[{"name":"id","type":["null","long"]}]}'

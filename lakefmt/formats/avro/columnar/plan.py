@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile
-from lakefmt.schema.avro import avro_to_arrow
+from lakefmt.schema.avro import arrow_columns
 from lakefmt.schema.avro_tree import AvroType, MalformedAvro, parse_avro_schema
 from lakefmt.schema.types import struct_fields
 
@@ -72,9 +72,12 @@ def plan_rows(schema: str, what: str = "Avro schema") -> Node:
 
 @lru_cache(maxsize=32)
 def _compiled(schema: str) -> Node:
-    # By the schema alone: hundreds of logs have one.
-    columns = avro_to_arrow(schema)
-    return _node(parse_avro_schema(schema), pa.struct(list(columns)), "")
+    # Cached by the schema alone: hundreds of logs share one.
+    record = parse_avro_schema(schema)
+    columns = arrow_columns(record)
+    if not record.fields:
+        raise MalformedAvro("record without fields")
+    return _node(record, pa.struct(list(columns)), "")
 
 
 def _node(stored: AvroType, arrow: pa.DataType, path: str) -> Node:

@@ -1,0 +1,193 @@
+"""Write rows to a table and create the table first where it is missing (effects)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
+from lakefmt.config.mergers import MergeFunction
+from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
+from lakefmt.keys import plan_key_spec
+from lakefmt.storage.open import location_text
+from lakefmt.table import Table, create_table, open_table
+from lakefmt.values import CommitResult, WriteOperation
+from lakefmt.write.ingest import open_stream, read_all
+
+__all__ = ["write_table"]
+
+_MODES: Final = ("error", "append", "overwrite", "ignore")
+_OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
+
+
+def write_table(
+    path: str | os.PathLike[str],
+    data: object,
+    *,
+    mode: str = "error",
+    record_key: str | Sequence[str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
+    ordering: str | Sequence[str] | None = None,
+    operation: str | None = None,
+    table_type: str = "cow",
+    table_version: int = 8,
+    merge: str | MergeFunction | None = None,
+    properties: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    **call: Any,
+) -> CommitResult:
+    """Write rows to a table; create the table first if there is none.
+
+    Args:
+        path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
+        data: anything that holds Arrow data. A new table gets its columns.
+        mode: what to do if the table exists: ``"error"`` raises, ``"append"`` writes the rows, ``"overwrite"`` replaces
+            all rows (older states stay readable), ``"ignore"`` writes nothing.
+        record_key: as for :func:`create_table`; must agree with a table that exists. The same for `partition_by`
+            and `ordering`.
+        partition_by: see `record_key`.
+        ordering: see `record_key`.
+        operation: ``"upsert"``, ``"insert"``, ``"bulk_insert"`` or ``"insert_overwrite"``; default: upsert, and insert
+            where the table has no record key.
+        table_type: as for :func:`create_table`; of a table that exists nothing is changed. The same for
+            `table_version` and `properties`.
+        table_version: see `table_type`.
+        merge: as for :func:`create_table` and :func:`open_table`.
+        properties: see `table_type`.
+        storage_options: credentials and settings of the store; never kept in the table.
+        **call: as for :meth:`Table.upsert`, ``options`` among them.
+
+    Raises:
+        TableExists: there is one, and the mode is ``"error"``.
+        InvalidInputError: the table that exists has another record key, other partitions or another ordering.
+        SchemaMismatch: the data do not fit. No table is created then, unless a bulk insert streams its rows.
+
+    Example:
+        >>> import lakefmt, pyarrow as pa
+        >>> rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
+        >>> lakefmt.write_table("memory://doc-write", rows, record_key="id").num_inserts
+        2
+        >>> lakefmt.write_table("memory://doc-write", rows, record_key="id", mode="append").num_updates
+        2
+    """
+    if text_argument(mode, "mode") not in _MODES:
+        raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(map(repr, _MODES))}")
+    _check_operation(operation, mode)
+    options = mapping_argument(call.get("options"), "options")
+    table = _existing(path, options, storage_options, merge)
+    if table is None:
+        made = {
+            "record_key": record_key,
+            "partition_by": partition_by,
+            "ordering": ordering,
+            "table_type": table_type,
+            "table_version": table_version,
+            "merge": merge,
+            "properties": properties,
+            "options": options,
+        }
+        place = {"path": path, "storage_options": storage_options}
+        return _create_and_write(place, made, data, mode, operation, call)
+    if mode == "error":
+        raise TableExists(
+            f"there is a table at {table.client.store.url}: mode='append' adds to it, 'overwrite' replaces its rows, "
+            "'ignore' leaves it as it is"
+        )
+    if mode == "ignore":
+        return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
+    _check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
+    return _run(table, mode, operation, data, call)
+
+
+def _check_operation(operation: str | None, mode: str) -> None:
+    if operation is None:
+        return
+    if text_argument(operation, "operation") not in _OPERATIONS:
+        raise InvalidInputError(f"unknown operation {operation!r}: expected {', '.join(map(repr, _OPERATIONS))}")
+    if mode == "overwrite":
+        raise InvalidInputError("mode='overwrite' replaces all rows: leave out operation=")
+
+
+def _existing(
+    path: str | os.PathLike[str],
+    options: Mapping[str, object],
+    storage_options: Mapping[str, object] | None,
+    merge: str | MergeFunction | None,
+) -> Table | None:
+    # create_table takes the two words; a table that exists says them itself.
+    function = None if isinstance(merge, str) and merge in ("event_time", "commit_time") else merge
+    try:
+        return open_table(path, options=options, storage_options=storage_options, merge=function)
+    except TableNotFound:
+        return None
+
+
+def _create_and_write(
+    place: Mapping[str, Any],
+    made: Mapping[str, Any],
+    data: object,
+    mode: str,
+    operation: str | None,
+    call: Mapping[str, Any],
+) -> CommitResult:
+    """Try the write on an empty table in memory, create the table, and write.
+
+    The trial refuses unusable rows before anything exists. A streamed bulk insert tries its columns only.
+    """
+    schema, tables = open_stream(data)
+    dry_run = flag_argument(call.get("dry_run"), "dry_run")
+    streams = operation == "bulk_insert" and not call.get("drop_duplicates") and not dry_run
+    rows = tables if streams else read_all(schema, tables)
+    name = location_text(place["path"]).rstrip("/").rsplit("/", 1)[-1]
+    trial = create_table(f"memory://lakefmt-trial/{uuid4().hex}", schema=schema, name=name or None, **made)
+    try:
+        plan = _run(trial, mode, operation, schema.empty_table() if streams else rows, {**call, "dry_run": True})
+    finally:
+        trial.client.store.delete_tree("")
+    if dry_run:
+        return plan
+    # Another process may create the table in between.
+    if_exists = "error" if mode in ("error", "ignore") else "open"
+    return _run(create_table(schema=schema, if_exists=if_exists, **place, **made), mode, operation, rows, call)
+
+
+def _run(table: Table, mode: str, operation: str | None, rows: object, call: Mapping[str, Any]) -> CommitResult:
+    result: CommitResult = getattr(table, _verb(table, mode, operation))(rows, **call)
+    return result
+
+
+def _verb(table: Table, mode: str, operation: str | None) -> str:
+    if mode == "overwrite":
+        return "insert_overwrite_table"
+    return operation or ("upsert" if table.properties.record_key_fields else "insert")
+
+
+def _check_agreement(table: Table, *, record_key: object, partition_by: object, ordering: object) -> None:
+    """Raise when an argument contradicts the table.
+
+    Raises:
+        InvalidInputError: it does.
+    """
+    config = table.properties
+    stored = table.client.key_spec(config).partition_fields
+    partitions = _names(partition_by, "partition_by")
+    asked = plan_key_spec(list(config.record_key_fields), partitions, schema=table.schema).partition_fields
+    for argument, given, wanted in (
+        ("record_key", _names(record_key, "record_key"), list(config.record_key_fields)),
+        ("ordering", _names(ordering, "ordering"), list(config.ordering_fields)),
+        ("partition_by", None if partitions is None else [f.name for f in asked], [f.name for f in stored]),
+    ):
+        if given is not None and given != wanted:
+            raise InvalidInputError(f"{table.client.store.url} has {argument}={shown(wanted)}, not {shown(given)}")
+    # A column named alone is taken as the table takes it.
+    for field, other in zip(asked, stored, strict=False):
+        if field.timestamp is not None and field.timestamp != other.timestamp:
+            raise InvalidInputError(f"{table.client.store.url} makes other partitions of column {field.name!r}")
+
+
+def _names(given: object, argument: str) -> list[str] | None:
+    if given is None:
+        return None
+    return texts_argument([given] if isinstance(given, str) else given, argument)

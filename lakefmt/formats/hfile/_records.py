@@ -1,0 +1,177 @@
+"""Records of a data block by columns: where keys and values are, and the other way round. Pure.
+
+A record is the length of its key with 12 bytes around it, the length of its value, the length of the key's content, the
+content, ten bytes that are the same in every record, the value and a zero byte. No record says where the next one begins
+but by its own lengths, so one would have to go from record to record. Instead every byte is asked at once whether a record
+could begin there; what begins there by chance is found out afterwards, by following the lengths from all places together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.arrays import text_offsets
+from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt.formats.hfile._index import KEY_TAIL
+
+__all__ = ["MAX_KEY_BYTES", "DataBlock", "EncodedKeyValues", "encode_key_values", "read_records"]
+
+U8 = npt.NDArray[np.uint8]
+I64 = npt.NDArray[np.int64]
+
+#: Java counts the bytes of a key in a signed short.
+MAX_KEY_BYTES = (1 << 15) - 1
+_HEAD = 10
+_AROUND_KEY = 2 + len(KEY_TAIL)
+#: The two lengths before a key, and the zero byte behind a value.
+_AROUND_LENGTHS = 9
+_LEAST_RECORD = _HEAD + len(KEY_TAIL) + 1
+#: Bytes that are looked at together: as many as stay in the processor's caches.
+_STEP = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DataBlock:
+    """The records of a decompressed data block.
+
+    Attributes:
+        num_rows: how many there are.
+    """
+
+    num_rows: int
+    # Every record is four of these: key, tail, value, and what is between the value and the next key.
+    _parts: pa.BinaryArray
+
+    def keys(self) -> pa.BinaryArray:
+        """Return the content of every key."""
+        return self._parts.take(pa.array(np.arange(0, 4 * self.num_rows, 4)))
+
+    def key_heads(self, length: int) -> pa.BinaryArray:
+        """Return the first `length` bytes of every key; shorter keys are whole."""
+        offsets = np.frombuffer(self._parts.buffers()[1], np.int32)
+        heads = np.empty(2 * self.num_rows, np.int32)
+        heads[::2] = offsets[::4]
+        heads[1::2] = np.minimum(offsets[::4] + length, offsets[1::4])
+        data = self._parts.buffers()[2]
+        parts = pa.Array.from_buffers(pa.binary(), len(heads) - 1, [None, pa.py_buffer(heads), data])
+        return parts.take(pa.array(np.arange(0, len(heads), 2)))
+
+    def values(self, rows: I64 | None = None) -> pa.BinaryArray:
+        """Return the value of the records whose numbers are `rows`; None: of all."""
+        rows = np.arange(self.num_rows) if rows is None else rows
+        return self._parts.take(pa.array(4 * rows + 2))
+
+
+def read_records(payload: bytes | memoryview, what: str) -> DataBlock:
+    """Return the records of a data block.
+
+    Raises:
+        CorruptFile: the bytes are not a row of records.
+    """
+    if not len(payload):
+        return DataBlock(0, pa.array([], pa.binary()))
+    data = np.frombuffer(payload, np.uint8)
+    starts, keys, values = _candidates(data)
+    following = starts + _AROUND_LENGTHS + keys + values
+    if len(starts) == 0 or starts[0] != 0 or following[-1] != len(data) or (following[:-1] != starts[1:]).any():
+        rows = _chained(starts, following, len(data), what)
+        starts, keys, values = starts[rows], keys[rows], values[rows]
+    offsets = np.empty(4 * len(starts), np.int32)
+    offsets[::4] = starts + _HEAD
+    offsets[1::4] = starts + (_HEAD - _AROUND_KEY) + keys
+    offsets[2::4] = starts + (_HEAD - 2) + keys
+    offsets[3::4] = starts + (_HEAD - 2) + keys + values
+    parts = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
+    return DataBlock(len(starts), parts)
+
+
+def _candidates(data: U8) -> tuple[I64, I64, I64]:
+    """Return where records may begin, by their own lengths, and as if they did the bytes of their keys and values."""
+    end = len(data) - _LEAST_RECORD + 1
+    found = [np.zeros(0, np.int64)]
+    for at in range(0, end, _STEP):
+        size = min(_STEP, end - at)
+        # The length of a key is at most 32,779, so its two highest bytes are zero; its lowest one follows from the
+        # length of the content.
+        upper = data[at : at + size] | data[at + 1 : at + 1 + size]
+        fits = (data[at + 3 : at + 3 + size] - data[at + 9 : at + 9 + size]) == _AROUND_KEY
+        fits &= upper == 0
+        found.append(np.flatnonzero(fits) + at)
+    starts = np.concatenate(found)
+    shorts = np.ndarray((max(0, len(data) - 1),), ">u2", data, 0, (1,))
+    ints = np.ndarray((max(0, len(data) - 3),), ">i4", data, 0, (1,))
+    content = shorts[starts + 8].astype(np.int64)
+    keys, values = shorts[starts + 2].astype(np.int64), ints[starts + 4].astype(np.int64)
+    fits = (keys == content + _AROUND_KEY) & (content <= MAX_KEY_BYTES) & (values >= 0)
+    fits &= keys + values <= len(data) - starts - _AROUND_LENGTHS
+    return (starts, keys, values) if fits.all() else (starts[fits], keys[fits], values[fits])
+
+
+def _chained(starts: I64, following: I64, size: int, what: str) -> I64:
+    """Return which of the candidates are reached from the first byte by going from each to the one that follows it.
+
+    All are followed at once: after each round, twice as many steps have been made.
+    """
+    places = np.append(starts, size)
+    end = len(starts)
+    # Places behind the last one lead nowhere, and what leads nowhere stays where it is.
+    jump = np.minimum(np.searchsorted(places, following), end)
+    dead = (places[jump] != following) | (following <= starts)
+    jump = np.append(np.where(dead, np.arange(end), jump), end)
+    reached = np.zeros(end + 1, bool)
+    reached[:1] = places[0] == 0
+    for _ in range(end.bit_length() + 1):
+        reached[jump[reached]] = True
+        jump = jump[jump]
+    if not reached[end]:
+        raise CorruptFile(f"{what}: the lengths of the records in a block do not lead from one to the next")
+    return np.flatnonzero(reached[:end])
+
+
+# ---------------------------------------------------------------------------------------------------------- writing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedKeyValues:
+    """Records of a data block, one behind the other.
+
+    Attributes:
+        data: their bytes.
+        offsets: where each begins in `data`, and where the last one ends.
+    """
+
+    data: memoryview
+    offsets: I64
+
+
+def encode_key_values(keys: pa.Array, values: pa.Array) -> EncodedKeyValues:
+    """Return records of keys and values, both as large binary arrays without nulls.
+
+    Raises:
+        InvalidInputError: a key or a value is longer than the format counts.
+    """
+    rows = len(keys)
+    key_sizes, value_sizes = _sizes(keys), _sizes(values)
+    if rows and int(key_sizes.max()) > MAX_KEY_BYTES:
+        raise InvalidInputError(f"a key of {int(key_sizes.max()):,} bytes: an HFile holds keys of {MAX_KEY_BYTES:,}")
+    if rows and int(value_sizes.max()) >= 1 << 30:
+        raise InvalidInputError(f"a value of {int(value_sizes.max()):,} bytes is too large for a block of an HFile")
+    heads = np.empty(rows, np.dtype([("key", ">i4"), ("value", ">i4"), ("content", ">u2")]))
+    heads["key"] = key_sizes + _AROUND_KEY
+    heads["value"] = value_sizes
+    heads["content"] = key_sizes
+    fixed = pa.Array.from_buffers(pa.binary(_HEAD), rows, [None, pa.py_buffer(heads)]).cast(pa.large_binary())
+    tail, zero, nothing = (pa.scalar(each, pa.large_binary()) for each in (KEY_TAIL, b"\0", b""))
+    records = pc.binary_join_element_wise(fixed, keys, tail, values, zero, nothing)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(key_sizes + value_sizes + _LEAST_RECORD)])
+    data = records.buffers()[2]
+    return EncodedKeyValues(memoryview(b"" if data is None else data)[: int(offsets[-1])], offsets)
+
+
+def _sizes(texts: pa.Array) -> I64:
+    return np.diff(text_offsets(texts)).astype(np.int64)

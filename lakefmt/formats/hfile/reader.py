@@ -1,0 +1,328 @@
+"""Reading HFiles: all records, those of given keys, those whose keys begin with given prefixes. Pure.
+
+A file is opened by its end, with one or two reads; after that only the data blocks that are wanted are read, as many at
+once as stand side by side. Files of HBase's writer (Hudi up to 1.0) and of Hudi's own (from 1.1) are read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.errors import CorruptFile, UnsupportedFeature
+from lakefmt.formats.hfile._blocks import HEADER_BYTES, BlockType, Codec, read_frame, read_payload
+from lakefmt.formats.hfile._index import IndexEntry, read_leaf_index, read_meta_index, read_root_index
+from lakefmt.formats.hfile._records import DataBlock, read_records
+from lakefmt.formats.hfile._trailer import TRAILER_BYTES, Trailer, read_file_info, read_trailer
+
+__all__ = ["RECORD_SCHEMA", "HFileReader", "ReadAt"]
+
+I64 = npt.NDArray[np.int64]
+
+#: Returns the bytes from an offset on, as many as asked for, fewer only at the end of the file.
+ReadAt = Callable[[int, int], bytes | memoryview]
+#: How the look-ups of groups of blocks are run: the builtin ``map``, or that of a pool of threads.
+Run = Callable[
+    [Callable[[Sequence[int]], list[pa.RecordBatch]], Iterable[Sequence[int]]], Iterable[list[pa.RecordBatch]]
+]
+
+#: The records of an HFile as columns.
+RECORD_SCHEMA = pa.schema(
+    [pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+)
+
+#: Read from the end of the file at once: the trailer and, mostly, all that has to be known before the first look-up.
+_FIRST_READ = 32 * 1024
+#: Blocks side by side are read together, up to this number of bytes.
+_READ_TOGETHER = 4 << 20
+_MAX_INDEX_LEVELS = 8
+_LAST_KEY, _MEMSTORE_TIME = "hfile.LASTKEY", "MAX_MEMSTORE_TS_KEY"
+
+
+class HFileReader:
+    """One HFile that is open for reading.
+
+    Parameters:
+        read_at: reads bytes of the file.
+        size: bytes of the file.
+        what: how the file is named in errors.
+
+    Raises:
+        CorruptFile: the file is no HFile, or is damaged.
+        UnsupportedFeature: another major version, a codec other than gzip and none, or records with versions.
+
+    Format: docs/format.md, HFile. What a block holds is looked at when it is read, so every method may raise
+    ``CorruptFile``.
+
+    Example:
+        >>> from lakefmt.formats.hfile.writer import encode_hfile
+        >>> keys, values = pa.array([b"a", b"ab", b"b"]), pa.array([b"1", b"2", b"3"])
+        >>> reader = HFileReader.from_bytes(encode_hfile(keys, values), "f.hfile")
+        >>> reader.entry_count, reader.lookup(pa.array([b"b", b"c"])).to_pylist()
+        (3, [{'key': b'b', 'value': b'3'}])
+        >>> reader.lookup_prefixes(pa.array([b"a"]))["key"].to_pylist()
+        [b'a', b'ab']
+    """
+
+    def __init__(self, read_at: ReadAt, size: int, what: str) -> None:
+        self._read_at, self._what = read_at, what
+        begin = max(0, size - _FIRST_READ)
+        tail = self._read(begin, size - begin)
+        trailer = read_trailer(bytes(tail[-TRAILER_BYTES:]), what)
+        self._check_trailer(trailer, size)
+        if trailer.load_on_open_offset < begin:
+            opened = self._read(trailer.load_on_open_offset, size - TRAILER_BYTES - trailer.load_on_open_offset)
+        else:
+            opened = tail[trailer.load_on_open_offset - begin : -TRAILER_BYTES]
+        self._trailer, self._data_end = trailer, trailer.load_on_open_offset
+        root, behind_root = self._opened(opened, 0, BlockType.ROOT_INDEX)
+        meta, behind_meta = self._opened(opened, behind_root, BlockType.ROOT_INDEX)
+        info, _ = self._opened(opened, behind_meta, BlockType.FILE_INFO)
+        self.info: Mapping[str, bytes] = read_file_info(bytes(info), what)
+        if any(self.info.get(_MEMSTORE_TIME, b"")):
+            raise UnsupportedFeature(f"{what}: its records have versions, which Hudi's never have")
+        self._meta_blocks = read_meta_index(meta, trailer.meta_index_count, what)
+        self._blocks = self._data_blocks(read_root_index(root, trailer.data_index_count, what))
+        self._first_keys = pa.array([block.key for block in self._blocks], pa.binary())
+        self._check_blocks()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, what: str) -> HFileReader:
+        """Open a file whose bytes are at hand.
+
+        Parameters:
+            data: all of it.
+            what: how the file is named in errors.
+
+        Raises:
+            CorruptFile, UnsupportedFeature: see the class.
+        """
+        view = memoryview(data)
+        return cls(lambda at, size: view[at : at + size], len(view), what)
+
+    @property
+    def entry_count(self) -> int:
+        """How many records the file has, as its trailer says."""
+        return self._trailer.entry_count
+
+    @property
+    def schema(self) -> str | None:
+        """The Avro schema of the values, as JSON text; None: the file does not say."""
+        text = self.info.get("schema")
+        try:
+            return None if text is None else text.decode()
+        except UnicodeDecodeError:
+            raise CorruptFile(f"{self._what}: its schema is no text") from None
+
+    @property
+    def last_key(self) -> bytes | None:
+        """The largest key; None: there is none, or the file does not say."""
+        stored = self.info.get(_LAST_KEY, b"")
+        size = int.from_bytes(stored[:2], "big")
+        return stored[2 : 2 + size] if size and 2 + size <= len(stored) else None
+
+    def meta_block(self, name: str) -> bytes | None:
+        """Return the content of a block beside the data, such as ``bloomFilter``; None: the file has none of the name."""
+        for entry in self._meta_blocks:
+            if entry.key == name.encode():
+                self._check_place(entry, 0)
+                data = self._read(entry.offset, entry.size)
+                return bytes(read_payload(data, BlockType.META, self._trailer.codec, self._what))
+        return None
+
+    # ------------------------------------------------------------------------------------------------------ records
+
+    def scan(self, *, values: bool = True) -> Iterator[pa.RecordBatch]:
+        """Yield all records in the order of their keys, a batch for each block (:data:`RECORD_SCHEMA`).
+
+        Parameters:
+            values: False: leave the values away; the batches have the column ``key`` only.
+        """
+        count = 0
+        for group in self._groups(range(len(self._blocks))):
+            for _, block in self._load(group):
+                count += block.num_rows
+                keys = block.keys()
+                yield _batch(keys, block.values()) if values else pa.record_batch([keys], RECORD_SCHEMA.names[:1])
+        if count != self.entry_count:
+            raise CorruptFile(f"{self._what}: {count:,} records, where the trailer says {self.entry_count:,}")
+
+    def read(self) -> pa.Table:
+        """Return all records in the order of their keys (:data:`RECORD_SCHEMA`)."""
+        return pa.Table.from_batches(self.scan(), RECORD_SCHEMA)
+
+    def lookup(self, keys: pa.Array, run: Run = map) -> pa.Table:
+        """Return the records of the keys that are there, in the order of the file (:data:`RECORD_SCHEMA`).
+
+        Parameters:
+            keys: binary, in any order; nulls are not looked for.
+            run: how the look-ups of groups of blocks are run.
+        """
+        probes, bounds = self._assigned(pc.unique(keys.cast(pa.binary())).drop_null())
+        wanted = [block for block in range(len(self._blocks)) if bounds[block] < bounds[block + 1]]
+
+        def found(group: Sequence[int]) -> list[pa.RecordBatch]:
+            return [
+                _matches(block, block.keys(), probes[int(bounds[number]) : int(bounds[number + 1])])
+                for number, block in self._load(group)
+            ]
+
+        return _joined(run(found, self._groups(wanted)))
+
+    def lookup_prefixes(self, prefixes: pa.Array, run: Run = map) -> pa.Table:
+        """Return the records whose keys begin with any of the prefixes, in the order of the file.
+
+        Parameters:
+            prefixes: binary, in any order; an empty one is the beginning of every key.
+            run: how the look-ups of groups of blocks are run.
+        """
+        by_length = _by_length(pc.unique(prefixes.cast(pa.binary())).drop_null())
+
+        def found(group: Sequence[int]) -> list[pa.RecordBatch]:
+            return [_begins_with(block, by_length) for _, block in self._load(group)]
+
+        return _joined(run(found, self._groups(self._blocks_of_prefixes(by_length))))
+
+    def _assigned(self, keys: pa.Array) -> tuple[pa.Array, I64]:
+        """Return the keys sorted, and where those of each block begin among them, one number more than blocks.
+
+        A key belongs to the last block whose first key is not larger; keys before the first block belong to none.
+        """
+        last = self.last_key
+        if last is not None:
+            keys = keys.filter(pc.less_equal(keys, pa.scalar(last, pa.binary())))
+        together = pa.concat_arrays([self._first_keys, keys])
+        # The order is stable: the first key of a block comes before the same key that is looked for.
+        order = pc.array_sort_indices(together).to_numpy()
+        is_first = order < len(self._first_keys)
+        bounds = np.flatnonzero(is_first) - np.arange(len(self._first_keys))
+        return together.take(pa.array(order[~is_first])), np.append(bounds, len(keys))
+
+    def _blocks_of_prefixes(self, by_length: Mapping[int, pa.Array]) -> list[int]:
+        """Return the blocks in which a key may begin with one of the prefixes.
+
+        They are the block that would hold the prefix itself, and those whose first key begins with it. A first key may be
+        made up, but it lies between the last key of the block before and the first real one.
+        """
+        wanted = np.zeros(len(self._blocks), bool)
+        if not len(wanted):
+            return []
+        for length, prefixes in by_length.items():
+            order = pc.array_sort_indices(pa.concat_arrays([self._first_keys, prefixes])).to_numpy()
+            is_first = order < len(self._first_keys)
+            wanted[np.maximum(0, np.cumsum(is_first)[~is_first] - 1)] = True
+            heads = pa.array([block.key[:length] for block in self._blocks], pa.binary())
+            wanted |= pc.is_in(heads, value_set=prefixes).to_numpy(zero_copy_only=False)
+        return [int(block) for block in np.flatnonzero(wanted)]
+
+    # ------------------------------------------------------------------------------------------------------- blocks
+
+    def _groups(self, blocks: Iterable[int]) -> Iterator[list[int]]:
+        """Yield the numbers of blocks that are read together: side by side, and not too many."""
+        group: list[int] = []
+        for number in blocks:
+            if group:
+                first, last, this = self._blocks[group[0]], self._blocks[group[-1]], self._blocks[number]
+                is_adjacent = last.offset + last.size == this.offset
+                if not is_adjacent or this.offset + this.size - first.offset > _READ_TOGETHER:
+                    yield group
+                    group = []
+            group.append(number)
+        if group:
+            yield group
+
+    def _load(self, group: Sequence[int]) -> Iterator[tuple[int, DataBlock]]:
+        """Read adjacent blocks with one read and yield them one after the other."""
+        first, last = self._blocks[group[0]], self._blocks[group[-1]]
+        data = self._read(first.offset, last.offset + last.size - first.offset)
+        for number in group:
+            entry = self._blocks[number]
+            begin = entry.offset - first.offset
+            payload = read_payload(data[begin : begin + entry.size], BlockType.DATA, self._trailer.codec, self._what)
+            yield number, read_records(payload, self._what)
+
+    def _read(self, at: int, size: int) -> memoryview:
+        data = memoryview(self._read_at(at, size))
+        if len(data) != size:
+            raise CorruptFile(f"{self._what}: it ends at byte {at + len(data):,}, where more is expected")
+        return data
+
+    def _opened(self, data: memoryview, at: int, kind: BlockType) -> tuple[bytes | memoryview, int]:
+        """Return the payload of a block that follows the data, and where the next one begins."""
+        frame = read_frame(data[at:], kind, self._what)
+        return read_payload(data[at : at + frame.size], kind, self._trailer.codec, self._what), at + frame.size
+
+    def _check_trailer(self, trailer: Trailer, size: int) -> None:
+        """Raise when the numbers of the trailer do not go with the size of the file."""
+        most = trailer.load_on_open_offset // HEADER_BYTES
+        if (
+            trailer.load_on_open_offset > size - TRAILER_BYTES
+            or trailer.data_index_count > most
+            or trailer.meta_index_count > most
+            or not 1 <= trailer.index_levels <= _MAX_INDEX_LEVELS
+        ):
+            raise CorruptFile(f"{self._what}: its trailer names places behind the end of the file")
+        if trailer.codec not in (Codec.GZIP, Codec.NONE):
+            raise UnsupportedFeature(
+                f"{self._what}: blocks are compressed with {trailer.codec.name}; Hudi uses gzip or none"
+            )
+
+    def _data_blocks(self, entries: list[IndexEntry]) -> list[IndexEntry]:
+        """Return the entries of the data blocks: those of the root index, or of the indexes below it."""
+        most = self._data_end // HEADER_BYTES
+        for level in range(self._trailer.index_levels - 1, 0, -1):
+            kind = BlockType.LEAF_INDEX if level == 1 else BlockType.INTERMEDIATE_INDEX
+            below: list[IndexEntry] = []
+            end = 0
+            for entry in entries:
+                end = self._check_place(entry, end)
+                data = self._read(entry.offset, entry.size)
+                below += read_leaf_index(read_payload(data, kind, self._trailer.codec, self._what), most, self._what)
+                if len(below) > most:
+                    raise CorruptFile(f"{self._what}: its indexes name more blocks than it holds")
+            entries = below
+        return entries
+
+    def _check_blocks(self) -> None:
+        end = 0
+        for entry in self._blocks:
+            end = self._check_place(entry, end)
+        if len(self._first_keys) > 1 and not pc.all(pc.less_equal(self._first_keys[:-1], self._first_keys[1:])).as_py():
+            raise CorruptFile(f"{self._what}: the keys of its index are not in order")
+
+    def _check_place(self, entry: IndexEntry, end: int) -> int:
+        """Return where the block ends; raise when it begins before `end` or leaves the blocks of the file."""
+        if entry.offset < end or entry.size < HEADER_BYTES or entry.offset + entry.size > self._data_end:
+            raise CorruptFile(f"{self._what}: an index names a block at byte {entry.offset:,} that cannot be there")
+        return entry.offset + entry.size
+
+
+def _batch(keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([keys, values], schema=RECORD_SCHEMA)
+
+
+def _joined(groups: Iterable[list[pa.RecordBatch]]) -> pa.Table:
+    return pa.Table.from_batches([batch for group in groups for batch in group if batch.num_rows], RECORD_SCHEMA)
+
+
+def _matches(block: DataBlock, keys: pa.Array, wanted: pa.Array) -> pa.RecordBatch:
+    rows = np.flatnonzero(pc.is_in(keys, value_set=wanted).to_numpy(zero_copy_only=False))
+    return _batch(keys.take(pa.array(rows)), block.values(rows))
+
+
+def _by_length(texts: pa.Array) -> dict[int, pa.Array]:
+    """Return the texts by their length in bytes."""
+    lengths = pc.binary_length(texts)
+    return {int(length): texts.filter(pc.equal(lengths, length)) for length in np.unique(lengths.to_numpy())}
+
+
+def _begins_with(block: DataBlock, by_length: Mapping[int, pa.Array]) -> pa.RecordBatch:
+    fits = np.zeros(block.num_rows, bool)
+    for length, prefixes in by_length.items():
+        fits |= pc.is_in(block.key_heads(length), value_set=prefixes).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(fits)
+    return _batch(block.keys().take(pa.array(rows)), block.values(rows))

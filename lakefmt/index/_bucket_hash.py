@@ -1,0 +1,224 @@
+"""Hudi's bucket number of record keys: ``List<String>.hashCode()`` of the key's hash fields, over whole columns. Pure.
+
+A record key of several fields reads ``f1:v1,f2:v2``. Hudi takes it apart again as text, so a value with ``,name:`` in it
+is seen as two fields. Here the same is done by positions in the bytes of all keys: a colon ends a field's name when it
+is the first one of its key or a comma stands between it and the colon before it; the name begins behind that comma.
+
+Java hashes UTF-16 units: ``h = 31 * h + unit``, in 32 bits. The hash of any span of a text is the difference of two prefix
+sums of ``unit * 31**-k``, times ``31**(end - 1)``: 31 has an inverse among 32-bit numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefmt.arrays import text_offsets
+from lakefmt.errors import InvalidKey
+
+__all__ = ["bucket_numbers", "list_hashes"]
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+U32 = npt.NDArray[np.uint32]
+Mask = npt.NDArray[np.bool_]
+
+_BASE: Final = 31
+_INVERSE: Final = pow(_BASE, -1, 1 << 32)
+_COMMA, _COLON = ord(","), ord(":")
+#: What stands in a key for a null and for an empty text; Java's hash of either is 0.
+_PLACEHOLDERS: Final = (b"__null__", b"__empty__")
+#: Keys are hashed in parts of this many bytes, so that what is made of them stays small.
+_PART_BYTES: Final = 8 << 20
+
+
+def bucket_numbers(keys: pa.StringArray, fields: Sequence[str], buckets: I64 | int, *, strict: bool = False) -> I64:
+    """Return the bucket of each key.
+
+    Args:
+        keys: record keys, without nulls.
+        fields: the names of the fields that are hashed; they count only for keys of several fields.
+        buckets: how many buckets there are, for all keys or for each, at least 1.
+        strict: refuse keys for which Hudi before 1.0 computes another bucket.
+
+    Returns:
+        ``(n_keys,) int64``, from 0 on.
+
+    Raises:
+        InvalidKey: `strict` is set and a key has another bucket in Hudi before 1.0.
+
+    Example:
+        >>> bucket_numbers(pa.array(["id1", "a:1,b:2"]), ["a", "b"], 256).tolist()
+        [149, 226]
+    """
+    hashes = list_hashes(keys, fields, strict=strict).astype(np.int64)
+    numbers: I64 = (hashes & 0x7FFFFFFF) % buckets
+    return numbers
+
+
+def list_hashes(keys: pa.StringArray, fields: Sequence[str], *, strict: bool = False) -> U32:
+    """Return Java's hash of the list of hashed values of each key.
+
+    Args:
+        keys: record keys, without nulls.
+        fields: the names of the fields that are hashed.
+        strict: as in :func:`bucket_numbers`.
+
+    Example:
+        >>> list_hashes(pa.array(["id1", "", "a:__null__,b:x"]), ["a", "b"]).tolist()
+        [104085, 31, 1081]
+    """
+    parts = [_hash_part(part, fields, strict) for part in _parts(keys)]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+
+
+def _parts(keys: pa.StringArray) -> list[pa.StringArray]:
+    if not len(keys):
+        return []
+    ends = text_offsets(keys)
+    # A part begins with the first key that begins behind each multiple of the part's size.
+    steps = np.arange(int(ends[0]), int(ends[-1]), _PART_BYTES)[1:]
+    starts = np.unique(np.concatenate([[0], np.searchsorted(ends[:-1], steps)]))
+    starts = starts[starts < len(keys)]
+    lengths = np.diff(np.append(starts, len(keys)))
+    return [keys.slice(int(start), int(length)) for start, length in zip(starts, lengths, strict=True)]
+
+
+def _hash_part(keys: pa.StringArray, fields: Sequence[str], strict: bool) -> U32:
+    offsets = text_offsets(keys).astype(np.int64)
+    data = keys.buffers()[2]
+    raw: U8 = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    raw = raw[offsets[0] : offsets[-1]]
+    begins, ends = offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
+    hasher = _SpanHashes(raw)
+    hashes: U32 = np.uint32(_BASE) + hasher.of(begins, ends)  # a list of one value
+    colons, commas = np.flatnonzero(raw == _COLON), np.flatnonzero(raw == _COMMA)
+    if not len(colons):
+        return hashes
+    with_colon = _holding(colons, begins, ends)
+    several = with_colon & _holding(commas, begins, ends)
+    if strict and (with_colon & ~several).any():
+        raise _differs(keys, with_colon & ~several)
+    if several.any():
+        _hash_pairs(keys, hasher, colons, commas, several, begins, ends, fields, strict, hashes)
+    return hashes
+
+
+def _holding(positions: I64, begins: I64, ends: I64) -> Mask:
+    """Return which spans hold one of some ascending positions."""
+    mask: Mask = np.searchsorted(positions, ends) > np.searchsorted(positions, begins)
+    return mask
+
+
+def _hash_pairs(
+    keys: pa.StringArray,
+    hasher: _SpanHashes,
+    colons: I64,
+    commas: I64,
+    several: Mask,
+    begins: I64,
+    ends: I64,
+    fields: Sequence[str],
+    strict: bool,
+    hashes: U32,
+) -> None:
+    """Hash the keys of several fields: `hashes` of these are set."""
+    owner = np.searchsorted(begins, colons, side="right") - 1
+    colons, owner = colons[several[owner]], owner[several[owner]]
+    # A comma before a colon, no further back than the colon before or the key's begin.
+    before = np.searchsorted(commas, colons) - 1
+    comma = np.where(before >= 0, commas[np.maximum(before, 0)], -1)
+    first = np.append(True, owner[1:] != owner[:-1])
+    previous = np.append(-1, colons[:-1])
+    ends_name = first | (comma > previous)
+    colons, owner, comma, first = (each[ends_name] for each in (colons, owner, comma, first))
+    name_begins = np.where(first, begins[owner], comma + 1)
+    # A value ends before the comma of the next name, or with its key.
+    last = np.append(first[1:], True)
+    value_begins = colons + 1
+    value_ends = np.where(last, ends[owner], np.append(comma[1:], 0))
+    wanted = hasher.equal(name_begins, colons, [name.encode() for name in fields])
+    owner, value_begins, value_ends = owner[wanted], value_begins[wanted], value_ends[wanted]
+    values = hasher.of(value_begins, value_ends)
+    values[hasher.equal(value_begins, value_ends, _PLACEHOLDERS)] = 0
+    counts = np.bincount(owner, minlength=len(begins))
+    # h = 31^n + sum of 31^(n - 1 - i) * value i; a key without such a field counts as one empty value.
+    place = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+    terms = values * _powers(counts[owner] - 1 - place)
+    sums = np.append(np.uint32(0), np.cumsum(terms, dtype=np.uint32))
+    upto = np.cumsum(counts)
+    found = sums[upto] - sums[upto - counts] + _powers(np.maximum(counts, 1))
+    hashes[several] = found[several]
+    if strict:
+        in_key = np.searchsorted(commas, ends) - np.searchsorted(commas, begins)
+        pairs = np.bincount(np.searchsorted(begins, colons, side="right") - 1, minlength=len(begins))
+        differs = several & ((in_key != pairs - 1) | (counts == 0))
+        if differs.any():
+            raise _differs(keys, differs)
+
+
+def _differs(keys: pa.StringArray, which: Mask) -> InvalidKey:
+    first = int(np.flatnonzero(which)[0])
+    return InvalidKey(
+        f"{np.count_nonzero(which)} record keys with ':' or ',' in their values have one bucket in Hudi before 1.0 and "
+        f"another one later, the first is {keys[first].as_py()!r:.200}: upgrade the table to version 8 or 9, or change the "
+        "values"
+    )
+
+
+def _powers(exponents: I64) -> U32:
+    """Return 31 to some powers, in 32 bits."""
+    most = int(exponents.max(initial=0))
+    table = np.ones(most + 1, np.uint32)
+    np.multiply.accumulate(np.append(np.uint32(1), np.full(most, _BASE, np.uint32)), out=table)
+    return table[np.maximum(exponents, 0)]
+
+
+class _SpanHashes:
+    """Java's hashes of any spans of some UTF-8 bytes, from two sums that are made once.
+
+    Args:
+        raw: the bytes.
+    """
+
+    def __init__(self, raw: U8) -> None:
+        self._raw = raw
+        units, self._unit_of = _utf16_units(raw)
+        count = len(units)
+        falling = np.append(np.uint32(1), np.full(max(0, count - 1), _INVERSE, np.uint32))
+        np.multiply.accumulate(falling, out=falling)
+        self._sums: U32 = np.zeros(count + 1, np.uint32)
+        np.cumsum(units * falling[:count], dtype=np.uint32, out=self._sums[1:])
+        self._rising: U32 = np.append(np.uint32(1), np.full(count, _BASE, np.uint32))
+        np.multiply.accumulate(self._rising, out=self._rising)
+
+    def of(self, begins: I64, ends: I64) -> U32:
+        """Return the hashes of the spans from byte `begins` to before byte `ends`; 0 for empty ones."""
+        if self._unit_of is not None:
+            begins, ends = self._unit_of[begins], self._unit_of[ends]
+        hashes: U32 = (self._sums[ends] - self._sums[begins]) * self._rising[np.maximum(ends - 1, 0)]
+        return hashes
+
+    def equal(self, begins: I64, ends: I64, texts: Sequence[bytes]) -> Mask:
+        """Return which spans are one of some texts."""
+        equal = np.zeros(len(begins), np.bool_)
+        for text in texts:  # names of columns, not rows
+            same = np.flatnonzero(ends - begins == len(text))
+            if len(same) and text:
+                spans = self._raw[begins[same, np.newaxis] + np.arange(len(text))]
+                same = same[(spans == np.frombuffer(text, np.uint8)).all(axis=1)]
+            equal[same] = True
+        return equal
+
+
+def _utf16_units(raw: U8) -> tuple[U32, I64 | None]:
+    """Return UTF-8 bytes as UTF-16 units, and the unit at which each byte's character begins; None: its own number."""
+    if not len(raw) or int(raw.max()) < 0x80:
+        return raw.astype(np.uint32), None
+    units = np.frombuffer(raw.tobytes().decode("utf-8").encode("utf-16-le"), "<u2").astype(np.uint32)
+    taken = ((raw & 0xC0) != 0x80).astype(np.int64) + (raw >= 0xF0)  # beyond U+FFFF a character is two units
+    return units, np.append(0, np.cumsum(taken))

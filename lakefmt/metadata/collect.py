@@ -1,0 +1,334 @@
+"""The facts of an instant that the metadata table needs, read from the data table's files (effects on reading only).
+
+What a commit wrote is in its metadata; statistics and bloom filters are in the footers of its files; which keys came and
+went shows a comparison of the file slices without and with the instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config.table_config import merge_rule
+from lakefmt.filegroups.listing import StorageListing
+from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
+from lakefmt.filegroups.merge.merged_slice import merge_logs, only_rows
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, join_path, parse_files
+from lakefmt.filegroups.reader import parquet_file, reading
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.virtual_columns import virtual_columns_of
+from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
+from lakefmt.metadata.records import RecordLocation
+from lakefmt.metadata.statistics import ColumnRange, footer_ranges, merged_ranges, row_ranges
+from lakefmt.metadata.updates import DataFile, KeyChange
+from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.storage.api import ObjectInfo
+from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.instant import Action, Instant, State, completed_action, parse_instant_time
+from lakefmt.timeline.timeline import Timeline, build_timeline
+from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+
+__all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis", "timeline_with"]
+
+#: Operations that move rows to other files without changing them or where a key's file group is.
+_SAME_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
+_SIMPLE_BLOOM = "SIMPLE"
+
+
+def files_of_commit(commit: CommitMetadata) -> dict[str, dict[str, int]]:
+    """Return the files that a commit wrote, by data partition the names and their sizes in bytes. Pure.
+
+    Parameters:
+        commit: the metadata of the commit; files of change data are among its files.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for stat in commit.stats:
+        sizes = found.setdefault(stat.partition_path, {})
+        if stat.path:
+            sizes[stat.file_name] = max(stat.file_size_in_bytes, sizes.get(stat.file_name, 0))
+        changes = stat.extra.get("cdcStats")
+        if isinstance(changes, Mapping):
+            sizes.update({str(path).rpartition("/")[2]: int(size) for path, size in changes.items()})
+    return found
+
+
+def files_of_slice(file_slice: FileSlice) -> tuple[BaseFile | LogFile, ...]:
+    """Return the files of a file slice, the base file first. Pure."""
+    return file_slice.logs if file_slice.base is None else (file_slice.base, *file_slice.logs)
+
+
+def timeline_with(timeline: Timeline, time: InstantTime, action: Action, completion: InstantTime) -> Timeline:
+    """Return a timeline on which a pending instant is complete. Pure.
+
+    Parameters:
+        timeline: the timeline on which it is pending.
+        time: its requested time.
+        action: what it does.
+        completion: when it will have been completed, or any later time.
+    """
+    done = Instant(time, completed_action(action), State.COMPLETED, completion if timeline.layout == 2 else None)
+    others = (one for one in timeline.instants if one.time != time)
+    made = build_timeline([*others, done], timeline.layout)
+    return replace(made, bound=timeline.bound, archived=timeline.archived)
+
+
+@dataclass
+class FactCollector:
+    """Reads what the metadata table needs to know of one instant.
+
+    Attributes:
+        client: the data table.
+        before: the table without the instant.
+        after: the table with the instant.
+        time: the requested time of the instant.
+        schema: the table's columns with the instant, without meta columns.
+        columns: whose statistics are kept.
+        with_bloom_filters: whether bloom filters are kept.
+        known_ranges: statistics of files that were looked at before, by path; files never change.
+    """
+
+    client: TableClient
+    before: TableState
+    after: TableState
+    time: InstantTime
+    schema: pa.Schema
+    columns: Sequence[str] = ()
+    with_bloom_filters: bool = False
+    known_ranges: dict[tuple[str, int], Mapping[str, ColumnRange]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._schema = with_meta_columns(self.schema)
+        self.types = {one.name: one.type for one in self._schema}
+
+    # -------------------------------------------------------------------------------------------------------- slices
+
+    def slices(self, partitions: Iterable[str], commit: CommitMetadata) -> tuple[list[FileSlice], list[FileSlice]]:
+        """Return the file slices of some data partitions without and with the instant.
+
+        Parameters:
+            partitions: paths.
+            commit: what the instant wrote and replaced.
+        """
+        paths = [PartitionPath(path) for path in partitions]
+        bases, logs = StorageListing(self.client.store).files(paths) if paths else ([], [])
+        known = {file.path for file in bases} | {file.path for file in logs}
+        for path, sizes in files_of_commit(commit).items():
+            objects = [ObjectInfo(join_path(path, name), size) for name, size in sizes.items()]
+            more_bases, more_logs = parse_files(PartitionPath(path), objects)
+            bases += [file for file in more_bases if file.path not in known]
+            logs += [file for file in more_logs if file.path not in known]
+        hidden = self.client.replaced(self.before)
+        slicing = self.client.slicing(self.before, bases, logs)
+        before = build_slices(bases, logs, slicing, hidden)
+        gone: dict[tuple[str, str], InstantTime] = {
+            (path, file_id): self.time for path, ids in commit.replaced_file_ids.items() for file_id in ids
+        }
+        after = build_slices(bases, logs, _with_archived(self.after.timeline, slicing), {**hidden, **gone})
+        return before, after
+
+    def new_files(self, slices: Iterable[FileSlice], commit: CommitMetadata) -> list[DataFile]:
+        """Return what the metadata table keeps of the files that a commit wrote.
+
+        Parameters:
+            slices: the slices with it.
+            commit: what it wrote.
+        """
+        written = {stat.path for stat in commit.stats}
+        return [self.data_file(file) for each in slices for file in files_of_slice(each) if file.path in written]
+
+    def files_of(self, slices: Iterable[FileSlice]) -> list[DataFile]:
+        """Return what the metadata table keeps of all files of some slices."""
+        return [self.data_file(file) for each in slices for file in files_of_slice(each)]
+
+    # ---------------------------------------------------------------------------------------------------- statistics
+
+    def data_file(self, file: BaseFile | LogFile) -> DataFile:
+        """Return what the metadata table keeps of a base file or log file."""
+        ranges = self.ranges(file)
+        bloom = self._bloom_filter(file) if self.with_bloom_filters and isinstance(file, BaseFile) else None
+        return DataFile(file.partition, file.name, file.size, file.instant, ranges, bloom)
+
+    def ranges(self, file: BaseFile | LogFile) -> Mapping[str, ColumnRange]:
+        """Return the statistics of a file's indexed columns."""
+        if not self.columns:
+            return {}
+        key = (file.path, file.size)
+        if key not in self.known_ranges:
+            found = self._base_ranges(file) if isinstance(file, BaseFile) else self._log_ranges(file)
+            self.known_ranges[key] = found
+        return self.known_ranges[key]
+
+    def partition_ranges(self, slices: Iterable[FileSlice]) -> dict[str, dict[str, ColumnRange]]:
+        """Return the statistics of data partitions over all files of their slices."""
+        parts: dict[str, dict[str, list[ColumnRange]]] = {}
+        for file_slice in slices:
+            columns = parts.setdefault(file_slice.partition, {})
+            for file in files_of_slice(file_slice):
+                for name, found in self.ranges(file).items():
+                    columns.setdefault(name, []).append(found)
+        merged = {
+            path: {name: merged_ranges(found) for name, found in columns.items()} for path, columns in parts.items()
+        }
+        return {path: {name: one for name, one in found.items() if one is not None} for path, found in merged.items()}
+
+    def _base_ranges(self, file: BaseFile) -> dict[str, ColumnRange]:
+        filesystem, prefix = self.client.store.arrow_filesystem()
+        with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
+            parquet = parquet_file(source)
+            check_row_counts(parquet.metadata)
+            found, unknown = footer_ranges(parquet.metadata, self.columns, self.types)
+            if unknown:
+                rows = reconcile(
+                    parquet.read(columns=list(unknown)), pa.schema([self._schema.field(n) for n in unknown])
+                )
+                for name, one in row_ranges(rows, unknown).items():
+                    found[name] = replace(
+                        found[name], minimum=one.minimum, maximum=one.maximum, null_count=one.null_count
+                    )
+            return found
+
+    def _log_ranges(self, file: LogFile) -> dict[str, ColumnRange]:
+        rows = self._log_rows(file)
+        return row_ranges(rows.table.filter(pa.array(~rows.deletes)), self.columns)
+
+    def _log_rows(self, file: LogFile) -> LogRows:
+        rule = merge_rule(self.before.config)
+        names = {RECORD_KEY, IS_DELETED, *self.columns, *(name.split(".", 1)[0] for name in rule.stored.fields)}
+        if rule.delete is not None:
+            names.add(rule.delete.field)
+        schema = pa.schema([one for one in self._schema if one.name in names])
+        alone = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
+        return read_log_rows(
+            self.client.store,
+            alone,
+            schema,
+            rule,
+            layout=self.before.timeline.layout,
+            is_committed=lambda _: True,
+            unstored=virtual_columns_of(self.before.config, self.schema),
+        )
+
+    def _bloom_filter(self, file: BaseFile) -> tuple[str, str] | None:
+        entries = self.client.reader.footer(file).entries
+        text = entries.get(BLOOM_KEY) or entries.get(LEGACY_BLOOM_KEY)
+        return None if text is None else (entries.get(BLOOM_TYPE_KEY) or _SIMPLE_BLOOM, text)
+
+    # ---------------------------------------------------------------------------------------------------------- keys
+
+    def key_changes(
+        self,
+        befores: Sequence[FileSlice],
+        afters: Sequence[FileSlice],
+        commit: CommitMetadata,
+        columns: Sequence[str] = (),
+    ) -> list[KeyChange]:
+        """Return which rows came and went in each file group that a commit changed.
+
+        Parameters:
+            befores: the slices without it.
+            afters: the slices with it.
+            commit: what it wrote and replaced.
+            columns: columns with a secondary index, which are returned beside the keys.
+        """
+        if commit.operation in _SAME_GROUPS or commit.compacted:
+            return []
+        old = {(each.partition, each.file_id): each for each in befores}
+        new = {(each.partition, each.file_id): each for each in afters}
+        stats: dict[tuple[PartitionPath, FileId], list[WriteStat]] = {}
+        for stat in commit.stats:
+            stats.setdefault((stat.partition_path, stat.file_id), []).append(stat)
+        replaced = {(path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids}
+        millis = instant_millis(self.time, self.before)
+        changes = []
+        for group in dict.fromkeys((*stats, *sorted(replaced))):
+            location = RecordLocation(group[0], group[1], millis)
+            change = self._change(location, old.get(group), new.get(group), stats.get(group, ()), columns)
+            if change is not None:
+                changes.append(change)
+        return changes
+
+    def _change(
+        self,
+        location: RecordLocation,
+        before: FileSlice | None,
+        after: FileSlice | None,
+        stats: Sequence[WriteStat],
+        columns: Sequence[str],
+    ) -> KeyChange | None:
+        only_updates = stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
+        if only_updates and not columns and before is not None and not before.logs:
+            return None  # every key was in the base file before, and is there now
+        keys = None
+        if before is not None and after is not None and before.base == after.base:
+            written = {stat.path for stat in stats}
+            new = [log for log in after.logs if log.path in written]
+            keys = pa.chunked_array(
+                [self._log_rows(log).table.column(RECORD_KEY).combine_chunks() for log in new], pa.string()
+            )
+            keys = keys.combine_chunks().unique()
+        old = self.rows(self.before, before, columns, keys)
+        return KeyChange(location, old, self.rows(self.after, after, columns, keys))
+
+    def rows(
+        self,
+        state: TableState,
+        file_slice: FileSlice | None,
+        columns: Sequence[str] = (),
+        keys: pa.Array | None = None,
+    ) -> pa.Table:
+        """Return the record keys of a file slice, and columns beside them.
+
+        Parameters:
+            state: the table without or with the instant.
+            file_slice: None gives no rows.
+            columns: names.
+            keys: only these; None: all.
+        """
+        wanted = [RECORD_KEY, *columns]
+        rule = merge_rule(self.before.config)
+        names = {*wanted, IS_DELETED, *(name.split(".", 1)[0] for name in rule.stored.fields)}
+        if rule.delete is not None:
+            names.add(rule.delete.field)
+        has_logs = file_slice is not None and bool(file_slice.logs)
+        if rule.custom is not None and has_logs:
+            names |= set(self._schema.names)
+        schema = pa.schema([one for one in self._schema if one.name in (names if has_logs else wanted)])
+        rows = schema.empty_table()
+        unstored = virtual_columns_of(self.before.config, self.schema)
+        if file_slice is not None and file_slice.base is not None:
+            rows = reconcile(self.client.reader.completing(unstored).rows(file_slice.base, schema.names), schema)
+            rows = rows if keys is None else rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
+        if file_slice is not None and has_logs:
+            timeline = state.timeline
+            logs = read_log_rows(
+                self.client.store,
+                file_slice,
+                schema,
+                rule,
+                layout=timeline.layout,
+                is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+                unstored=unstored,
+            )
+            rows = merge_logs(rows, logs if keys is None else _of_keys(logs, keys), rule)
+        return rows.select(wanted)
+
+
+def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
+    """Return the rows of some keys."""
+    return only_rows(logs, pc.is_in(logs.table.column(RECORD_KEY), value_set=keys).to_numpy())
+
+
+def _with_archived(timeline: Timeline, other: Timeline) -> Timeline:
+    """Return a timeline with the archived instants of another one."""
+    return timeline if not other.archived else replace(timeline, archived=other.archived)
+
+
+def instant_millis(instant: InstantTime, state: TableState) -> int:
+    """Return an instant's time in milliseconds since 1970, read in the zone of the table's timeline. Pure."""
+    naive = parse_instant_time(instant)
+    moment = naive if state.config.zone is not None else naive.replace(tzinfo=None).astimezone()
+    return int(np.round(moment.timestamp() * 1000))

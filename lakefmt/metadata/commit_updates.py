@@ -1,0 +1,213 @@
+"""The updates of the metadata table for one instant, and the first records of its partitions (effects on reading only).
+
+Reads the facts that each partition needs and hands them to the planners of :mod:`lakefmt.metadata.updates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lakefmt.config.table_config import TableConfig
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.metadata.collect import FactCollector, files_of_commit, instant_millis
+from lakefmt.metadata.index_definitions import IndexDefinition
+from lakefmt.metadata.layout import PartitionKind, kind_of_partition
+from lakefmt.metadata.record_schema import RecordFormat
+from lakefmt.metadata.records import PartitionUpdate, RecordLocation
+from lakefmt.metadata.statistics import indexed_columns, is_indexable
+from lakefmt.metadata.updates import (
+    KeyChange,
+    bloom_filters_update,
+    column_stats_update,
+    files_update,
+    partition_stats_update,
+    record_index_update,
+    removed_files_update,
+    secondary_index_update,
+)
+from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.values import META_COLUMNS, InstantTime
+
+__all__ = ["first_update", "stats_columns", "updates_of_clean", "updates_of_commit", "updates_of_rollback"]
+
+Definitions = Mapping[str, IndexDefinition]
+
+
+def stats_columns(config: TableConfig, collector: FactCollector, definitions: Definitions) -> tuple[str, ...]:
+    """Return the columns whose statistics a table's metadata table has.
+
+    Parameters:
+        config: the table's properties.
+        collector: knows the table's columns.
+        definitions: of its indexes; version 6 has none, and all columns are indexed.
+    """
+    definition = definitions.get(PartitionKind.COLUMN_STATS.value)
+    if definition is None:
+        names = indexed_columns(collector.schema, meta_columns=False, most=len(collector.schema))
+        return (*META_COLUMNS, *names) if config.populate_meta_fields else names
+    known = {one.name for one in collector.schema if is_indexable(one.type)} | {*META_COLUMNS}
+    return tuple(name for name in definition.columns if name in known)
+
+
+def updates_of_commit(
+    config: TableConfig, form: RecordFormat, collector: FactCollector, definitions: Definitions, commit: CommitMetadata
+) -> list[PartitionUpdate]:
+    """Return the updates for a commit, deltacommit, replacecommit or compaction.
+
+    Parameters:
+        config: the table's properties, with the partitions that the metadata table has.
+        form: how records are written.
+        collector: reads what is not in the commit.
+        definitions: of the table's indexes.
+        commit: what the instant wrote.
+    """
+    kinds = {kind_of_partition(name) for name in config.metadata_partitions}
+    written = files_of_commit(commit)
+    updates = [files_update(written, form)]
+    if kinds <= {PartitionKind.FILES}:
+        return updates
+    befores, afters = collector.slices({*written, *commit.replaced_file_ids}, commit)
+    if PartitionKind.COLUMN_STATS in kinds:
+        collector.columns = stats_columns(config, collector, definitions)
+    collector.with_bloom_filters = PartitionKind.BLOOM_FILTERS in kinds
+    new = collector.new_files(afters, commit)
+    if PartitionKind.COLUMN_STATS in kinds:
+        updates.append(column_stats_update(new, collector.types, form))
+    if PartitionKind.PARTITION_STATS in kinds:
+        updates.append(partition_stats_update(collector.partition_ranges(afters), collector.types, form))
+    if PartitionKind.BLOOM_FILTERS in kinds:
+        updates.append(bloom_filters_update(new, form))
+    if kinds & {PartitionKind.RECORD_INDEX, PartitionKind.SECONDARY_INDEX}:
+        columns = secondary_columns(config, definitions)
+        changes = collector.key_changes(befores, afters, commit, sorted(set(columns.values())))
+        updates += index_updates(config, form, definitions, changes)
+    return updates
+
+
+def secondary_columns(config: TableConfig, definitions: Definitions) -> dict[str, str]:
+    """Return the secondary indexes of a table and the column that each is on. Pure."""
+    return {
+        name: definitions[name].columns[0]
+        for name in config.metadata_partitions
+        if kind_of_partition(name) is PartitionKind.SECONDARY_INDEX and name in definitions
+    }
+
+
+def index_updates(
+    config: TableConfig, form: RecordFormat, definitions: Definitions, changes: Sequence[KeyChange]
+) -> list[PartitionUpdate]:
+    """Return the updates of the record index and of secondary indexes. Pure.
+
+    Parameters:
+        config: the table's properties, with the partitions that the metadata table has.
+        form: how records are written.
+        definitions: of the table's indexes.
+        changes: the file groups that changed.
+    """
+    updates = []
+    name = PartitionKind.RECORD_INDEX.value
+    if name in config.metadata_partitions:
+        partitioned = name in definitions and definitions[name].is_partitioned
+        updates.append(record_index_update(changes, form, partitioned=partitioned))
+    for index, column in secondary_columns(config, definitions).items():
+        by_value = definitions[index].version not in (None, "V1")
+        updates.append(secondary_index_update(index, column, changes, form, by_value=by_value))
+    return updates
+
+
+def updates_of_clean(
+    config: TableConfig,
+    form: RecordFormat,
+    collector: FactCollector,
+    definitions: Definitions,
+    record: Mapping[str, Any],
+) -> list[PartitionUpdate]:
+    """Return the updates for a clean.
+
+    Parameters:
+        config: the table's properties, with the partitions that the metadata table has.
+        form: how records are written.
+        collector: knows the table's columns.
+        definitions: of the table's indexes.
+        record: the body of the completed clean; empty for one that removed nothing.
+    """
+    parts = record.get("partitionMetadata") or {}
+    removed = {
+        str(path): [str(name).rpartition("/")[2] for name in part["successDeleteFiles"]] for path, part in parts.items()
+    }
+    emptied = [str(path) for path, part in parts.items() if part.get("isPartitionDeleted")]
+    updates = [removed_files_update(removed, emptied, form)]
+    files = [(path, name) for path, names in removed.items() for name in names]
+    if PartitionKind.COLUMN_STATS.value in config.metadata_partitions:
+        columns = stats_columns(config, collector, definitions)
+        types = {name: collector.types[name] for name in columns}
+        updates.append(column_stats_update((), types, form, removed=files))
+    if PartitionKind.BLOOM_FILTERS.value in config.metadata_partitions:
+        bases = [(path, name) for path, name in files if not name.startswith(".")]
+        updates.append(bloom_filters_update((), form, removed=bases))
+    return updates
+
+
+def updates_of_rollback(record: Mapping[str, Any], form: RecordFormat) -> list[PartitionUpdate]:
+    """Return the updates for a rollback: the log files with command blocks that it wrote, in version 6 only. Pure.
+
+    Parameters:
+        record: the body of the completed rollback.
+        form: how records are written.
+    """
+    written: dict[str, dict[str, int]] = {}
+    for path, part in (record.get("partitionMetadata") or {}).items():
+        logs = part.get("rollbackLogFiles") or {}
+        if logs:
+            written[str(path)] = {str(name).rpartition("/")[2]: int(size) for name, size in logs.items()}
+    return [files_update(written, form)] if written else []
+
+
+def first_update(
+    name: str,
+    config: TableConfig,
+    form: RecordFormat,
+    collector: FactCollector,
+    definitions: Definitions,
+    listed: Mapping[str, Mapping[str, int]],
+    slices: Iterable[FileSlice],
+) -> PartitionUpdate:
+    """Return the first records of a partition that is made from what the table has.
+
+    Parameters:
+        name: the metadata table's partition.
+        config: the table's properties.
+        form: how records are written.
+        collector: reads files.
+        definitions: of the table's indexes, that of this partition among them.
+        listed: committed files by data partition, with their sizes in bytes.
+        slices: the newest file slices.
+    """
+    kind = kind_of_partition(name)
+    newest = list(slices)
+    if kind is PartitionKind.FILES:
+        return files_update(listed, form)
+    if kind in (PartitionKind.COLUMN_STATS, PartitionKind.PARTITION_STATS):
+        collector.columns = stats_columns(config, collector, definitions)
+    if kind is PartitionKind.COLUMN_STATS:
+        return column_stats_update(collector.files_of(newest), collector.types, form)
+    if kind is PartitionKind.PARTITION_STATS:
+        return partition_stats_update(collector.partition_ranges(newest), collector.types, form)
+    if kind is PartitionKind.BLOOM_FILTERS:
+        collector.with_bloom_filters = True
+        return bloom_filters_update(collector.files_of(newest), form)
+    column = definitions[name].columns if kind is PartitionKind.SECONDARY_INDEX else ()
+    changes = [
+        KeyChange(
+            RecordLocation(each.partition, each.file_id, instant_millis(InstantTime(each.instant), collector.before)),
+            collector.rows(collector.before, None, column),
+            collector.rows(collector.before, each, column),
+        )
+        for each in newest
+    ]
+    if kind is PartitionKind.RECORD_INDEX:
+        partitioned = name in definitions and definitions[name].is_partitioned
+        return record_index_update(changes, form, partitioned=partitioned)
+    by_value = definitions[name].version not in (None, "V1")
+    return secondary_index_update(name, column[0], changes, form, by_value=by_value)

@@ -1,0 +1,140 @@
+"""Index definitions of the metadata table: ``.hoodie/.index_defs/index.json``. Pure.
+
+The file says which columns have statistics, which column a secondary index is on, and which expression an expression
+index has (docs/format.md, Metadata table).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt.metadata.layout import PartitionKind, kind_of_partition
+from lakefmt.values import TableVersion
+
+__all__ = [
+    "INDEX_DEFINITIONS",
+    "IndexDefinition",
+    "column_stats_definition",
+    "parse_index_definitions",
+    "record_index_definition",
+    "render_index_definitions",
+    "secondary_index_definition",
+]
+
+#: The file's path, relative to the table, unless ``hoodie.table.index.defs.path`` says another one.
+INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDefinition:
+    """What an index is on.
+
+    Attributes:
+        name: the metadata table's partition.
+        index_type: ``column_stats``, ``bloom_filters``, ``record_index`` or ``secondary_index``.
+        function: the expression's function; ``identity`` for a secondary index.
+        columns: the columns it is on.
+        options: further settings, such as the expression's format.
+        version: ``V1`` or ``V2``; None where the file does not say one, which means ``V1``.
+    """
+
+    name: str
+    index_type: str
+    function: str
+    columns: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    version: str | None = None
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether a record index has file groups for each data partition."""
+        return self.options.get("isPartitioned", "false").lower() == "true"
+
+
+def parse_index_definitions(data: bytes, what: str = INDEX_DEFINITIONS) -> dict[str, IndexDefinition]:
+    """Return the definitions of a file by name.
+
+    Parameters:
+        data: the whole file.
+        what: how the file is named in errors.
+
+    Raises:
+        CorruptFile: it is no such JSON.
+
+    Example:
+        >>> text = b'{"indexDefinitions": {"secondary_index_c": {"indexType": "secondary_index", "sourceFields": ["c"]}}}'
+        >>> parse_index_definitions(text)["secondary_index_c"].columns
+        ('c',)
+    """
+    try:
+        entries = cast("dict[str, dict[str, Any]]", json.loads(data)["indexDefinitions"] or {})
+        return {
+            name: IndexDefinition(
+                name,
+                str(entry.get("indexType") or ""),
+                str(entry.get("indexFunction") or ""),
+                tuple(map(str, entry.get("sourceFields") or ())),
+                {str(key): str(value) for key, value in (entry.get("indexOptions") or {}).items()},
+                entry.get("version"),
+            )
+            for name, entry in entries.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptFile(f"{what} is no file of index definitions: {error!r:.200}") from None
+
+
+def render_index_definitions(definitions: Mapping[str, IndexDefinition]) -> bytes:
+    """Return the content of a file of index definitions.
+
+    Example:
+        >>> definitions = {"record_index": record_index_definition(partitioned=False)}
+        >>> parse_index_definitions(render_index_definitions(definitions)) == definitions
+        True
+    """
+    entries = {
+        name: {
+            "indexName": one.name,
+            "indexType": one.index_type,
+            "indexFunction": one.function,
+            "sourceFields": list(one.columns),
+            "indexOptions": dict(one.options),
+            **({} if one.version is None else {"version": one.version}),
+        }
+        for name, one in definitions.items()
+    }
+    return json.dumps({"indexDefinitions": entries}, indent=2, ensure_ascii=False).encode()
+
+
+def _typed_version(version: TableVersion) -> str:
+    return "V2" if version is TableVersion.NINE else "V1"
+
+
+def column_stats_definition(columns: tuple[str, ...], version: TableVersion) -> IndexDefinition:
+    """Return the definition of the column statistics of a new metadata table."""
+    name = PartitionKind.COLUMN_STATS.value
+    return IndexDefinition(name, name, name, columns, {}, _typed_version(version))
+
+
+def record_index_definition(*, partitioned: bool) -> IndexDefinition:
+    """Return the definition of a new record index."""
+    name = PartitionKind.RECORD_INDEX.value
+    return IndexDefinition(name, name, "", (), {"isPartitioned": str(partitioned).lower()}, "V1")
+
+
+def secondary_index_definition(name: str, column: str, version: TableVersion) -> IndexDefinition:
+    """Return the definition of a new secondary index.
+
+    Parameters:
+        name: the partition's name, which begins with ``secondary_index_``.
+        column: the indexed column.
+        version: the table version.
+    """
+    if kind_of_partition(name) is not PartitionKind.SECONDARY_INDEX:
+        raise InvalidInputError(
+            f"{name!r} is no name of a secondary index: it begins with {PartitionKind.SECONDARY_INDEX.value}"
+        )
+    return IndexDefinition(name, "secondary_index", "identity", (column,), {}, _typed_version(version))

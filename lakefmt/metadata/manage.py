@@ -1,0 +1,305 @@
+"""Making, rebuilding and removing the metadata table and its partitions (effects, under the table lock).
+
+A partition is made from what is committed, and advertised in the table's properties when it is whole. It is removed the
+other way round: first from the properties, then its directory, so that no reader looks for what is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import TableConfig, parse_table_config
+from lakefmt.errors import InvalidInputError, ObjectNotFound, UnsupportedFeature
+from lakefmt.filegroups.listing import StorageListing
+from lakefmt.filegroups.model import FileSlice, build_slices
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import parse_base_file, parse_log_file
+from lakefmt.metadata.collect import FactCollector
+from lakefmt.metadata.commit_updates import first_update
+from lakefmt.metadata.index_definitions import (
+    INDEX_DEFINITIONS,
+    IndexDefinition,
+    column_stats_definition,
+    parse_index_definitions,
+    record_index_definition,
+    render_index_definitions,
+)
+from lakefmt.metadata.layout import (
+    BUILD_ORDER,
+    DEFAULT_FILE_GROUPS,
+    METADATA_DIRECTORY,
+    PartitionKind,
+    initial_instant,
+    kind_of_partition,
+    num_file_groups_for_keys,
+)
+from lakefmt.metadata.records import PartitionUpdate
+from lakefmt.metadata.statistics import indexed_columns
+from lakefmt.metadata.writer import MetadataTableWriter
+from lakefmt.storage.api import check_name
+from lakefmt.timeline.properties_store import update_properties
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import InstantTime, TableVersion
+
+__all__ = [
+    "MetadataTableManager",
+    "advertised_partitions",
+    "load_definitions",
+    "wanted_partitions",
+]
+
+PARTITIONS_KEY = "hoodie.table.metadata.partitions"
+INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
+DEFINITIONS_KEY = "hoodie.table.index.defs.path"
+_MAX_DEFINITIONS_BYTES = 16 << 20
+
+
+def wanted_partitions(config: TableConfig, settings: Settings) -> tuple[str, ...]:
+    """Return the partitions of the metadata table that the settings of a call ask for, in the order of their making.
+
+    Parameters:
+        config: the table's properties.
+        settings: of the call; nothing is asked for unless ``hoodie.metadata.enable`` is true.
+    """
+    if settings.values["hoodie.metadata.enable"] is not True:
+        return ()
+    stats = settings.flag("hoodie.metadata.index.column.stats.enable")
+    partitioned = config.is_partitioned and config.version is not TableVersion.SIX
+    chosen = {
+        PartitionKind.FILES: True,
+        PartitionKind.COLUMN_STATS: stats,
+        PartitionKind.BLOOM_FILTERS: settings.flag("hoodie.metadata.index.bloom.filter.enable"),
+        PartitionKind.RECORD_INDEX: settings.flag("hoodie.metadata.global.record.level.index.enable")
+        or settings.flag("hoodie.metadata.record.level.index.enable"),
+        PartitionKind.PARTITION_STATS: stats and partitioned,
+    }
+    return tuple(kind.value for kind in BUILD_ORDER if chosen.get(kind))
+
+
+def definitions_path(config: TableConfig) -> str:
+    """Return where the table's index definitions are, relative to the table.
+
+    Raises:
+        UnsafePath: the property leads out of the table.
+    """
+    return check_name(config.properties.get(DEFINITIONS_KEY) or INDEX_DEFINITIONS)
+
+
+def load_definitions(client: TableClient, config: TableConfig) -> dict[str, IndexDefinition]:
+    """Return the table's index definitions by name; none when there is no such file.
+
+    Raises:
+        CorruptFile: the file is damaged.
+    """
+    path = definitions_path(config)
+    try:
+        return parse_index_definitions(client.store.read(path, _MAX_DEFINITIONS_BYTES), path)
+    except ObjectNotFound:
+        return {}
+
+
+def advertised_partitions(config: TableConfig, names: Iterable[str]) -> dict[str, str | None]:
+    """Return the changes of the table's properties that advertise these partitions and no others. Pure."""
+    text = ",".join(sorted(names))
+    changes: dict[str, str | None] = {PARTITIONS_KEY: text or None, INFLIGHT_KEY: None}
+    if INFLIGHT_KEY in config.properties:
+        changes[INFLIGHT_KEY] = ""
+    return changes
+
+
+@dataclass(frozen=True)
+class MetadataTableManager:
+    """Makes and removes partitions of the metadata table of one table; every method runs under the table lock.
+
+    Attributes:
+        client: the data table.
+        config: its properties, read under this lock.
+        timeline: its timeline, listed under this lock; what is pending on it does not count.
+        settings: of the call.
+        next_time: hands out instant times above everything on the timeline.
+    """
+
+    client: TableClient
+    config: TableConfig
+    timeline: Timeline
+    settings: Settings
+    next_time: Callable[[], InstantTime]
+
+    @property
+    def durable(self) -> bool:
+        """Whether what is completed must reach the disk."""
+        return self.settings.text("lakefmt.durability") == "fsync"
+
+    @property
+    def writer(self) -> MetadataTableWriter:
+        """Writes the metadata table."""
+        return MetadataTableWriter(self.client.store, self.config, self.durable)
+
+    def schema(self) -> pa.Schema:
+        """Return the table's columns, without meta columns."""
+        return self.client.schema(TableState(self.config, self.timeline))
+
+    def add(self, names: Sequence[str], definitions: Mapping[str, IndexDefinition] | None = None) -> TableConfig:
+        """Make partitions from what is committed and advertise them; return the table's properties afterwards.
+
+        Parameters:
+            names: partitions that are not there yet, in the order of their making.
+            definitions: of secondary indexes among them.
+
+        Raises:
+            UnsupportedFeature: a partition that lakefmt cannot make.
+        """
+        kept = [name for name in self.config.metadata_partitions if name not in names]
+        if PartitionKind.FILES.value in names:
+            self.writer.create(self.client.clock.now())
+            kept = []
+        listed, slices = self._committed()
+        collector = self._collector()
+        known = {**load_definitions(self.client, self.config), **(definitions or {})}
+        known = {name: one for name, one in known.items() if name in kept or name in (definitions or {})}
+        for name in names:
+            if name not in known:
+                known |= self._new_definition(name, collector)
+            update = first_update(name, self.config, self.writer.form, collector, known, listed, slices)
+            self._initialise(name, update, known, sorted(listed))
+        return self._advertise((*kept, *names), known)
+
+    def _initialise(
+        self, name: str, update: PartitionUpdate, definitions: Mapping[str, IndexDefinition], data_partitions: list[str]
+    ) -> None:
+        done = self.writer.timeline_store.load()
+        last = None
+        if self.config.version is TableVersion.SIX and self.timeline.commits:
+            last = self.timeline.commits[-1].time
+        number = len(done.initialisations)
+        while done.of_time(initial_instant(number, self.config.version, last)):
+            number += 1
+        instant = initial_instant(number, self.config.version, last)
+        partitioned = name in definitions and definitions[name].is_partitioned
+        count = self._num_file_groups(name, len(update))
+        self.writer.initialise(instant, name, count, update, self.next_time, data_partitions if partitioned else None)
+
+    def _num_file_groups(self, name: str, num_records: int) -> int:
+        kind = kind_of_partition(name)
+        if kind in DEFAULT_FILE_GROUPS:
+            return DEFAULT_FILE_GROUPS[kind]
+        return num_file_groups_for_keys(
+            num_records,
+            minimum=self.settings.integer("hoodie.metadata.global.record.level.index.min.filegroup.count"),
+            maximum=self.settings.integer("hoodie.metadata.global.record.level.index.max.filegroup.count"),
+        )
+
+    def _new_definition(self, name: str, collector: FactCollector) -> dict[str, IndexDefinition]:
+        """Return the definition of a new partition; version 6 has no file of definitions."""
+        kind = kind_of_partition(name)
+        if kind is None or kind is PartitionKind.EXPRESSION_INDEX:
+            raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
+        if self.config.version is TableVersion.SIX:
+            return {}
+        if kind is PartitionKind.COLUMN_STATS:
+            columns = indexed_columns(
+                collector.schema,
+                self._asked_columns(),
+                meta_columns=self.config.populate_meta_fields,
+                most=self.settings.integer("hoodie.metadata.index.column.stats.max.columns.to.index"),
+            )
+            return {name: column_stats_definition(columns, self.config.version)}
+        if kind is PartitionKind.RECORD_INDEX:
+            partitioned = self.settings.flag("hoodie.metadata.record.level.index.enable")
+            return {name: record_index_definition(partitioned=partitioned)}
+        return {}
+
+    def _asked_columns(self) -> list[str] | None:
+        text = self.settings.text("hoodie.metadata.index.column.stats.column.list")
+        return None if not text else [name.strip() for name in text.split(",") if name.strip()]
+
+    def _advertise(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> TableConfig:
+        changes = advertised_partitions(self.config, names)
+        if definitions:
+            changes[DEFINITIONS_KEY] = definitions_path(self.config)
+            data = render_index_definitions(definitions)
+            self.client.store.put(definitions_path(self.config), data, durable=self.durable)
+        now = self.client.clock.now()
+        return parse_table_config(update_properties(self.client.store, changes, now, durable=self.durable))
+
+    def rebuild(self) -> TableConfig:
+        """Make the metadata table anew, with the partitions that it has; return the table's properties afterwards.
+
+        Raises:
+            UnsupportedFeature: it has a partition that lakefmt cannot make.
+        """
+        names = self.config.metadata_partitions
+        definitions = load_definitions(self.client, self.config)
+        for name in names:
+            if kind_of_partition(name) in (None, PartitionKind.EXPRESSION_INDEX):
+                raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
+        without = parse_table_config(
+            update_properties(
+                self.client.store, advertised_partitions(self.config, ()), self.client.clock.now(), durable=self.durable
+            )
+        )
+        ordered = sorted(names, key=lambda name: (BUILD_ORDER.index(kind_of_partition(name) or BUILD_ORDER[0]), name))
+        return replace(self, config=without).add(ordered, definitions)
+
+    def drop(self, name: str) -> TableConfig:
+        """Remove a partition of the metadata table; without ``files`` all of it goes. Return the properties afterwards.
+
+        Parameters:
+            name: the partition.
+
+        Raises:
+            InvalidInputError: the table does not advertise it.
+        """
+        names = self.config.metadata_partitions
+        if name not in names:
+            raise InvalidInputError(
+                f"the table has no metadata partition {name!r}; it has {', '.join(names) or 'none'}"
+            )
+        whole = name == PartitionKind.FILES.value
+        gone = set(names) if whole else {name, *_resting_on(name, names)}
+        definitions = {key: one for key, one in load_definitions(self.client, self.config).items() if key not in gone}
+        config = self._advertise([one for one in names if one not in gone], definitions)
+        for one in sorted(gone):
+            self.client.store.delete_tree(METADATA_DIRECTORY if whole else f"{METADATA_DIRECTORY}/{one}")
+        return config
+
+    # ------------------------------------------------------------------------------------------ what is there already
+
+    def _collector(self) -> FactCollector:
+        state = TableState(self.config, self.timeline)
+        return FactCollector(self.client, state, state, InstantTime(""), self.client.schema(state))
+
+    def _committed(self) -> tuple[dict[str, dict[str, int]], list[FileSlice]]:
+        """Return the committed files by data partition, and the newest file slices."""
+        store, timeline = self.client.store, self.timeline
+        listing = StorageListing(store)
+        listed: dict[str, dict[str, int]] = {}
+        for path in listing.partitions():
+            sizes = listed.setdefault(path, {})
+            for each in store.list(path, recursive=False):
+                name = each.name.rpartition("/")[2]
+                parsed = parse_base_file(name) or parse_log_file(name)
+                counts = parsed is not None and (
+                    timeline.is_committed(parsed.instant) or (timeline.layout == 1 and name.startswith("."))
+                )
+                if counts:
+                    sizes[name] = each.size
+        state = TableState(self.config, timeline)
+        bases, logs = listing.files(None)
+        slicing = self.client.slicing(state, bases, logs)
+        return listed, build_slices(bases, logs, slicing, self.client.replaced(state))
+
+
+def _resting_on(name: str, names: Iterable[str]) -> list[str]:
+    """Return the partitions that cannot be used without another one. Pure."""
+    if name == PartitionKind.RECORD_INDEX.value:
+        return [one for one in names if kind_of_partition(one) is PartitionKind.SECONDARY_INDEX]
+    return (
+        [PartitionKind.PARTITION_STATS.value]
+        if name == PartitionKind.COLUMN_STATS.value and PartitionKind.PARTITION_STATS.value in names
+        else []
+    )

@@ -1,0 +1,1 @@
+"""Reading the metadata table: files, places of record keys, statistics of columns."""

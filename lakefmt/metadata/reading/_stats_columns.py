@@ -1,0 +1,247 @@
+"""Statistics records by columns: the smallest and largest value of each as Arrow arrays of the column's type. Pure.
+
+A value is stored in one of a dozen wrapper records, all of a column in the same one as a rule. Records are taken apart by
+their wrapper, and each part is decoded with a schema that has the plain type in its place.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.arrays import text_offsets
+from lakefmt.errors import CorruptFile
+from lakefmt.formats.avro.columnar.codec import decode_rows
+
+__all__ = ["decode_stats", "stats_schema"]
+
+I64 = npt.NDArray[np.int64]
+
+_STATS = "ColumnStatsMetadata"
+_LOWEST = ["fileName", "columnName", "minValue", "maxValue"]
+_DECIMAL_SCALE = 15
+_DECIMAL_BYTES = 16
+#: Units of numbers in statistics of version 9, by the number of their type; of version 8 they are microseconds.
+_UNITS = {13: "ms", 14: "us", 15: "ms", 16: "us", 17: "ns", 18: "ms", 19: "us", 20: "ns"}
+_NULL_TYPE = 1
+
+
+def stats_schema(kind: pa.DataType) -> pa.Schema:
+    """Return the columns of statistics of one column.
+
+    Parameters:
+        kind: the column's type in the table.
+    """
+    return pa.schema(
+        [
+            ("name", pa.string()),
+            ("min", kind),
+            ("max", kind),
+            ("value_count", pa.int64()),
+            ("null_count", pa.int64()),
+            ("is_tight", pa.bool_()),
+        ]
+    )
+
+
+def decode_stats(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str) -> pa.Table:
+    """Return statistics records of one column (:func:`stats_schema`), those of removed files left out.
+
+    An end that is not known, or not of the column's type, is null.
+
+    Parameters:
+        values: encoded records.
+        schema: the Avro schema of the records, as JSON text.
+        kind: the column's type in the table.
+        what: how the file is named in errors.
+
+    Raises:
+        CorruptFile: a record is damaged.
+    """
+    plain = _PlainSchema(schema)
+    parts = []
+    branches = _stats_field(values, plain.of(None, upto=1), "minBranch", what)
+    for branch in np.unique(branches).tolist():  # one for each wrapper that occurs
+        some = values.filter(pa.array(branches == branch))
+        if not 0 <= branch < len(plain.wrappers):
+            raise CorruptFile(f"{what}: statistics with an unknown kind of value")
+        other = _stats_field(some, plain.of(branch, upto=2), "maxBranch", what) != branch
+        # Ends of two kinds cannot be compared: nothing is known of those.
+        some = some.filter(pa.array(~other))
+        parts.append(_decode_alike(some, plain.of(branch, upto=3), kind, what))
+    return pa.concat_tables([stats_schema(kind).empty_table(), *parts])
+
+
+def _decode(values: pa.BinaryArray, schema: str, what: str) -> pa.StructArray:
+    offsets = text_offsets(values)
+    found = decode_rows(values.buffers()[2] or b"", offsets[:-1], offsets[1:], schema, [_STATS], what=what)
+    stats = found[_STATS].combine_chunks()
+    if stats.null_count:
+        raise CorruptFile(f"{what}: a record of statistics has none")
+    return stats
+
+
+def _stats_field(values: pa.BinaryArray, schema: str, name: str, what: str) -> I64:
+    numbers: I64 = _decode(values, schema, what).field(name).to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _decode_alike(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str) -> pa.Table:
+    stats = _decode(values, schema, what)
+    names = {field.name for field in stats.type}
+    nothing = pa.nulls(len(stats), pa.int32())
+    has_type = "valueType" in names
+    ordinals = pc.struct_field(stats, ["valueType", "typeOrdinal"]) if has_type else nothing
+    ends = [
+        _typed(stats.field(name), ordinals, kind) if name in names else pa.nulls(len(stats), kind)
+        for name in ("minValue", "maxValue")
+    ]
+    zero = pa.scalar(0, pa.int64())
+    counts, nulls = (pc.fill_null(stats.field(name), zero) for name in ("valueCount", "nullCount"))
+    # Where all values are null, some releases store 0 or false as both ends.
+    ends = [pc.if_else(pc.equal(counts, nulls), pa.scalar(None, kind), end) for end in ends]
+    tight = stats.field("isTightBound") if "isTightBound" in names else pa.array(np.zeros(len(stats), bool))
+    columns = [
+        stats.field("fileName"),
+        *ends,
+        counts,
+        nulls,
+        tight,
+    ]
+    return pa.table(columns, schema=stats_schema(kind)).filter(pc.invert(stats.field("isDeleted")))
+
+
+def _typed(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return ends of one wrapper as values of the column's type, null where they are of another one."""
+    if pt.is_decimal(kind):
+        return _decimals(ends, ordinals, kind) if pt.is_binary(ends.type) else pa.nulls(len(ends), kind)
+    if pt.is_timestamp(kind) or pt.is_time(kind):
+        return _moments(ends, ordinals, kind) if pt.is_integer(ends.type) else pa.nulls(len(ends), kind)
+    if pt.is_date32(kind) and pt.is_integer(ends.type):
+        return ends.cast(pa.int32()).cast(kind)
+    if pt.is_string(ends.type) != (pt.is_string(kind) or pt.is_large_string(kind)):
+        return pa.nulls(len(ends), kind)
+    try:
+        return ends.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.nulls(len(ends), kind)
+
+
+def _moments(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = pa.nulls(len(ends), kind)
+    codes = pc.fill_null(ordinals, 0).to_numpy(zero_copy_only=False)
+    for code in np.unique(codes).tolist():  # one unit as a rule
+        unit = _UNITS.get(code, "us")
+        stored: pa.DataType
+        if pt.is_time(kind):
+            stored = pa.time32("ms") if unit == "ms" else pa.time64(unit)
+        else:
+            stored = pa.timestamp(unit, kind.tz)
+        numbers = ends.cast(pa.int32() if stored == pa.time32("ms") else pa.int64(), safe=False)
+        try:
+            moments = numbers.cast(stored).cast(kind)
+        except pa.ArrowInvalid:
+            continue
+        found = pc.if_else(pa.array(codes == code), moments, found)
+    return found
+
+
+def _decimals(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return numbers that are stored with fifteen digits behind the point, and from version 9 on with the column's own."""
+    lengths = pc.fill_null(pc.binary_length(ends), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if int(lengths.max(initial=0)) > _DECIMAL_BYTES:
+        return pa.nulls(len(ends), kind)
+    behind = text_offsets(ends)[1:].astype(np.int64)
+    raw = np.frombuffer(ends.buffers()[2] or b"\0", np.uint8)
+    digits = np.zeros((len(ends), _DECIMAL_BYTES), np.uint8)
+    some = lengths > 0
+    first = np.zeros(len(ends), np.uint8)
+    first[some] = raw[(behind - lengths)[some]]
+    digits[first >= 0x80] = 0xFF
+    for place in range(int(lengths.max(initial=0))):
+        there = lengths > place
+        digits[there, place] = raw[behind[there] - 1 - place]
+    own = pc.is_valid(ordinals).to_numpy(zero_copy_only=False)
+    found = pa.nulls(len(ends), kind)
+    for mask, scale in ((own, kind.scale), (~own, _DECIMAL_SCALE)):
+        if mask.any():
+            stored = pa.Array.from_buffers(pa.decimal128(38, scale), len(ends), [None, pa.py_buffer(digits)])
+            known = pa.array(mask & ends.is_valid().to_numpy(zero_copy_only=False))
+            try:
+                found = pc.if_else(known, pc.if_else(known, stored, pa.scalar(None, stored.type)).cast(kind), found)
+            except pa.ArrowInvalid:
+                continue
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- schemas
+
+
+@lru_cache(maxsize=32)
+def _parsed(schema: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the schema of a metadata record, and that of its statistics.
+
+    Raises:
+        CorruptFile: it is no schema of a metadata record.
+    """
+    try:
+        record = json.loads(schema)
+        (field,) = (each for each in record["fields"] if each["name"] == _STATS)
+        stats = next(each for each in field["type"] if isinstance(each, dict))
+        if [each["name"] for each in stats["fields"]][: len(_LOWEST)] != _LOWEST or field["type"][0] != "null":
+            raise ValueError("its statistics have other fields")
+        return record, stats
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
+        raise CorruptFile(f"the schema of a metadata record is damaged: {error!r:.200}") from None
+
+
+class _PlainSchema:
+    """Schemas of statistics records in which plain types stand in the place of wrappers.
+
+    Parameters:
+        schema: the schema that was stored, as JSON text.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self._record, self._stats = _parsed(schema)
+        try:
+            union = self._stats["fields"][2]["type"]
+            self.wrappers: list[str | None] = [None, *(_plain_type(each) for each in union[1:])]
+        except (KeyError, TypeError, IndexError) as error:
+            raise CorruptFile(f"the schema of a metadata record is damaged: {error!r:.200}") from None
+
+    def of(self, branch: int | None, *, upto: int) -> str:
+        """Return a schema that reads the numbers of wrappers as numbers.
+
+        Parameters:
+            branch: the wrapper of both ends; None: not known yet.
+            upto: 1: up to the number of the first wrapper; 2: up to that of the second; 3: everything.
+        """
+        fields = self._stats["fields"]
+        own: list[object] = [*fields[:2], {"name": "minBranch", "type": "long"}]
+        kind = None if branch is None else self.wrappers[branch]
+        if upto > 1:
+            own += [] if kind is None else [{"name": "minValue", "type": kind}]
+            own.append({"name": "maxBranch", "type": "long"})
+        if upto > 2:
+            own += [] if kind is None else [{"name": "maxValue", "type": kind}]
+            own += fields[4:]
+        names = [each["name"] for each in self._record["fields"]]
+        before = self._record["fields"][: names.index(_STATS)]
+        stats = {"name": _STATS, "type": ["null", {**self._stats, "fields": own}]}
+        return json.dumps({**self._record, "fields": [*before, stats, {"name": "lakefmt_rest", "type": "long"}]})
+
+
+def _plain_type(wrapper: dict[str, Any]) -> str:
+    """Return the type of a wrapper's value; of one that holds several it does not matter."""
+    kind = wrapper["fields"][0]["type"]
+    while isinstance(kind, dict):
+        kind = kind["type"]
+    return kind if isinstance(kind, str) else "null"

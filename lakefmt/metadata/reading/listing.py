@@ -1,0 +1,291 @@
+"""The files of the data table as the metadata table lists them (effects on reading only).
+
+One look-up answers for as many partitions as are asked for, whatever their number; a listing of storage takes a request
+for each. What the metadata table lists is what counts, even where storage has more files: those were never committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.arrays import text_offsets
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import CorruptFile, SnapshotExpired
+from lakefmt.filegroups.listing import FileListing
+from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.formats.avro.columnar.codec import decode_rows
+from lakefmt.metadata.keys import ALL_PARTITIONS
+from lakefmt.metadata.layout import EMPTY_PARTITION, PartitionKind, partition_identifier
+from lakefmt.metadata.reading.metadata_files import MetadataFileCache
+from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, ready_partitions
+from lakefmt.storage.api import ObjectInfo, check_name
+from lakefmt.values import PartitionPath
+
+__all__ = ["ListingByMetadata", "MetadataListing", "listed_files", "open_metadata_table"]
+
+I64 = npt.NDArray[np.int64]
+T = TypeVar("T")
+
+_FILES = PartitionKind.FILES.value
+_LIST = "filesystemMetadata"
+_SETTING = "hoodie.metadata.enable"
+#: The metadata table may be cleaned between its listing and the reading of a file.
+_ATTEMPTS = 3
+
+
+def is_enabled(options: Mapping[str, object]) -> bool:
+    """Return whether a reader with these options uses metadata tables; only ``hoodie.metadata.enable=false`` says no."""
+    return str(options.get(_SETTING, "true")).strip().lower() != "false"
+
+
+def open_metadata_table(
+    client: TableClient, config: TableConfig, cache: MetadataFileCache | None = None
+) -> MetadataTable | None:
+    """Return the metadata table of a table as it is now, for reading; None: it has none, or the options say not to use it.
+
+    Parameters:
+        client: the data table.
+        config: its properties.
+        cache: files that were read before.
+
+    Raises:
+        CorruptFile: the metadata table was begun and never completed.
+    """
+    if _FILES not in ready_partitions(config) or not is_enabled(client.options):
+        return None
+    return MetadataTable.open(client.store, config, client.timeline_store(config).load(), cache)
+
+
+def reading_newest(read: Callable[[], T]) -> T:
+    """Return what `read` returns; it is called again where a file was cleaned away while it read.
+
+    Raises:
+        SnapshotExpired: that happened again and again.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return read()
+        except SnapshotExpired:
+            continue
+    return read()
+
+
+class ListingByMetadata:
+    """Chooses the listing of one table; what it read of the metadata table is kept for the next time.
+
+    Example:
+        >>> from lakefmt.storage import MemoryStore
+        >>> client = TableClient(MemoryStore("trips"), metadata_listing=ListingByMetadata())
+    """
+
+    def __init__(self) -> None:
+        self._cache = MetadataFileCache()
+
+    def __call__(self, client: TableClient, config: TableConfig, storage: FileListing) -> FileListing:
+        """Return the listing by the metadata table where there is one that readers may use, else that of storage.
+
+        Parameters:
+            client: the data table.
+            config: its properties.
+            storage: the listing of storage.
+        """
+        if _FILES not in ready_partitions(config) or not is_enabled(client.options):
+            return storage
+        return MetadataListing(client, partial(open_metadata_table, client, config, self._cache), storage)
+
+
+class MetadataListing:
+    """Lists the files of a table by its metadata table.
+
+    Parameters:
+        client: the data table.
+        open_table: opens the metadata table as it is now; None: there is none any more.
+        storage: the listing that is used when there is none.
+    """
+
+    def __init__(
+        self, client: TableClient, open_table: Callable[[], MetadataTable | None], storage: FileListing
+    ) -> None:
+        self._client = client
+        self._open = open_table
+        self._storage = storage
+
+    def partitions(self) -> list[PartitionPath]:
+        """Return the partition paths, sorted."""
+        found = reading_newest(partial(self._read, [ALL_PARTITIONS]))
+        if found is None:
+            return self._storage.partitions()
+        return sorted(_partition_path(name) for name in found["name"].to_pylist())
+
+    def candidates(self) -> list[PartitionPath]:
+        """Return the partition paths, sorted."""
+        return self.partitions()
+
+    def files(self, partitions: Iterable[PartitionPath] | None) -> tuple[list[BaseFile], list[LogFile]]:
+        """Return the files of the partitions named, or of all.
+
+        Raises:
+            CorruptFile: the metadata table is damaged.
+        """
+        wanted = None if partitions is None else list(dict.fromkeys(partitions))
+        keys = None if wanted is None else [partition_identifier(path) for path in wanted]
+        found = reading_newest(partial(self._read, keys))
+        if found is None:
+            return self._storage.files(wanted)
+        bases: list[BaseFile] = []
+        logs: list[LogFile] = []
+        for path, objects in _by_partition(found):
+            more_bases, more_logs = parse_files(path, objects)
+            bases += more_bases
+            logs += more_logs
+        self._client.reader.forget_absent(wanted, bases)
+        return bases, logs
+
+    def _read(self, keys: Sequence[str] | None) -> pa.Table | None:
+        table = self._open()
+        if table is None:
+            return None
+        if keys is None:
+            return listed_files(table.scan(_FILES))
+        return listed_files(table.lookup(_FILES, pa.array([key.encode() for key in keys], pa.binary())))
+
+
+def _partition_path(name: str) -> PartitionPath:
+    return PartitionPath("" if name == EMPTY_PARTITION else check_name(name))
+
+
+def _by_partition(found: pa.Table) -> Iterable[tuple[PartitionPath, list[ObjectInfo]]]:
+    """Yield the files of each data partition."""
+    names, sizes = found["name"].to_pylist(), found["size"].to_pylist()
+    codes = found["key"].combine_chunks()
+    ends: I64 = np.append(np.flatnonzero(np.diff(codes.indices.to_numpy())) + 1, len(codes))
+    begin = 0
+    for end in ends.tolist() if len(codes) else ():  # one number for each data partition
+        key = codes[begin].as_py()
+        if key != ALL_PARTITIONS:
+            yield _partition_path(key), [ObjectInfo(names[at], sizes[at]) for at in range(begin, end)]
+        begin = end
+
+
+# ------------------------------------------------------------------------------------------------------- pure functions
+
+_ENTRIES = pa.schema([("key", pa.dictionary(pa.int32(), pa.string())), ("name", pa.string()), ("size", pa.int64())])
+
+
+def listed_files(runs: Sequence[RecordRun]) -> pa.Table:
+    """Return the files that records of the partition ``files`` list, merged: ``key``, ``name`` and ``size``, by key.
+
+    Parameters:
+        runs: oldest first.
+
+    Raises:
+        CorruptFile: a record is damaged, or lists a file of no bytes.
+    """
+    # Records of one schema are decoded together: of a few records the calls cost more than the bytes.
+    schemas = dict.fromkeys(run.schema for run in runs if run.values is not None)
+    parts = [_entries([(n, run) for n, run in enumerate(runs) if run.schema == schema]) for schema in schemas]
+    if not sum(part.num_rows for part in parts):
+        return _ENTRIES.empty_table()
+    together = pa.concat_tables(parts)
+    if len(parts) > 1:
+        together = together.sort_by("order")
+    together = together.combine_chunks().unify_dictionaries()
+    keys = together["key"].chunk(0)
+    codes = keys.indices.to_numpy().astype(np.int64)
+    orders, removed = together["order"].to_numpy(), together["removed"].to_numpy()
+    alive = orders > _last_deletes(runs, keys.dictionary)[codes]
+    names = together["name"].combine_chunks().dictionary_encode()
+    entry = codes * max(1, len(names.dictionary)) + names.indices.to_numpy()
+    rows = np.flatnonzero(alive)
+    rows = rows[np.argsort(entry[rows], kind="stable")]
+    if not len(rows):
+        return _ENTRIES.empty_table()
+    kept, sizes = _newest_sizes(entry[rows], removed[rows], together["size"].to_numpy()[rows])
+    chosen = together.take(pa.array(rows[kept])).select(["key", "name"])
+    return chosen.append_column("size", pa.array(sizes)).cast(_ENTRIES)
+
+
+def _newest_sizes(entry: I64, removed: npt.NDArray[np.bool_], sizes: I64) -> tuple[I64, I64]:
+    """Return the rows of the files that are there, and their sizes: the largest one since they were removed last.
+
+    Parameters:
+        entry: which file each row is of, ascending; rows of one file come oldest first.
+        removed: whether the row removes the file.
+        sizes: in bytes.
+    """
+    begins = np.flatnonzero(np.append(True, np.diff(entry) != 0))
+    lasts = np.append(begins[1:], len(entry)) - 1
+    rows = np.arange(len(entry))
+    removal = np.maximum.reduceat(np.where(removed, rows, -1), begins)
+    counts = np.diff(np.append(begins, len(entry)))
+    largest = np.maximum.reduceat(np.where(rows > np.repeat(removal, counts), sizes, 0), begins)
+    there = ~removed[lasts]
+    return lasts[there], largest[there]
+
+
+def _last_deletes(runs: Sequence[RecordRun], keys: pa.Array) -> I64:
+    """Return for each key the number of the last run that deletes it; -1: none does."""
+    last = np.full(len(keys), -1, np.int64)
+    for number, run in enumerate(runs):
+        if run.values is None:
+            last[
+                pc.is_in(keys.cast(pa.binary()), value_set=run.keys.combine_chunks()).to_numpy(zero_copy_only=False)
+            ] = number
+    return last
+
+
+def _entries(numbered: Sequence[tuple[int, RecordRun]]) -> pa.Table:
+    """Return the files that the records of runs of one schema list, each with the number of its run."""
+    what = ", ".join(dict.fromkeys(run.what for _, run in numbered))
+    values = pa.chunked_array([chunk for _, run in numbered if run.values for chunk in run.values.chunks], pa.binary())
+    keys = pa.chunked_array([chunk for _, run in numbered for chunk in run.keys.chunks], pa.binary()).combine_chunks()
+    orders = np.repeat([number for number, _ in numbered], [len(run.keys) for _, run in numbered])
+    data = values.combine_chunks()
+    offsets, schema = text_offsets(data), _files_schema(numbered[0][1].schema)
+    decoded = decode_rows(data.buffers()[2] or b"", offsets[:-1], offsets[1:], schema, [_LIST], what=what)
+    lists = _as_list(decoded[_LIST].combine_chunks())
+    parents, entries = pc.list_parent_indices(lists), lists.flatten()
+    names, infos = entries.field(0), entries.field(1)
+    try:
+        of_entries = keys.take(parents).cast(pa.string()).dictionary_encode()
+    except pa.ArrowInvalid as error:
+        raise CorruptFile(f"{what}: a key is no text: {error}") from None
+    return pa.table(
+        {
+            "key": of_entries,
+            "name": names,
+            "size": infos.field("size"),
+            "removed": infos.field("isDeleted"),
+            "order": pa.array(orders[parents.to_numpy()]),
+        }
+    )
+
+
+def _as_list(maps: pa.Array) -> pa.Array:
+    """Return maps as lists of their entries."""
+    return maps.cast(pa.list_(pa.struct([pa.field("key", pa.string()), maps.type.item_field.with_name("value")])))
+
+
+@lru_cache(maxsize=32)
+def _files_schema(schema: str) -> str:
+    """Return the schema of a record up to its list of files, and one field more that stands for the rest.
+
+    Raises:
+        CorruptFile: it is no schema of a metadata record.
+    """
+    try:
+        parsed = json.loads(schema)
+        names = [each["name"] for each in parsed["fields"]]
+        fields = parsed["fields"][: names.index(_LIST) + 1]
+        return json.dumps({**parsed, "fields": [*fields, {"name": "lakefmt_rest", "type": "long"}]})
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptFile(f"the schema of a metadata record is damaged: {error!r:.200}") from None

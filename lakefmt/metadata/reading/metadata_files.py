@@ -1,0 +1,187 @@
+"""The base files and logs of the metadata table: listed, opened, kept (effects on reading only).
+
+Small files are read whole and kept for the next look; of large base files only what is asked for is read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property, partial
+from threading import Lock
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from lakefmt.errors import ObjectNotFound, SnapshotExpired
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
+from lakefmt.filegroups.reader import reading
+from lakefmt.formats.hfile.reader import HFileReader
+from lakefmt.formats.log.blocks import MAX_LOG_BYTES, LogBlock
+from lakefmt.formats.log.delete_block import decode_delete_content
+from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt.metadata.layout import parse_metadata_file
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.parallel import map_concurrently
+from lakefmt.values import FileId, InstantTime, PartitionPath
+
+__all__ = ["MetadataFileCache", "MetadataFiles", "OpenedBlock"]
+
+#: Files up to this size are read whole, and kept.
+_READ_WHOLE = 8 << 20
+_KEPT_BYTES = 64 << 20
+
+
+class OpenedBlock:
+    """A block of a log; what it holds is decoded when it is asked for, and once.
+
+    Parameters:
+        whole: the block with its bytes.
+        what: the log, for errors.
+    """
+
+    def __init__(self, whole: WholeBlock, what: str) -> None:
+        self.block: LogBlock = whole.block
+        self._content = whole.content
+        self._what = what
+
+    @cached_property
+    def reader(self) -> HFileReader:
+        """The records of a block of type HFILE_DATA.
+
+        Raises:
+            CorruptFile: they are damaged.
+        """
+        return HFileReader.from_bytes(self._content, self._what)
+
+    @cached_property
+    def deleted(self) -> pa.Array:
+        """The keys of a delete block, binary.
+
+        Raises:
+            CorruptFile: they are damaged.
+        """
+        return decode_delete_content(self._content, what=self._what).keys.cast(pa.binary())
+
+
+_Content = HFileReader | tuple[OpenedBlock, ...]
+
+
+class _Version(NamedTuple):
+    """A file as it was listed: a metadata table that is made anew may use a name again."""
+
+    path: str
+    size: int
+    modified: float
+
+
+class MetadataFileCache:
+    """Files of the metadata table that were read before, the last used ones; for all readers of one table."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[_Version, _Content] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, version: _Version) -> _Content | None:
+        """Return a file that was read before."""
+        with self._lock:
+            found = self._files.get(version)
+            if found is not None:
+                self._files.move_to_end(version)
+            return found
+
+    def put(self, version: _Version, content: _Content) -> None:
+        """Keep a file."""
+        with self._lock:
+            if version not in self._files:
+                self._bytes += version.size
+            self._files[version] = content
+            while self._bytes > _KEPT_BYTES:
+                oldest, _ = self._files.popitem(last=False)
+                self._bytes -= oldest.size
+
+
+class MetadataFiles:
+    """The files of the metadata table of one table.
+
+    Parameters:
+        store: the data table's store.
+        cache: files that were read before.
+    """
+
+    def __init__(self, store: ObjectStore, cache: MetadataFileCache) -> None:
+        self._store = store
+        self._cache = cache
+        self._modified: dict[str, float] = {}
+
+    def list(self, directory: PartitionPath) -> tuple[list[BaseFile], list[LogFile]]:
+        """Return the base files and logs in a directory; other files, such as Hadoop's checksums, are passed over."""
+        bases: list[BaseFile] = []
+        logs: list[LogFile] = []
+        for item in self._store.list(directory, recursive=False):
+            name = item.name.rpartition("/")[2]
+            parsed = parse_metadata_file(name)
+            if parsed is None:
+                continue
+            self._modified[item.name] = item.modified
+            file_id, instant = FileId(parsed.file_id), InstantTime(parsed.instant)
+            if parsed.version is None:
+                bases.append(BaseFile(directory, name, file_id, parsed.write_token, instant, item.size))
+            else:
+                logs.append(LogFile(directory, name, file_id, instant, parsed.version, item.size))
+        return bases, logs
+
+    def open_all(
+        self, slices: Sequence[FileSlice]
+    ) -> tuple[dict[str, HFileReader], dict[str, tuple[OpenedBlock, ...]]]:
+        """Return the base files and the blocks of the logs of file slices, by path.
+
+        Raises:
+            CorruptFile: a base file is no HFile.
+            SnapshotExpired: a file is gone.
+        """
+        bases = [one.base for one in slices if one.base is not None]
+        logs = [log for one in slices for log in one.logs]
+        # Opened together: from a remote store each of them takes a request.
+        looks = [*(partial(self._open, base) for base in bases), *(partial(self._open, log) for log in logs)]
+        opened = map_concurrently(self._store, looks)
+        readers = {b.path: one for b, one in zip(bases, opened, strict=False) if isinstance(one, HFileReader)}
+        blocks = {log.path: one for log, one in zip(logs, opened[len(bases) :], strict=True) if isinstance(one, tuple)}
+        return readers, blocks
+
+    def _open(self, file: BaseFile | LogFile) -> _Content:
+        if isinstance(file, BaseFile) and file.size > _READ_WHOLE:
+            return self._open_ranged(file)
+        version = _Version(file.path, file.size, self._modified.get(file.path, 0.0))
+        known = self._cache.get(version)
+        if known is not None:
+            return known
+        try:
+            data = self._store.read(file.path, MAX_LOG_BYTES)
+        except ObjectNotFound:
+            raise SnapshotExpired(
+                f"{file.path} is gone: the metadata table was cleaned meanwhile; read again"
+            ) from None
+        found: _Content
+        if isinstance(file, BaseFile):
+            found = HFileReader.from_bytes(data, file.path)
+        else:
+            reader = LogBlockReader(file.path)
+            reader.feed(data)
+            found = tuple(OpenedBlock(one, file.path) for one in reader.finish() if isinstance(one, WholeBlock))
+        # A store that does not say when a file was written would not show that it was written anew.
+        if len(data) <= _READ_WHOLE and version.modified:
+            self._cache.put(version, found)
+        return found
+
+    def _open_ranged(self, file: BaseFile) -> HFileReader:
+        filesystem, prefix = self._store.arrow_filesystem()
+        with reading(file.path):
+            source = filesystem.open_input_file(prefix + file.path)
+
+        def read_at(at: int, size: int) -> bytes:
+            with reading(file.path):
+                return bytes(source.read_at(size, at))
+
+        return HFileReader(read_at, source.size(), file.path)

@@ -1,0 +1,417 @@
+"""Reading the metadata table: the records of its partitions, merged or about to be (effects on reading only).
+
+A partition is a few file groups, each a base file and logs on top of it. Which logs count says the metadata table's
+timeline together with the data table's: a deltacommit whose instant is still pending on the data table is passed over.
+Files are
+read by :mod:`~lakefmt.metadata.reading.metadata_files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from os import cpu_count
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
+from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
+from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
+from lakefmt.formats.log.blocks import BlockKind
+from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
+from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
+from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.parallel import map_concurrently
+from lakefmt.timeline.archive.store import HistoryStore
+from lakefmt.timeline.commit import CommitMetadata, decode_commit
+from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.store import MAX_BODY_BYTES
+from lakefmt.timeline.timeline import Timeline, build_timeline
+from lakefmt.values import FileId, InstantTime, PartitionPath
+
+__all__ = ["MetadataTable", "RecordRun", "newest_records", "ready_partitions"]
+
+_READY = "hoodie.table.metadata.partitions"
+_PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
+_HISTORY = f"{METADATA_DIRECTORY}/.hoodie/timeline/history"
+_INITIALISATION = "0" * 14
+_INSTANT_DIGITS = 17
+#: Of fewer keys the threads cost more than they save.
+_MANY_KEYS = 2000
+_LOG_COMPACTION = ".logcompaction."
+#: Only the first of these file groups may be there.
+_FILES = "files"
+
+#: The records of one file, or those of it that are asked for.
+Select = Callable[[HFileReader], pa.Table]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordRun:
+    """Records of one base file or log block; runs come oldest first.
+
+    Attributes:
+        keys: binary.
+        values: encoded records, as many; None: the keys are deleted.
+        schema: the Avro schema of the values, as JSON text; empty for deletes.
+        what: the file, for errors.
+    """
+
+    keys: pa.ChunkedArray
+    values: pa.ChunkedArray | None
+    schema: str
+    what: str
+
+
+def ready_partitions(config: TableConfig) -> tuple[str, ...]:
+    """Return the partitions of the metadata table that readers may use: those that are not being built.
+
+    Parameters:
+        config: the data table's properties.
+    """
+    names = (name.strip() for name in config.properties.get(_READY, "").split(","))
+    return tuple(name for name in names if name)
+
+
+@dataclass
+class MetadataTable:
+    """The metadata table of one table at one moment.
+
+    Attributes:
+        store: the data table's store.
+        config: the data table's properties.
+        timeline: the instants of the metadata table.
+        is_valid: tells whether the blocks of an instant count.
+        files: its base files and logs.
+    """
+
+    store: ObjectStore
+    config: TableConfig
+    timeline: Timeline
+    is_valid: Callable[[str], bool]
+    files: MetadataFiles
+    _slices: dict[str, dict[str | None, list[FileSlice]]] = field(default_factory=dict, repr=False)
+    _written: dict[str, set[str]] | None = field(default=None, repr=False)
+
+    @classmethod
+    def open(
+        cls, store: ObjectStore, config: TableConfig, data_timeline: Timeline, cache: MetadataFileCache | None = None
+    ) -> MetadataTable | None:
+        """Return the metadata table as it is now; None when there is none, whatever the properties say.
+
+        Parameters:
+            store: the data table's store.
+            config: the data table's properties.
+            data_timeline: the data table's timeline, loaded before this call.
+            cache: files that were read before.
+
+        Raises:
+            CorruptFile: the metadata table was begun and never completed.
+        """
+        loaded = MetadataTimelineStore(store, config.version, durable=False).load()
+        if not loaded.completed():
+            if store.info(_PROPERTIES) is None:
+                return None
+            raise CorruptFile(
+                f"{METADATA_DIRECTORY} has no completed instant: its first write failed. Write to the table with "
+                "hoodie.metadata.enable=false to drop the metadata table, or read it with that option"
+            )
+        timeline = _as_timeline(loaded, config.version.layout)
+        valid = _validity(timeline, data_timeline, loaded)
+        return cls(store, config, timeline, valid, MetadataFiles(store, cache or MetadataFileCache()))
+
+    def has(self, partition: str) -> bool:
+        """Return whether readers may use a partition: the data table advertises it."""
+        return partition in ready_partitions(self.config)
+
+    # -------------------------------------------------------------------------------------------------- file slices
+
+    def file_slices(self, partition: str) -> dict[str | None, list[FileSlice]]:
+        """Return the newest file slice of every file group of a partition, in the order of their numbers.
+
+        Parameters:
+            partition: the metadata table's partition.
+
+        Returns:
+            One list under None; for a partitioned record index one list for each data partition, its path escaped.
+
+        Raises:
+            InvalidInputError: the data table does not advertise the partition.
+            CorruptFile: a file group is missing, or there are more than there should be.
+        """
+        if not self.has(partition):
+            raise InvalidInputError(f"the table's properties advertise no {partition}: ask MetadataTable.has first")
+        if partition not in self._slices:
+            self._slices[partition] = self._load_slices(partition)
+        return self._slices[partition]
+
+    def _load_slices(self, partition: str) -> dict[str | None, list[FileSlice]]:
+        directory = PartitionPath(f"{METADATA_DIRECTORY}/{partition}")
+        bases, logs = self.files.list(directory)
+        groups = check_file_groups(partition, [file.file_id for file in bases] + [file.file_id for file in logs])
+        if not groups or (partition == _FILES and len(groups.get(None, ())) != 1):
+            raise CorruptFile(f"{directory} has {len(groups)} file groups, where one is needed")
+        self._check_count(partition, groups)
+        slices = build_slices(bases, logs, self._slicing(bases, logs), {})
+        newest = {one.file_id: one for one in slices}
+        # A commit that is at work may have begun the file groups of a data partition that is new.
+        groups = {run: ids for run, ids in groups.items() if run is None or any(one in newest for one in ids)}
+        lost = [one for ids in groups.values() for one in ids if one not in newest]
+        if lost:
+            raise CorruptFile(f"{directory}: no completed instant has written files of the group {lost[0]}")
+        return {run: [newest[FileId(one)] for one in ids] for run, ids in groups.items()}
+
+    def _check_count(self, partition: str, groups: dict[str | None, list[str]]) -> None:
+        """Raise when commits wrote to file groups that are not there: no gap in the numbers shows that the last is missing."""
+        if partition == _FILES:
+            return
+        if self._written is None:
+            self._written = self._read_written()
+        present = {file_id for ids in groups.values() for file_id in ids}
+        lost = sorted(self._written.get(partition, set()) - present)
+        if lost:
+            raise CorruptFile(
+                f"{METADATA_DIRECTORY}/{partition} lacks the file group {lost[0]}: keys would be looked for in wrong "
+                "places; drop this index, a later write can build it again"
+            )
+
+    def _read_written(self) -> dict[str, set[str]]:
+        """Return the file groups that commits say they wrote, by partition: the last compaction names all of them.
+
+        Before the first compaction there are a few deltacommits, and all of those are read.
+        """
+        compactions = [one for one in self.timeline.commits if one.action is Action.COMMIT]
+        commits = compactions[-1:] or [one for one in self.timeline.commits if one.action is Action.DELTA_COMMIT]
+        written: dict[str, set[str]] = {}
+        for commit in map_concurrently(self.store, [partial(self._commit, one) for one in commits]):
+            for stat in () if commit is None else commit.stats:
+                written.setdefault(stat.partition_path, set()).add(stat.file_id)
+        return written
+
+    def _commit(self, instant: Instant) -> CommitMetadata | None:
+        """Return the body of a commit of the metadata table; None: it was archived meanwhile."""
+        name = _file_name(instant, self.timeline.layout)
+        directory = MetadataTimelineStore(self.store, self.config.version, durable=False).directory
+        try:
+            return decode_commit(self.store.read(f"{directory}/{name}", MAX_BODY_BYTES), name)
+        except ObjectNotFound:
+            return None
+
+    def _slicing(self, bases: Sequence[BaseFile], logs: Sequence[LogFile]) -> Timeline:
+        """Return the timeline by which files make slices: with the archive where only that tells when a log was completed."""
+        newest: dict[str, InstantTime] = {}
+        for base in bases:
+            newest[base.file_id] = max(base.instant, newest.get(base.file_id, base.instant))
+        doubtful = any(
+            not log.instant.startswith(_INITIALISATION)
+            and log.instant < newest.get(log.file_id, "")
+            and not self.timeline.tells_completion_of(log.instant)
+            for log in logs
+        )
+        if not doubtful:
+            return self.timeline
+        history = HistoryStore(self.store, _HISTORY, self.timeline.layout).load()
+        return self.timeline.with_history(history.instants)
+
+    # ------------------------------------------------------------------------------------------------------ records
+
+    def scan(self, partition: str, run: str | None = None) -> list[RecordRun]:
+        """Return all records of a partition, oldest first within a file group.
+
+        Parameters:
+            partition: the metadata table's partition.
+            run: the data partition, escaped, in a partitioned record index.
+
+        Raises:
+            CorruptFile: the metadata table is damaged.
+            SnapshotExpired: a file was removed meanwhile; open the metadata table again.
+        """
+        return self._records(self.file_slices(partition).get(run, []), HFileReader.read, None)
+
+    def lookup_prefixes(self, partition: str, prefixes: pa.Array) -> list[RecordRun]:
+        """Return the records whose keys begin with one of the prefixes; every file group is asked.
+
+        Parameters:
+            partition: the metadata table's partition.
+            prefixes: binary.
+
+        Raises:
+            CorruptFile, SnapshotExpired: see :meth:`scan`.
+        """
+        slices = [one for group in self.file_slices(partition).values() for one in group]
+
+        def select(reader: HFileReader) -> pa.Table:
+            return reader.lookup_prefixes(prefixes)
+
+        return self._records(slices, select, None)
+
+    def lookup(self, partition: str, keys: pa.Array, run: str | None = None) -> list[RecordRun]:
+        """Return the records of the keys that are there; only the file groups that may have them are read.
+
+        Parameters:
+            partition: the metadata table's partition.
+            keys: binary, without nulls.
+            run: the data partition, escaped, in a partitioned record index.
+
+        Raises:
+            CorruptFile, SnapshotExpired: see :meth:`scan`.
+        """
+        slices = self.file_slices(partition).get(run, [])
+        if not slices or not len(keys):
+            return []
+        numbers = file_group_numbers(keys, len(slices))
+        looks = [
+            partial(self._look_up, slices, number, keys.filter(pa.array(numbers == number)))
+            for number in map(int, np.unique(numbers))
+        ]
+        return [run for runs in self._run(looks, len(keys)) for run in runs]
+
+    def _run(self, looks: Sequence[Callable[[], list[RecordRun]]], num_keys: int) -> list[list[RecordRun]]:
+        """Look into file groups, of many keys into several at once: to decompress their blocks is what takes the time."""
+        if num_keys < _MANY_KEYS or len(looks) < 2:
+            return map_concurrently(self.store, looks)
+        with ThreadPoolExecutor(min(len(looks), cpu_count() or 1)) as pool:
+            return list(pool.map(lambda look: look(), looks))
+
+    def _look_up(self, slices: Sequence[FileSlice], number: int, keys: pa.Array) -> list[RecordRun]:
+        return self._records([slices[number]], lambda reader: reader.lookup(keys), keys, (number, len(slices)))
+
+    def _records(
+        self,
+        slices: Sequence[FileSlice],
+        select: Select,
+        keys: pa.Array | None,
+        place: tuple[int, int] | None = None,
+    ) -> list[RecordRun]:
+        """Return the records of file slices that `select` takes from each file, and the deletes among `keys`."""
+        bases, logs = self.files.open_all(slices)
+        runs: list[RecordRun] = []
+        for one in slices:
+            if one.base is not None:
+                base = bases[one.base.path]
+                if place is not None:
+                    _check_place(base.last_key, place, one.base.path)
+                runs.append(_selected(base, base.schema, select, one.base.path))
+            contents = {(log.path, each.block.start): each for log in one.logs for each in logs[log.path]}
+            placed = [PlacedBlock(log, each.block) for log in one.logs for each in logs[log.path]]
+            chosen = select_blocks(placed, layout=self.timeline.layout, is_committed=self.is_valid, bound=None)
+            runs += [_run_of_block(each, contents[each.file.path, each.block.start], select, keys) for each in chosen]
+        return [run for run in runs if len(run.keys)]
+
+
+def _selected(reader: HFileReader, schema: str | None, select: Select, what: str) -> RecordRun:
+    if schema is None:
+        raise CorruptFile(f"{what} does not say the schema of its records")
+    found = select(reader)
+    return RecordRun(found["key"], found["value"], schema, what)
+
+
+def _run_of_block(placed: PlacedBlock, opened: OpenedBlock, select: Select, keys: pa.Array | None) -> RecordRun:
+    what = placed.file.path
+    if placed.block.kind is BlockKind.DELETE:
+        deleted = opened.deleted
+        if keys is not None:
+            deleted = deleted.filter(pc.is_in(deleted, value_set=keys))
+        return RecordRun(pa.chunked_array([deleted]), None, "", what)
+    if placed.block.kind is not BlockKind.HFILE_DATA:
+        raise UnsupportedFeature(f"{what}: a block of kind {placed.block.kind.name} in a metadata table")
+    return _selected(opened.reader, placed.block.schema or opened.reader.schema, select, what)
+
+
+def _check_place(last_key: bytes | None, place: tuple[int, int], what: str) -> None:
+    """Raise when a key of the file belongs to another of the file groups that were found."""
+    number, count = place
+    if last_key is not None and int(file_group_numbers(pa.array([last_key]), count)[0]) != number:
+        raise CorruptFile(
+            f"{what} holds keys of another file group than {number} of {count}: a file group is missing, and keys would "
+            "be looked for in wrong places; drop this index, a later write can build it again"
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------- timeline
+
+
+def _as_timeline(loaded: MetadataTimeline, layout: int) -> Timeline:
+    instants = (
+        Instant(
+            InstantTime(one.time),
+            one.action,
+            one.state,
+            InstantTime(one.completion) if layout == 2 and one.completion else None,
+        )
+        for one in loaded.instants
+    )
+    return build_timeline(instants, layout)
+
+
+def _file_name(instant: Instant, layout: int) -> str:
+    done = "" if layout == 1 else f"_{instant.completion}"
+    return f"{instant.time}{done}.{instant.action.value}"
+
+
+def _log_compactions(loaded: MetadataTimeline) -> frozenset[str]:
+    """Return the instants that no instant of the data table stands behind."""
+    return frozenset(one.time for one in loaded.instants if any(_LOG_COMPACTION in name for name in one.file_names))
+
+
+def _validity(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> Callable[[str], bool]:
+    """Return what says whether the blocks of an instant count: it is complete here, and not pending on the data table.
+
+    An instant that is newer than everything known of the data table began after that was listed; it does not count either.
+    """
+    states = {instant.time: instant.state for instant in data.instants}
+    known_until = data.highest_time or ""
+    of_services = _log_compactions(loaded)
+
+    def is_valid(text: str) -> bool:
+        time = InstantTime(text)
+        state = states.get(time)
+        if state is not None:
+            return state is State.COMPLETED
+        own = time in of_services or time.startswith(_INITIALISATION)
+        return (own or time[:_INSTANT_DIGITS] <= known_until) and timeline.is_committed(time)
+
+    return is_valid
+
+
+# -------------------------------------------------------------------------------------------------------- pure helpers
+
+
+def newest_records(runs: Sequence[RecordRun]) -> tuple[pa.Table, list[str]]:
+    """Return the newest record of every key, where the newest one counts alone, and the schemas of the values.
+
+    Parameters:
+        runs: oldest first within a file group.
+
+    Returns:
+        Columns ``key`` and ``value`` (binary) and ``schema``, a number into the list; deleted keys are left away.
+    """
+    schemas = list(dict.fromkeys(run.schema for run in runs))
+    if not runs:
+        return _with_schema_numbers(RECORD_SCHEMA.empty_table(), np.zeros(0, np.int64)), schemas
+    parts = [
+        pa.table([run.keys, pa.nulls(len(run.keys), pa.binary()) if run.values is None else run.values], _COLUMNS)
+        for run in runs
+    ]
+    together = pa.concat_tables(parts)
+    numbers = np.repeat([schemas.index(run.schema) for run in runs], [len(run.keys) for run in runs])
+    codes = together["key"].combine_chunks().dictionary_encode().indices.to_numpy()
+    last = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    last[codes] = np.arange(len(codes))  # of several the last one stays
+    is_delete = pc.is_null(together["value"]).to_numpy()
+    rows = np.sort(last[~is_delete[last]])
+    return _with_schema_numbers(together.take(pa.array(rows)), numbers[rows]), schemas
+
+
+_COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+
+def _with_schema_numbers(table: pa.Table, numbers: np.ndarray) -> pa.Table:
+    return table.append_column("schema", pa.array(numbers, pa.int64()))

@@ -1,0 +1,118 @@
+"""Column statistics as the metadata table has them: by file, and by data partition (effects on reading only)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.metadata.keys import column_key, partition_key
+from lakefmt.metadata.layout import PartitionKind
+from lakefmt.metadata.merge import combine_records
+from lakefmt.metadata.reading._stats_columns import decode_stats, stats_schema
+from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_records
+from lakefmt.metadata.record_schema import record_schema
+from lakefmt.metadata.records import MetadataRecord, decode_record, encode_record
+
+__all__ = ["read_column_stats", "read_partition_stats"]
+
+
+def read_column_stats(
+    table: MetadataTable, column: str, kind: pa.DataType, partitions: Iterable[str] | None = None
+) -> pa.Table:
+    """Return what values of a column each file has.
+
+    Parameters:
+        table: the metadata table.
+        column: the column's name, with dots when it is nested.
+        kind: its type in the table.
+        partitions: paths of data partitions; None: all.
+
+    Returns:
+        Columns ``name`` (of the file, without directory), ``min`` and ``max`` (of `kind`; null: not known, or only nulls),
+        ``value_count`` (rows, those with null included), ``null_count`` and ``is_tight``. A file that is missing is one of
+        which nothing is known.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+    """
+    return _read(table, PartitionKind.COLUMN_STATS.value, column, kind, partitions)
+
+
+def read_partition_stats(
+    table: MetadataTable, column: str, kind: pa.DataType, partitions: Iterable[str] | None = None
+) -> pa.Table:
+    """Return what values of a column each data partition has; ``name`` is its path.
+
+    Parameters:
+        table: the metadata table.
+        column: the column's name, with dots when it is nested.
+        kind: its type in the table.
+        partitions: paths of data partitions; None: all.
+
+    Returns:
+        Columns as of :func:`read_column_stats`.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+    """
+    return _read(table, PartitionKind.PARTITION_STATS.value, column, kind, partitions)
+
+
+def _read(
+    table: MetadataTable, where: str, column: str, kind: pa.DataType, partitions: Iterable[str] | None
+) -> pa.Table:
+    first = column_key(column)
+    prefixes = [first] if partitions is None else [first + partition_key(path) for path in partitions]
+    if not prefixes:
+        return stats_schema(kind).empty_table()
+    runs = table.lookup_prefixes(where, pa.array([prefix.encode() for prefix in prefixes], pa.binary()))
+    found = _decoded(runs, kind)
+    several = _keys_of_several(runs)
+    # A tight record counts alone, as the newest one does; others are combined with those before them.
+    if not len(several) or pc.all(found["is_tight"], min_count=0).as_py():
+        return found
+    return _decoded([*runs, _combined(runs, several, table)], kind)
+
+
+def _decoded(runs: Sequence[RecordRun], kind: pa.DataType) -> pa.Table:
+    """Return the newest record of every key."""
+    newest, schemas = newest_records(runs)
+    parts = [
+        decode_stats(
+            newest.filter(pc.equal(newest["schema"], number))["value"].combine_chunks(), schema, kind, runs[0].what
+        )
+        for number, schema in enumerate(schemas)
+        if schema
+    ]
+    return pa.concat_tables([stats_schema(kind).empty_table(), *parts])
+
+
+def _keys_of_several(runs: Sequence[RecordRun]) -> pa.Array:
+    """Return the keys that were written more than once.
+
+    They are few: files never change. But a log of version 6 grows, and a data partition is written to again and again.
+    """
+    chunks = [chunk for run in runs if run.values is not None for chunk in run.keys.chunks]
+    counts = pa.chunked_array(chunks, pa.binary()).value_counts()
+    return counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+
+
+def _combined(runs: Sequence[RecordRun], several: pa.Array, table: MetadataTable) -> RecordRun:
+    """Return a run of what the records of keys that were written more than once say together."""
+    found: dict[bytes, MetadataRecord] = {}
+    for run in runs:
+        mask = pc.is_in(run.keys, value_set=several)
+        keys = run.keys.filter(mask).to_pylist()
+        if run.values is None:
+            for key in keys:
+                found.pop(key, None)
+            continue
+        for key, value in zip(keys, run.values.filter(mask).to_pylist(), strict=True):
+            record = decode_record(value, run.schema, f"a record of {run.what}")
+            found[key] = record if key not in found else combine_records(found[key], record)
+    version = table.config.version
+    values = [encode_record(record, version) for record in found.values()]
+    arrays = [pa.chunked_array([pa.array(each, pa.binary())]) for each in (list(found), values)]
+    return RecordRun(arrays[0], arrays[1], record_schema(version), runs[0].what)

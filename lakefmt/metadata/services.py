@@ -1,0 +1,223 @@
+"""Services of the metadata table, run before an instant is recorded in it (effects, under the table lock).
+
+A compaction writes a base file for every file group of every partition. Its instant lies below that of the pending
+instant, which can then still be rolled back by any engine (docs/format.md, Metadata table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from lakefmt.config.settings import Settings
+from lakefmt.metadata.cleaning import (
+    earliest_kept_instant,
+    files_to_clean,
+    metadata_clean_plan,
+    metadata_clean_result,
+)
+from lakefmt.metadata.file_slices import MetadataSlice, newest_slices
+from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups
+from lakefmt.metadata.merged_records import Entries, base_entries, log_entries, merge_entries
+from lakefmt.metadata.timeline import MetadataTimeline
+from lakefmt.metadata.writer import MetadataTableWriter, WrittenFile
+from lakefmt.timeline.instant import Action, State, format_instant_time, parse_instant_time
+from lakefmt.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt.timeline.observer import PendingCompletion
+from lakefmt.values import TableVersion
+
+__all__ = ["compact_metadata_table", "run_metadata_services"]
+
+#: What Hudi appends to the last deltacommit's time for a compaction in version 6.
+_COMPACTION_SUFFIX_V6 = "001"
+#: With writers that always overlap there is never a moment without pending instants: then it is compacted all the same.
+_OVERDUE = 3
+#: The same for a clean.
+_CLEAN_SUFFIX_V6 = "002"
+#: As many commits of the metadata table stay readable at least.
+_RETAINED = 20
+_PLAN_VERSION = 2
+_MAX_FILE_BYTES = 4 << 30
+
+
+def run_metadata_services(writer: MetadataTableWriter, pending: PendingCompletion, settings: Settings) -> None:
+    """Run the services that are due.
+
+    Parameters:
+        writer: writes the metadata table.
+        pending: the instant that is about to be recorded.
+        settings: of the call.
+    """
+    timeline = _without_dead_services(writer, writer.timeline_store.load(), pending)
+    after = settings.integer("hoodie.metadata.compact.max.delta.commits")
+    instant = compaction_instant(timeline, pending, after, writer.config.version)
+    if instant is not None:
+        compact_metadata_table(writer, timeline, instant, pending)
+        clean_metadata_table(writer, pending, max(_RETAINED, 2 * after))
+
+
+def _without_dead_services(
+    writer: MetadataTableWriter, timeline: MetadataTimeline, pending: PendingCompletion
+) -> MetadataTimeline:
+    """End compactions and cleans whose process died; return the timeline afterwards."""
+    dead = [
+        one
+        for one in timeline.instants
+        if one.action in (Action.COMPACTION, Action.CLEAN) and one.state is not State.COMPLETED
+    ]
+    for one in dead:
+        if one.action is Action.COMPACTION and writer.config.version.layout == 1:
+            # Logs may be named by it already: they lie on the base files that it lacks.
+            compact_metadata_table(writer, timeline, one.time, pending)
+        elif one.action is Action.COMPACTION:
+            writer.remove(one.time, timeline)
+        else:
+            writer.timeline_store.remove([one])  # what it had to delete is found again
+    return writer.timeline_store.load() if dead else timeline
+
+
+def clean_metadata_table(writer: MetadataTableWriter, pending: PendingCompletion, retained: int) -> None:
+    """Remove files that only old states of the metadata table need.
+
+    Parameters:
+        writer: writes the metadata table.
+        pending: hands out instants.
+        retained: how many of its newest commits stay readable.
+    """
+    store, timeline = writer.timeline_store, writer.timeline_store.load()
+    earliest = earliest_kept_instant(timeline, retained)
+    if earliest is None:
+        return
+    found = {
+        partition: files_to_clean(writer.files(partition), earliest, timeline)
+        for partition in writer.config.metadata_partitions
+    }
+    files = {partition: names for partition, names in found.items() if names}
+    if not files:
+        return
+    instant, last = f"{pending.next_time()}{_CLEAN_SUFFIX_V6 if store.layout == 1 else ''}", timeline.highest_time
+    plan = metadata_clean_plan(writer.store.url, files, earliest, last)
+    store.request(instant, Action.CLEAN, encode_body(BodyKind.CLEANER_PLAN, plan))
+    writer.store.delete(f"{METADATA_DIRECTORY}/{path}/{name}" for path, names in files.items() for name in names)
+    body = encode_body(BodyKind.CLEAN_METADATA, metadata_clean_result(instant, files, earliest, last))
+    store.put_completed(instant, Action.CLEAN, pending.next_time(), body)
+
+
+def compaction_instant(
+    timeline: MetadataTimeline, pending: PendingCompletion, after: int, version: TableVersion
+) -> str | None:
+    """Return the instant of a compaction that is due; None when none is, or when it has to wait. Pure.
+
+    Parameters:
+        timeline: the metadata table's.
+        pending: the instant that is about to be recorded.
+        after: a compaction is due after as many deltacommits.
+        version: the table version.
+    """
+    last = timeline.last_compaction
+    since = [one for one in timeline.completed(Action.DELTA_COMMIT) if last is None or one.time > last.time]
+    regular = [one for one in since if not one.is_initialisation]
+    if len(regular) < after:
+        return None
+    waiting = [one.time for one in pending.timeline.pending]
+    if any(one.time in waiting for one in timeline.completed(Action.DELTA_COMMIT)):
+        return None  # recorded, and not complete: a base file cannot hold what may be rolled back
+    if version is TableVersion.SIX:
+        newest = max(one.time for one in since)
+        return (
+            None if any(time <= newest for time in waiting if time != pending.time) else newest + _COMPACTION_SUFFIX_V6
+        )
+    before = _millisecond_before(min(waiting, default=pending.time))
+    if before > timeline.highest_time and all(before != one.time for one in pending.timeline):
+        return before
+    return pending.next_time() if len(regular) >= _OVERDUE * after else None
+
+
+def _millisecond_before(time: str) -> str:
+    return format_instant_time(parse_instant_time(time) - timedelta(milliseconds=1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One file group of a compaction."""
+
+    partition: str
+    file_slice: MetadataSlice
+
+
+def compact_metadata_table(
+    writer: MetadataTableWriter, timeline: MetadataTimeline, instant: str, pending: PendingCompletion
+) -> None:
+    """Write a base file for every file group.
+
+    Parameters:
+        writer: writes the metadata table.
+        timeline: the metadata table's.
+        instant: of the compaction.
+        pending: hands out the completion time.
+
+    Raises:
+        CorruptFile: a file of the metadata table is damaged or missing.
+    """
+    layout = writer.config.version.layout
+    operations = []
+    for partition in writer.config.metadata_partitions:
+        files = writer.files(partition)
+        check_file_groups(partition, (file.file_id for file in files))
+        operations += [_Operation(partition, one) for one in newest_slices(files, timeline, layout).values()]
+    body = encode_body(BodyKind.COMPACTION_PLAN, _plan(operations))
+    writer.timeline_store.request(instant, Action.COMPACTION, body)
+    done = frozenset(one.time for one in timeline.completed())
+    first = min(done, default="")
+
+    def counts(time: str) -> bool:
+        return time in done or time < first
+
+    written = [_compacted(writer, one, instant, counts) for one in operations]
+    writer.complete_compaction(instant, written, pending.next_time())
+
+
+def _compacted(
+    writer: MetadataTableWriter, operation: _Operation, instant: str, counts: Callable[[str], bool]
+) -> WrittenFile:
+    entries: list[Entries] = []
+    file_slice = operation.file_slice
+    directory = f"{METADATA_DIRECTORY}/{operation.partition}"
+    if file_slice.base is not None:
+        path = f"{directory}/{file_slice.base.name}"
+        entries.append(base_entries(writer.store.read(path, _MAX_FILE_BYTES), path))
+    for log in file_slice.logs:
+        path = f"{directory}/{log.name}"
+        entries += log_entries(writer.store.read(path, _MAX_FILE_BYTES), path, counts)
+    keys, values = merge_entries(operation.partition, entries, writer.form)
+    return writer.put_base(operation.partition, file_slice.file_id, instant, keys, values)
+
+
+def _plan(operations: Iterable[_Operation]) -> dict[str, object]:
+    """Return the record of a requested compaction."""
+    return {
+        "operations": [
+            {
+                "baseInstantTime": base.instant if (base := one.file_slice.base) else one.file_slice.logs[0].instant,
+                "deltaFilePaths": [log.name for log in one.file_slice.logs],
+                "dataFilePath": None if base is None else base.name,
+                "fileId": one.file_slice.file_id,
+                "partitionPath": one.partition,
+                "metrics": {
+                    "TOTAL_LOG_FILES": float(len(one.file_slice.logs)),
+                    "TOTAL_LOG_FILES_SIZE": 0.0,
+                    "TOTAL_IO_READ_MB": 0.0,
+                    "TOTAL_IO_WRITE_MB": 120.0,
+                    "TOTAL_IO_MB": 120.0,
+                },
+                "bootstrapFilePath": None,
+            }
+            for one in operations
+        ],
+        "extraMetadata": None,
+        "version": _PLAN_VERSION,
+        "strategy": None,
+        "preserveHoodieMetadata": False,
+        "missingSchedulePartitions": None,
+    }

@@ -1,0 +1,187 @@
+"""The timeline of the metadata table: its instants, and which of them count (effects on the store).
+
+Its files are named as those of any table, with two differences: the instants of initialisations begin with fourteen
+zeros, and in version 6 an instant may have three further digits (docs/format.md, Metadata table).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lakefmt.errors import StateError
+from lakefmt.metadata.layout import METADATA_DIRECTORY
+from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.timeline.instant import Action, State, completed_action
+from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
+from lakefmt.values import TableVersion
+
+__all__ = ["MetadataInstant", "MetadataTimeline", "MetadataTimelineStore"]
+
+_NAME = re.compile(r"(\d{14,20})(?:_(\d{14,20}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII)
+_ACTIONS = {action.value: action for action in Action}
+_INITIALISATION = "0" * 14
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataInstant:
+    """One action on the metadata table at one time, in its highest state.
+
+    Attributes:
+        time: the requested time, 14 to 20 digits.
+        action: what it does; a completed compaction is a commit.
+        state: how far it has come.
+        completion: the completion time; the requested time in layout 1; None while it is pending.
+        file_names: its files on the timeline.
+    """
+
+    time: str
+    action: Action
+    state: State
+    completion: str | None
+    file_names: tuple[str, ...]
+
+    @property
+    def is_initialisation(self) -> bool:
+        """Whether it made a partition of the metadata table."""
+        return self.time.startswith(_INITIALISATION)
+
+
+@dataclass(frozen=True)
+class MetadataTimeline:
+    """The instants of the metadata table, by requested time.
+
+    Attributes:
+        instants: one for each time and action.
+    """
+
+    instants: tuple[MetadataInstant, ...]
+
+    def completed(self, *actions: Action) -> tuple[MetadataInstant, ...]:
+        """Return the completed instants of some actions, of all without any, by requested time."""
+        return tuple(
+            one for one in self.instants if one.state is State.COMPLETED and (not actions or one.action in actions)
+        )
+
+    def of_time(self, time: str) -> tuple[MetadataInstant, ...]:
+        """Return the instants of a requested time, pending ones included."""
+        return tuple(one for one in self.instants if one.time == time)
+
+    @property
+    def highest_time(self) -> str:
+        """The largest requested or completion time; the empty text without instants."""
+        return max((time for one in self.instants for time in (one.time, one.completion or "")), default="")
+
+    @property
+    def last_compaction(self) -> MetadataInstant | None:
+        """The completed compaction with the largest time."""
+        return max(self.completed(Action.COMMIT), key=lambda one: one.time, default=None)
+
+    @property
+    def initialisations(self) -> tuple[MetadataInstant, ...]:
+        """The completed instants that made partitions."""
+        return tuple(one for one in self.completed(Action.DELTA_COMMIT) if one.is_initialisation)
+
+
+def parse_timeline(names: Iterable[str], layout: int) -> MetadataTimeline:
+    """Return the timeline of a directory's file names; other names are ignored.
+
+    Parameters:
+        names: file names without directory.
+        layout: the timeline layout, 1 or 2.
+
+    Example:
+        >>> names = ["00000000000000000.deltacommit.requested", "00000000000000000_20260101000000000.deltacommit"]
+        >>> [one.completion for one in parse_timeline(names, 2).instants]
+        ['20260101000000000']
+    """
+    files: dict[tuple[str, Action], list[str]] = {}
+    best: dict[tuple[str, Action], tuple[State, str | None, Action]] = {}
+    for name in sorted(names):
+        found = _NAME.fullmatch(name)
+        action = None if found is None else _ACTIONS.get(found[3])
+        if found is None or action is None:
+            continue
+        state = State(found[4]) if found[4] else State.COMPLETED
+        if (state is State.COMPLETED and layout == 2) != (found[2] is not None):
+            continue
+        key = (found[1], completed_action(action))
+        files.setdefault(key, []).append(name)
+        known = best.get(key)
+        if known is None or state.rank > known[0].rank:
+            completion = (found[2] or found[1]) if state is State.COMPLETED else None
+            best[key] = (state, completion, action)
+    instants = [
+        MetadataInstant(time, action, state, completion, tuple(files[time, key]))
+        for (time, key), (state, completion, action) in best.items()
+    ]
+    return MetadataTimeline(tuple(sorted(instants, key=lambda one: one.time)))
+
+
+class MetadataTimelineStore:
+    """The timeline directory of the metadata table of one table.
+
+    Parameters:
+        store: the data table's store.
+        version: the table version.
+        durable: whether a completed instant must reach the disk before a call returns.
+    """
+
+    def __init__(self, store: ObjectStore, version: TableVersion, *, durable: bool) -> None:
+        self._store = store
+        self.layout = version.layout
+        self._durable = durable
+        below = ".hoodie" if version.layout == 1 else ".hoodie/timeline"
+        self.directory = f"{METADATA_DIRECTORY}/{below}"
+
+    def load(self) -> MetadataTimeline:
+        """Return the timeline as it is now."""
+        skip = len(self.directory) + 1
+        found = self._store.list(self.directory, recursive=False)
+        return parse_timeline((each.name[skip:] for each in found), self.layout)
+
+    def read_body(self, name: str) -> bytes:
+        """Return the content of a file of the timeline.
+
+        Raises:
+            ObjectNotFound: the file is gone.
+        """
+        return self._store.read(f"{self.directory}/{name}", MAX_BODY_BYTES)
+
+    def request(self, time: str, action: Action, body: bytes = b"") -> None:
+        """Put the requested and the inflight file of an instant; files that are there already stay.
+
+        Parameters:
+            time: the requested time.
+            action: what it does.
+            body: content of the requested file.
+        """
+        for state, content in ((State.REQUESTED, body), (State.INFLIGHT, b"")):
+            name = f"{self.directory}/{time}.{action.value}.{state.value}"
+            put_if_absent_confirmed(self._store, name, content, durable=False)
+
+    def put_completed(self, time: str, action: Action, completion: str, body: bytes) -> None:
+        """Make an instant complete.
+
+        Parameters:
+            time: the requested time.
+            action: what it did.
+            completion: the completion time; not stored in layout 1.
+            body: content of the completed file.
+
+        Raises:
+            StateError: it was completed before, with another content.
+        """
+        done = "" if self.layout == 1 else f"_{completion}"
+        name = f"{self.directory}/{time}{done}.{completed_action(action).value}"
+        if put_if_absent_confirmed(self._store, name, body, durable=self._durable) is PutOutcome.REFUSED:
+            raise StateError(f"{name} exists already: instant {time} of the metadata table was completed before")
+
+    def remove(self, instants: Iterable[MetadataInstant]) -> None:
+        """Remove the files of instants, the completed one of each first."""
+        for instant in instants:
+            # Its name is the one without a state.
+            ordered = sorted(instant.file_names, key=lambda name: name.endswith((".requested", ".inflight")))
+            for name in ordered:
+                self._store.delete([f"{self.directory}/{name}"])

@@ -1,0 +1,347 @@
+"""What a completed instant of the data table changes in the metadata table, partition by partition. Pure.
+
+Every function takes facts (files written, their statistics, keys that came and went) and returns the update of one
+partition. Nothing but the commit's metadata and the files themselves is needed for the facts, so an instant of another
+process can be recorded as well (docs/format.md, Metadata table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.metadata.keys import (
+    ALL_PARTITIONS,
+    bloom_filter_key,
+    column_stats_key,
+    partition_stats_key,
+    secondary_index_keys,
+    secondary_index_values,
+)
+from lakefmt.metadata.layout import PartitionKind, partition_identifier
+from lakefmt.metadata.record_schema import RecordFormat
+from lakefmt.metadata.records import (
+    BloomFilterRecord,
+    FileInfo,
+    MetadataRecord,
+    PartitionUpdate,
+    RecordLocation,
+    RecordType,
+    encode_record,
+    record_index_values,
+    repeat_value,
+    update_of,
+)
+from lakefmt.metadata.statistics import ColumnRange, column_stats_of
+
+__all__ = [
+    "DataFile",
+    "GroupKeys",
+    "KeyChange",
+    "bloom_filters_update",
+    "column_stats_update",
+    "files_update",
+    "partition_stats_update",
+    "record_index_update",
+    "removed_files_update",
+    "secondary_index_update",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A base file or log file of the data table.
+
+    Attributes:
+        partition: the data partition's path.
+        name: without directory.
+        size: in bytes.
+        instant: the instant that wrote it.
+        ranges: of the indexed columns that it has, by name.
+        bloom_filter: type code and Base64 text from its footer; None for a log or a file without.
+    """
+
+    partition: str
+    name: str
+    size: int
+    instant: str
+    ranges: Mapping[str, ColumnRange]
+    bloom_filter: tuple[str, str] | None = None
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+
+
+def files_update(written: Mapping[str, Mapping[str, int]], form: RecordFormat) -> PartitionUpdate:
+    """Return the update of ``files`` for files that were written.
+
+    Parameters:
+        written: by data partition the names of files and their sizes in bytes; empty for an empty commit.
+        form: how records are written.
+
+    Example:
+        >>> from lakefmt.values import TableVersion
+        >>> files_update({"us": {"a.parquet": 9}}, RecordFormat.of_new_table(TableVersion.EIGHT)).keys.to_pylist()
+        ['__all_partitions__', 'us']
+    """
+    known = {partition_identifier(path): FileInfo(0) for path in written}
+    records = {ALL_PARTITIONS: MetadataRecord(RecordType.ALL_PARTITIONS, files=known)}
+    for path, sizes in written.items():
+        files = {name: FileInfo(size) for name, size in sizes.items() if size > 0}
+        if files:
+            records[partition_identifier(path)] = MetadataRecord(RecordType.FILES, files=files)
+    return update_of(PartitionKind.FILES.value, records, form)
+
+
+def removed_files_update(
+    removed: Mapping[str, Iterable[str]], emptied: Iterable[str], form: RecordFormat
+) -> PartitionUpdate:
+    """Return the update of ``files`` for files that were removed, as by a clean.
+
+    Parameters:
+        removed: names of files by data partition.
+        emptied: data partitions that are gone altogether.
+        form: how records are written.
+    """
+    gone = set(emptied)
+    known = {partition_identifier(path): FileInfo(0, path in gone) for path in (*removed, *sorted(gone - {*removed}))}
+    records = {ALL_PARTITIONS: MetadataRecord(RecordType.ALL_PARTITIONS, files=known)}
+    for path, names in removed.items():
+        if path not in gone:
+            files = dict.fromkeys(names, FileInfo(0, is_deleted=True))
+            records[partition_identifier(path)] = MetadataRecord(RecordType.FILES, files=files)
+    return update_of(PartitionKind.FILES.value, records, form, [partition_identifier(path) for path in sorted(gone)])
+
+
+# ---------------------------------------------------------------------------------------------------------- statistics
+
+
+def column_stats_update(
+    files: Iterable[DataFile],
+    types: Mapping[str, pa.DataType],
+    form: RecordFormat,
+    *,
+    removed: Iterable[tuple[str, str]] = (),
+) -> PartitionUpdate:
+    """Return the update of ``column_stats``: one record per new file and column.
+
+    Parameters:
+        files: files that were written.
+        types: the indexed columns' types in the table.
+        form: how records are written.
+        removed: data partition and name of files that are gone.
+    """
+    records = {
+        column_stats_key(name, file.partition, file.name): MetadataRecord(
+            RecordType.COLUMN_STATS, column_stats=column_stats_of(found, types[name], file.name, form.version)
+        )
+        for file in files
+        for name, found in file.ranges.items()
+    }
+    deleted = [column_stats_key(column, path, name) for path, name in removed for column in types]
+    return update_of(PartitionKind.COLUMN_STATS.value, records, form, deleted)
+
+
+def partition_stats_update(
+    ranges: Mapping[str, Mapping[str, ColumnRange]], types: Mapping[str, pa.DataType], form: RecordFormat
+) -> PartitionUpdate:
+    """Return the update of ``partition_stats``: one record per touched data partition and column.
+
+    Parameters:
+        ranges: by data partition and column the values of all its live files.
+        types: the indexed columns' types in the table.
+        form: how records are written.
+    """
+    records = {
+        partition_stats_key(column, path): MetadataRecord(
+            RecordType.PARTITION_STATS,
+            column_stats=column_stats_of(found, types[column], partition_identifier(path), form.version, is_tight=True),
+        )
+        for path, columns in ranges.items()
+        for column, found in columns.items()
+    }
+    return update_of(PartitionKind.PARTITION_STATS.value, records, form)
+
+
+def bloom_filters_update(
+    files: Iterable[DataFile], form: RecordFormat, *, removed: Iterable[tuple[str, str]] = ()
+) -> PartitionUpdate:
+    """Return the update of ``bloom_filters``: one record per new base file.
+
+    Parameters:
+        files: files that were written; those without a filter are left out.
+        form: how records are written.
+        removed: data partition and name of base files that are gone.
+    """
+    records = {
+        bloom_filter_key(file.partition, file.name): MetadataRecord(
+            RecordType.BLOOM_FILTER,
+            bloom_filter=BloomFilterRecord(file.bloom_filter[0], file.instant, file.bloom_filter[1].encode("ascii")),
+        )
+        for file in files
+        if file.bloom_filter is not None
+    }
+    deleted = [bloom_filter_key(path, name) for path, name in removed]
+    return update_of(PartitionKind.BLOOM_FILTERS.value, records, form, deleted)
+
+
+# ------------------------------------------------------------------------------------------------------------- indexes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKeys:
+    """Keys that a file group has.
+
+    Attributes:
+        location: the file group.
+        keys: record keys, an array of strings.
+    """
+
+    location: RecordLocation
+    keys: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """What an instant changed in a file group.
+
+    Attributes:
+        location: the file group.
+        before: its rows before the instant, with the record key as first column and indexed columns behind it.
+        after: its rows with the instant, with the same columns.
+    """
+
+    location: RecordLocation
+    before: pa.Table
+    after: pa.Table
+
+
+def _keys_of(rows: pa.Table) -> pa.Array:
+    return pa.concat_arrays([chunk.cast(pa.string()) for chunk in rows.column(0).chunks] or [pa.array([], pa.string())])
+
+
+def _without(values: pa.Array, others: pa.Array) -> pa.Array:
+    return values.filter(pc.invert(pc.is_in(values, value_set=others))) if len(others) else values
+
+
+def record_index_update(
+    changes: Sequence[KeyChange], form: RecordFormat, *, partitioned: bool = False
+) -> PartitionUpdate:
+    """Return the update of ``record_index``: keys that are new in a file group, and keys that are gone.
+
+    A key that leaves one file group and comes to another one is written, not removed.
+
+    Parameters:
+        changes: the file groups that the instant changed.
+        form: how records are written.
+        partitioned: keys are unique in their data partition only, and each of them has its own file groups.
+    """
+    added: list[GroupKeys] = []
+    left: list[GroupKeys] = []
+    for change in changes:
+        before, after = _keys_of(change.before), _keys_of(change.after)
+        added.append(GroupKeys(change.location, _without(after, before)))
+        left.append(GroupKeys(change.location, _without(before, after)))
+    if not partitioned:
+        return _index_update(added, left, form, partitioned=False)
+    paths = dict.fromkeys(change.location.partition for change in changes)
+    parts = [
+        _index_update(
+            [one for one in added if one.location.partition == path],
+            [one for one in left if one.location.partition == path],
+            form,
+            partitioned=True,
+        )
+        for path in paths
+    ]
+    return _joined_updates(parts)
+
+
+def _index_update(
+    added: Sequence[GroupKeys], left: Sequence[GroupKeys], form: RecordFormat, *, partitioned: bool
+) -> PartitionUpdate:
+    keys = _concatenated([one.keys for one in added])
+    counts = [len(one.keys) for one in added]
+    values = record_index_values([one.location for one in added], form)
+    gone = _without(_concatenated([one.keys for one in left]).unique(), keys)
+    data_partitions = None
+    if partitioned:
+        path = (added or left)[0].location.partition
+        data_partitions = repeat_value(path.encode(), len(keys) + len(gone)).cast(pa.string())
+    return PartitionUpdate(
+        PartitionKind.RECORD_INDEX.value,
+        keys,
+        values.take(pa.array(np.repeat(np.arange(len(added)), counts))),
+        gone,
+        data_partitions=data_partitions,
+    )
+
+
+def _concatenated(arrays: Sequence[pa.Array], kind: pa.DataType | None = None) -> pa.Array:
+    return pa.concat_arrays(arrays) if arrays else pa.array([], kind or pa.string())
+
+
+def _joined_updates(parts: Sequence[PartitionUpdate]) -> PartitionUpdate:
+    keys = [part.keys for part in parts]
+    deleted = [part.deleted for part in parts]
+    paths = [part.data_partitions for part in parts if part.data_partitions is not None]
+    of_keys = [path.slice(0, len(key)) for path, key in zip(paths, keys, strict=True)]
+    of_deleted = [path.slice(len(key)) for path, key in zip(paths, keys, strict=True)]
+    return PartitionUpdate(
+        PartitionKind.RECORD_INDEX.value,
+        _concatenated(keys),
+        _concatenated([part.values for part in parts], pa.binary()),
+        _concatenated(deleted),
+        data_partitions=_concatenated([*of_keys, *of_deleted]),
+    )
+
+
+def secondary_index_update(
+    partition: str, column: str, changes: Sequence[KeyChange], form: RecordFormat, *, by_value: bool
+) -> PartitionUpdate:
+    """Return the update of a secondary index: pairs of value and key that are new, and pairs that are gone.
+
+    Parameters:
+        partition: the metadata table's partition.
+        column: the indexed column; the rows of `changes` have it.
+        changes: the file groups that the instant changed.
+        form: how records are written.
+        by_value: the file group is chosen by the value (version 2 of the index), not by the whole key.
+    """
+    befores = [_pairs(change.before, column) for change in changes]
+    afters = [_pairs(change.after, column) for change in changes]
+    before, after = _joined_pairs(befores), _joined_pairs(afters)
+    is_new = pc.invert(pc.is_in(after.column("pair"), value_set=before.column("pair")))
+    is_gone = pc.invert(pc.is_in(before.column("pair"), value_set=after.column("pair")))
+    new, gone = after.filter(is_new), before.filter(is_gone)
+    value = encode_record(MetadataRecord(RecordType.SECONDARY_INDEX, secondary_deleted=False), form.schema_version)
+    routing = pa.concat_tables([new, gone]).column("value").combine_chunks() if by_value else None
+    return PartitionUpdate(
+        partition,
+        _flat(new.column("pair")),
+        repeat_value(value, new.num_rows),
+        _flat(gone.column("pair")),
+        routing=None if routing is None else pc.binary_join_element_wise(_flat(routing), "", "$"),
+    )
+
+
+def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return _concatenated(flat.chunks) if isinstance(flat, pa.ChunkedArray) else flat
+
+
+def _pairs(rows: pa.Table, column: str) -> pa.Table:
+    values = _flat(rows.column(column))
+    return pa.table(
+        {"pair": secondary_index_keys(values, _keys_of(rows)), "value": secondary_index_values(values)},
+        schema=pa.schema([("pair", pa.string()), ("value", pa.string())]),
+    )
+
+
+def _joined_pairs(tables: Sequence[pa.Table]) -> pa.Table:
+    empty = pa.table({"pair": pa.array([], pa.string()), "value": pa.array([], pa.string())})
+    return pa.concat_tables([empty, *tables])

@@ -1,0 +1,418 @@
+"""Writing the metadata table: its properties, new partitions, and one deltacommit per instant of the data table (effects).
+
+Everything here runs under the data table's lock. A deltacommit has the requested time of the instant that it belongs to
+and completes before it; until that one is complete, readers pass the deltacommit over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config.table_config import TableConfig
+from lakefmt.formats.hfile.reader import HFileReader
+from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
+from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
+from lakefmt.formats.log.data_block import BlockHeader
+from lakefmt.formats.log.delete_block import delete_records, encode_delete_block
+from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.formats.properties import CHECKSUM_KEY, encode_properties, properties_comment_date, table_checksum
+from lakefmt.metadata.layout import (
+    METADATA_DIRECTORY,
+    MetadataFileName,
+    PartitionKind,
+    check_file_groups,
+    escape_partition,
+    file_group_numbers,
+    file_id_of,
+    hfile_name,
+    log_file_name,
+    metadata_properties,
+    parse_metadata_file,
+)
+from lakefmt.metadata.record_schema import RecordFormat
+from lakefmt.metadata.records import PartitionUpdate, repeat_value
+from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
+from lakefmt.storage.api import ObjectStore
+from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
+from lakefmt.timeline.instant import Action
+from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
+
+__all__ = ["MetadataTableWriter", "WrittenFile"]
+
+#: The attempt in the names of files with records; the empty first log of a file group has another one.
+_WRITE_TOKEN = "1-0-0"  # noqa: S105 - no secret: a part of file names
+_FIRST_LOG_TOKEN = "0-0-0"  # noqa: S105 - no secret: a part of file names
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file of the metadata table that was put on the store. ``size`` in bytes, ``records`` with deletes left out."""
+
+    partition: str
+    file_id: str
+    name: str
+    size: int
+    records: int
+    slice_files: tuple[MetadataFileName, ...] = ()
+
+
+@dataclass(frozen=True)
+class MetadataTableWriter:
+    """Writes the metadata table of one table.
+
+    Attributes:
+        store: the data table's store.
+        config: the data table's properties.
+        durable: whether what is completed must reach the disk before a call returns.
+    """
+
+    store: ObjectStore
+    config: TableConfig
+    durable: bool
+
+    @cached_property
+    def form(self) -> RecordFormat:
+        """How records are written: as the newest file of the file listing has them."""
+        version = self.config.version
+        files = sorted(self.files(PartitionKind.FILES.value), key=lambda file: (file.instant, file.version or 0))
+        for file in reversed(files):
+            schema = self._schema_of(file)
+            if schema is not None:
+                return RecordFormat.of_schema(version, schema)
+        return RecordFormat.of_new_table(version)
+
+    def _schema_of(self, file: MetadataFileName) -> str | None:
+        """Return the schema that a file of the file listing names; None for a log without records."""
+        path = f"{METADATA_DIRECTORY}/{PartitionKind.FILES.value}/{file.name}"
+        data = self.store.read(path, MAX_LOG_BYTES)
+        if file.version is None:
+            return HFileReader.from_bytes(data, path).schema
+        blocks = scan_blocks(lambda at, size: data[at : at + size], len(data), path)
+        return next((block.schema for block in blocks if block.schema is not None), None)
+
+    @property
+    def timeline_store(self) -> MetadataTimelineStore:
+        """The metadata table's timeline directory."""
+        return MetadataTimelineStore(self.store, self.config.version, durable=self.durable)
+
+    # --------------------------------------------------------------------------------------------------- new partitions
+
+    def create(self, now: datetime) -> None:
+        """Remove what is there and write the properties of an empty metadata table.
+
+        Parameters:
+            now: the present, for a comment in the file.
+        """
+        self.store.delete_tree(METADATA_DIRECTORY)
+        properties = metadata_properties(self.config)
+        content = {**properties, CHECKSUM_KEY: table_checksum(None, properties["hoodie.table.name"])}
+        data = encode_properties(
+            content, [f"Properties saved on {now:%Y-%m-%dT%H:%M:%S.%f}Z", properties_comment_date(now)]
+        )
+        self.store.put(f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties", data, durable=self.durable)
+
+    def initialise(
+        self,
+        instant: str,
+        partition: str,
+        num_file_groups: int,
+        update: PartitionUpdate,
+        next_time: Callable[[], str],
+        data_partitions: Sequence[str] | None = None,
+    ) -> None:
+        """Make a partition of the metadata table with its file groups and first records.
+
+        Parameters:
+            instant: of the deltacommit that makes it.
+            partition: the metadata table's partition.
+            num_file_groups: how many file groups; of each data partition in a partitioned record index.
+            update: its first records.
+            next_time: hands out the completion time.
+            data_partitions: for which a partitioned record index gets file groups; None: it is not partitioned.
+        """
+        directory = f"{METADATA_DIRECTORY}/{partition}"
+        self.store.delete_tree(directory)
+        self._put_partition_metadata(partition, instant)
+        runs: Sequence[str | None] = [None] if data_partitions is None else data_partitions
+        groups = {
+            None if run is None else escape_partition(run): [
+                file_id_of(partition, number, run) for number in range(num_file_groups)
+            ]
+            for run in runs
+        }
+        for ids in groups.values():
+            for file_id in ids:
+                self._put_first_log(partition, file_id, instant)
+        self.timeline_store.request(instant, Action.DELTA_COMMIT)
+        written = [
+            self.put_base(partition, file_id, instant, keys, values)
+            for file_id, keys, values, _ in _by_file_group(update, groups)
+        ]
+        self._complete(instant, WriteOperation.BULK_INSERT, written, next_time())
+
+    def _put_partition_metadata(self, partition: str, instant: str) -> None:
+        content = encode_properties({"commitTime": instant, "partitionDepth": "1"}, ["partition metadata"])
+        self.store.put(f"{METADATA_DIRECTORY}/{partition}/{PARTITION_METADATA}", content, durable=self.durable)
+
+    def _put_first_log(self, partition: str, file_id: str, instant: str) -> None:
+        """Put the log without records by which readers see a file group that has no records yet."""
+        nothing = pa.array([], pa.string())
+        block = encode_delete_block(delete_records(nothing, nothing), BlockHeader(instant))
+        name = log_file_name(file_id, instant, write_token=_FIRST_LOG_TOKEN)
+        self.store.put(f"{METADATA_DIRECTORY}/{partition}/{name}", block, durable=self.durable)
+
+    def put_base(self, partition: str, file_id: str, instant: str, keys: pa.Array, values: pa.Array) -> WrittenFile:
+        """Put a base file, of no records as well.
+
+        Parameters:
+            partition: the metadata table's partition.
+            file_id: the file group.
+            instant: that writes it.
+            keys: in any order, an array of strings or bytes.
+            values: encoded records, an array of bytes, as long.
+        """
+        options = HFileOptions(schema=self.form.schema)
+        data = encode_hfile(*_sorted(keys, values), options)
+        name = hfile_name(file_id, instant, _FIRST_LOG_TOKEN)
+        self.store.put(f"{METADATA_DIRECTORY}/{partition}/{name}", data, durable=self.durable)
+        return WrittenFile(partition, file_id, name, len(data), len(keys))
+
+    # ---------------------------------------------------------------------------------------------------- deltacommits
+
+    def files(self, partition: str) -> list[MetadataFileName]:
+        """Return the base files and log files of a partition of the metadata table, by name."""
+        listed = self.store.list(f"{METADATA_DIRECTORY}/{partition}", recursive=False)
+        found = (parse_metadata_file(each.name.rpartition("/")[2]) for each in listed)
+        return sorted((one for one in found if one is not None), key=lambda one: one.name)
+
+    def write(self, instant: str, updates: Iterable[PartitionUpdate], next_time: Callable[[], str]) -> None:
+        """Write one deltacommit: a log file in every file group that has changes.
+
+        Parameters:
+            instant: the requested time of the data table's instant, and of the deltacommit.
+            updates: the changes, at most one entry for each partition.
+            next_time: hands out the completion time.
+
+        Raises:
+            CorruptFile: a file group is missing.
+        """
+        timeline = self.timeline_store.load()
+        if timeline.of_time(instant):
+            # An earlier attempt at this very instant: what it wrote may name files that are gone by now.
+            self.remove(instant, timeline)
+        self.timeline_store.request(instant, Action.DELTA_COMMIT)
+        written = [
+            file for update in updates if len(update) for file in self._write_partition(instant, update, timeline)
+        ]
+        self._complete(instant, WriteOperation.UPSERT, written, next_time())
+
+    def _write_partition(self, instant: str, update: PartitionUpdate, timeline: MetadataTimeline) -> list[WrittenFile]:
+        files = self.files(update.partition)
+        groups = check_file_groups(update.partition, (file.file_id for file in files))
+        if update.data_partitions is not None:
+            groups = self._with_new_runs(instant, update.partition, update.data_partitions, groups)
+        done = frozenset(one.time for one in timeline.completed())
+        return [
+            self._put_log(instant, update.partition, _slice_of(file_id, files, done), keys, values, deleted)
+            for file_id, keys, values, deleted in _by_file_group(update, groups)
+        ]
+
+    def _with_new_runs(
+        self, instant: str, partition: str, paths: pa.Array, groups: Mapping[str | None, list[str]]
+    ) -> dict[str | None, list[str]]:
+        """Return the file groups of a partitioned record index, with those of data partitions that are new made now."""
+        found = dict(groups)
+        count = max((len(ids) for ids in groups.values()), default=1)
+        for path in paths.unique().to_pylist():
+            run = escape_partition(path)
+            if run not in found:
+                found[run] = [file_id_of(partition, number, path) for number in range(count)]
+                for file_id in found[run]:
+                    self._put_first_log(partition, file_id, instant)
+        return found
+
+    def _put_log(
+        self,
+        instant: str,
+        partition: str,
+        file_slice: _Slice,
+        keys: pa.Array,
+        values: pa.Array,
+        deleted: pa.Array,
+    ) -> WrittenFile:
+        schema = self.form.schema
+        blocks = []
+        if len(keys):
+            content = encode_hfile(*_sorted(keys, values), HFileOptions(schema=schema, key_range=False))
+            header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema}
+            blocks.append(encode_block(BlockKind.HFILE_DATA, header, content))
+        if len(deleted):
+            # Hudi names the metadata table's partition and the ordering value 0, whatever the key's own partition is.
+            places = repeat_value(partition.encode(), len(deleted)).cast(pa.string())
+            records = delete_records(deleted, places, pa.nulls(len(deleted), pa.int32()))
+            blocks.append(encode_delete_block(records, BlockHeader(instant, schema)))
+        first_layout = self.config.version.layout == 1
+        named_by = file_slice.instant if first_layout else instant
+        version = 1 + max((log.version or 0 for log in file_slice.logs), default=0) if first_layout else 1
+        name = log_file_name(file_slice.file_id, named_by, version, _WRITE_TOKEN)
+        data = b"".join(blocks)
+        self.store.put(f"{METADATA_DIRECTORY}/{partition}/{name}", data, durable=self.durable)
+        before = file_slice.files if first_layout else ()
+        return WrittenFile(partition, file_slice.file_id, name, len(data), len(keys), before)
+
+    def _complete(
+        self, instant: str, operation: WriteOperation, written: Iterable[WrittenFile], completion: str
+    ) -> None:
+        metadata = CommitMetadata(
+            operation,
+            tuple(self._stat(file, instant) for file in written),
+            extra_metadata={SCHEMA_KEY: self.form.commit_schema},
+        )
+        prepared = operation is WriteOperation.UPSERT
+        body = encode_commit(metadata, self.config.version, replace=False, prepared=prepared)
+        self.timeline_store.put_completed(instant, Action.DELTA_COMMIT, completion, body)
+
+    def complete_compaction(self, instant: str, written: Iterable[WrittenFile], completion: str) -> None:
+        """Make a compaction complete.
+
+        Parameters:
+            instant: its requested time.
+            written: its base files.
+            completion: its completion time.
+        """
+        metadata = CommitMetadata(
+            WriteOperation.COMPACT,
+            tuple(self._stat(file, instant) for file in written),
+            extra_metadata={SCHEMA_KEY: self.form.commit_schema},
+            compacted=True,
+        )
+        body = encode_commit(metadata, self.config.version, replace=False)
+        self.timeline_store.put_completed(instant, Action.COMPACTION, completion, body)
+
+    def _stat(self, file: WrittenFile, instant: str) -> WriteStat:
+        parsed = parse_metadata_file(file.name)
+        is_log = parsed is not None and parsed.version is not None
+        logs = tuple(each.name for each in file.slice_files if each.version is not None)
+        base = next((each.name for each in file.slice_files if each.version is None), "")
+        prev = "null" if parsed is None or not is_log else parsed.instant
+        return WriteStat(
+            FileId(file.file_id),
+            PartitionPath(file.partition),
+            f"{file.partition}/{file.name}",
+            prev_commit=prev,
+            num_writes=file.records,
+            num_inserts=file.records,
+            total_write_bytes=file.size,
+            file_size_in_bytes=file.size,
+            base_file=base if is_log else None,
+            log_files=(*logs, file.name) if is_log else None,
+            log_version=parsed.version if parsed is not None else None,
+            log_offset=0 if is_log else None,
+        )
+
+    def remove(self, instant: str, timeline: MetadataTimeline) -> None:
+        """Remove what was written at an instant, so that it can be written again or is rolled back.
+
+        Parameters:
+            instant: the requested time.
+            timeline: the metadata table's timeline.
+        """
+        # First the completed file: from then on nobody believes the logs.
+        self.timeline_store.remove(timeline.of_time(instant))
+        self.store.delete(self._files_written_by(instant))
+
+    def _files_written_by(self, instant: str) -> list[str]:
+        """Return the files that an instant wrote, relative to the data table."""
+        found = []
+        for each in self.store.list(METADATA_DIRECTORY):
+            partition, _, name = each.name[len(METADATA_DIRECTORY) + 1 :].rpartition("/")
+            parsed = None if partition.startswith(".hoodie") else parse_metadata_file(name)
+            if parsed is None:
+                continue
+            if self.config.version.layout == 2 or parsed.version is None:
+                is_own = parsed.instant == instant
+            else:
+                is_own = self._first_block_time(each.name) == instant
+            if is_own:
+                found.append(each.name)
+        return found
+
+    def _first_block_time(self, path: str) -> str | None:
+        """Return the instant that wrote a log: in layout 1 its name has the base instant."""
+        data = self.store.read(path, MAX_LOG_BYTES)
+        blocks = scan_blocks(lambda at, size: data[at : at + size], len(data), path)
+        return next((block.instant_time for block in blocks), None)
+
+
+# ------------------------------------------------------------------------------------------------------ pure functions
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """The newest file slice of a file group in layout 1.
+
+    Attributes:
+        file_id: the file group.
+        instant: the base instant that its logs are named by.
+        files: its base file, if any, and its logs.
+    """
+
+    file_id: str
+    instant: str
+    files: tuple[MetadataFileName, ...] = ()
+
+    @property
+    def logs(self) -> tuple[MetadataFileName, ...]:
+        """Its log files."""
+        return tuple(file for file in self.files if file.version is not None)
+
+
+def _slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozenset[str]) -> _Slice:
+    """Return the newest slice of a file group: that of its newest base file that is complete, else its first logs."""
+    own = [file for file in files if file.file_id == file_id]
+    bases = [file.instant for file in own if file.version is None and file.instant in completed]
+    instant = max(bases, default=None) or min((file.instant for file in own), default="")
+    return _Slice(file_id, instant, tuple(file for file in own if file.instant == instant))
+
+
+def _by_file_group(
+    update: PartitionUpdate, groups: Mapping[str | None, list[str]]
+) -> Iterable[tuple[str, pa.Array, pa.Array, pa.Array]]:
+    """Yield every file group that has changes, with its keys, values and deleted keys."""
+    everything = pa.concat_arrays([update.keys, update.deleted]) if update.routing is None else update.routing
+    runs: Iterable[tuple[list[str], np.ndarray]]
+    if update.data_partitions is None:
+        runs = [(groups[None], np.arange(len(everything)))] if len(everything) else []
+    else:
+        paths = update.data_partitions.dictionary_encode()
+        codes = paths.indices.to_numpy()
+        runs = [
+            (groups[escape_partition(path)], np.flatnonzero(codes == code))
+            for code, path in enumerate(paths.dictionary.to_pylist())
+        ]
+    num_keys = len(update.keys)
+    for ids, rows in runs:
+        numbers = file_group_numbers(everything.take(pa.array(rows)), len(ids))
+        for number in np.unique(numbers):
+            chosen = rows[numbers == number]
+            at = pa.array(chosen[chosen < num_keys])
+            gone = pa.array(chosen[chosen >= num_keys] - num_keys)
+            yield ids[int(number)], update.keys.take(at), update.values.take(at), update.deleted.take(gone)
+
+
+def _sorted(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return records by the bytes of their keys; of records with one key the last one."""
+    plain = keys.cast(pa.binary())
+    order = pc.array_sort_indices(plain)
+    plain = plain.take(order)
+    if len(plain) > 1:
+        last = np.append(pc.not_equal(plain[:-1], plain[1:]).to_numpy(zero_copy_only=False), True)
+        plain, order = plain.filter(pa.array(last)), order.filter(pa.array(last))
+    return plain, values.take(order)

@@ -1,0 +1,59 @@
+"""What takes part in every completion of an instant: the protocol of commit observers. Pure declarations.
+
+The metadata table is one: its deltacommit of the same instant completes before the data table's instant does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakefmt.config.table_config import TableConfig
+from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import InstantTime
+
+__all__ = ["CommitObserver", "PendingCompletion"]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCompletion:
+    """An instant that is about to be completed, under the table lock.
+
+    Attributes:
+        time: the requested time of the instant.
+        action: what it does.
+        config: the table's properties, read under this lock.
+        timeline: the table's timeline, listed under this lock; the instant is pending on it.
+        body: what the completed file will say, encoded.
+        commit: the same as values, for commits, deltacommits, replacecommits and compactions; None for other actions.
+        next_time: hands out instant times above everything on the timeline. The completion time of the instant is taken
+            from it after every observer has returned.
+    """
+
+    time: InstantTime
+    action: Action
+    config: TableConfig
+    timeline: Timeline
+    body: bytes
+    commit: CommitMetadata | None
+    next_time: Callable[[], InstantTime]
+
+
+class CommitObserver(Protocol):
+    """Takes part in completions. It runs under the table lock and may be called again for an instant that it knows.
+
+    The instant is invisible until every observer has returned. When one raises, the instant is not completed; what the
+    observer has written for it by then must be invisible to readers until the instant is complete, and must go when the
+    instant is rolled back.
+    """
+
+    def before_completion(self, pending: PendingCompletion) -> None:
+        """Write what belongs to the instant; raise to refuse its completion."""
+        ...
+
+    def before_rollback(self, config: TableConfig, targets: Sequence[Instant]) -> None:
+        """Raise to refuse that completed or pending instants are rolled back; nothing is changed before it returns."""
+        ...

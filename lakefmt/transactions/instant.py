@@ -1,0 +1,174 @@
+"""The life of one instant, for every action: claim, write, complete or abandon.
+
+:class:`InstantTransaction` is the only caller of :meth:`lakefmt.timeline.store.TimelineStore.complete`, so everything that
+has to happen before an instant becomes visible happens here: the instant is still inflight, the commit observers have
+returned, and the table lock is proved to be held.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import InstantNotPending, StorageError
+from lakefmt.filegroups.table_client import TableState
+from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.heartbeat import Heartbeat
+from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.locks.api import Lease
+from lakefmt.timeline.markers import remove_markers
+from lakefmt.timeline.observer import PendingCompletion
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.transactions.client import WriteClient, claim_instant, take_over_heartbeat
+from lakefmt.values import InstantTime
+
+__all__ = ["InstantTransaction"]
+
+
+@dataclass(frozen=True, slots=True)
+class InstantTransaction:
+    """One instant of this writer. As a context manager it abandons the instant when its block raises.
+
+    Attributes:
+        write_client: the table, its lock and the settings of the call.
+        time: the requested time of the instant.
+        action: what the instant does.
+        heartbeat: shows that the writer lives. None: the whole life of the instant is under one hold of the table lock
+            (rollbacks, savepoints), or the caller keeps the heartbeat itself.
+    """
+
+    write_client: WriteClient
+    time: InstantTime
+    action: Action
+    heartbeat: Heartbeat | None = None
+
+    @classmethod
+    def claim(
+        cls,
+        write_client: WriteClient,
+        state: TableState,
+        action: Action,
+        lease: Lease,
+        requested_body: bytes = b"",
+        *,
+        start: bool = True,
+    ) -> InstantTransaction:
+        """Claim a new instant time and request the instant; call under the table lock.
+
+        Args:
+            write_client: the table.
+            state: its properties and timeline; the new time is above everything on the timeline.
+            action: what the instant will do.
+            lease: of the table lock.
+            requested_body: content of the requested file, such as an encoded plan.
+            start: also move the instant to inflight. False: the caller starts it later, or leaves it to another process.
+
+        Raises:
+            InternalError: every time that was tried is taken.
+            LeaseLost: the lock was lost; the instant stays requested and counts as dead.
+        """
+        heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, requested_body)
+        with cls(write_client, time, action, heartbeat) as claimed:
+            lease.check()
+            if start:
+                claimed.start(state.config)
+        return claimed
+
+    @classmethod
+    def take_over(cls, write_client: WriteClient, pending: Instant, lease: Lease) -> InstantTransaction:
+        """Take over a pending instant whose writer is dead, or was only to plan it; call under the table lock.
+
+        Raises:
+            WriterActive: another process has taken it over.
+            LeaseLost: the lock was lost; nothing was changed.
+        """
+        lease.check()
+        return cls(write_client, pending.time, pending.action, take_over_heartbeat(write_client, pending))
+
+    def __enter__(self) -> InstantTransaction:
+        """Abandon the instant when the block raises."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Abandon the instant when the block raised."""
+        if kind is not None:
+            self.abandon()
+
+    def start(self, config: TableConfig) -> None:
+        """Move the instant to inflight; an instant that is inflight already stays so."""
+        self.write_client.timeline(config).start(self.time, self.action)
+
+    def request(self, config: TableConfig, requested_body: bytes) -> None:
+        """Request an instant that needs no heartbeat, and move it to inflight; call under the table lock."""
+        self.write_client.timeline(config).request(self.time, self.action, requested_body)
+        self.start(config)
+
+    def check_inflight(self, timeline: Timeline) -> None:
+        """Raise unless the instant is inflight.
+
+        Args:
+            timeline: the table's timeline, listed under this hold of the table lock.
+
+        Raises:
+            InstantNotPending: another writer rolled the instant back or took it over.
+        """
+        if not any((i.time, i.action, i.state) == (self.time, self.action, State.INFLIGHT) for i in timeline.pending):
+            raise InstantNotPending(f"instant {self.time} is no longer pending: another writer rolled it back")
+
+    def complete(
+        self,
+        lease: Lease | None,
+        config: TableConfig,
+        timeline: Timeline,
+        body: bytes,
+        commit: CommitMetadata | None = None,
+    ) -> Instant:
+        """Make the instant visible; call under the table lock.
+
+        Args:
+            lease: of the table lock, checked after every observer has returned. None: losing the lock does no harm.
+            config: the table's properties, read under this lock.
+            timeline: the table's timeline, listed under this lock.
+            body: content of the completed file.
+            commit: the same as values, for commits, deltacommits, replacecommits and compactions.
+
+        Returns:
+            The completed instant.
+
+        Raises:
+            InstantNotPending: the instant is not inflight on `timeline`: another writer rolled it back.
+            LeaseLost: the lock was lost; the instant is not completed.
+            StateError: the instant was completed before.
+        """
+        self.check_inflight(timeline)
+        next_time = self.write_client.instant_time_generator(config, timeline)
+        pending = PendingCompletion(self.time, self.action, config, timeline, body, commit, next_time)
+        for observer in self.write_client.observers(config):
+            observer.before_completion(pending)
+        completion = next_time()
+        if lease is not None:
+            lease.check()  # observers may have taken longer than the lease lasts
+        return self.write_client.timeline(config).complete(self.time, self.action, completion, body)
+
+    def abandon(self) -> None:
+        """Stop the heartbeat and leave everything else, as a process that dies would: the next writer recovers."""
+        if self.heartbeat is not None:
+            self.heartbeat.abandon()
+
+    def finish(self, *, has_markers: bool = True) -> None:
+        """Remove the heartbeat and the markers of an instant that is complete, or that another process will run.
+
+        A failing store is no error: the next writer removes what is left.
+
+        Args:
+            has_markers: False skips looking for markers.
+        """
+        with suppress(StorageError):
+            if self.heartbeat is not None:
+                self.heartbeat.stop()
+            if has_markers:
+                remove_markers(self.write_client.client.store, self.time)

@@ -1,0 +1,519 @@
+"""One write in six steps: begin, key, locate, place, write, commit.
+
+``Table`` runs them in one call (:func:`run_write`); ``lakefmt.lowlevel`` offers them one by one. A transaction that is
+saved (:mod:`~lakefmt.write.commit.saved_write`) is rebuilt from its :class:`~lakefmt.write.context.WriteContext` in any
+process by :mod:`lakefmt.write.saved_transaction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt.errors import CommitConflict, LakefmtError, LeaseLost, StorageError
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index import (
+    Index,
+    IndexKeys,
+    announce_commit,
+    capabilities_of,
+    choose_index,
+    index_commit,
+    key_files,
+    locate_everywhere,
+    moves_between_partitions,
+    places_new_keys,
+)
+from lakefmt.keys import KeySpec, check_colliding_keys
+from lakefmt.schema import null_element_columns
+from lakefmt.timeline.locks.reentrant import held_lock_of
+from lakefmt.transactions.concurrency import check_non_blocking
+from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
+from lakefmt.write._partition_path_updates import fill_from_stored, partition_changed
+from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
+from lakefmt.write.assign import Assigned, FileSizing, Routes
+from lakefmt.write.bulk.bulk_insert import stream_files
+from lakefmt.write.commit.conflict_resolution import Footprint, check_early, clustered_groups
+from lakefmt.write.commit.saved_write import SavedWrite
+from lakefmt.write.commit.transaction import (
+    FirstSchema,
+    PendingWrite,
+    abort_instant,
+    begin_instant,
+    complete_instant,
+    plan_instant,
+)
+from lakefmt.write.context import APPENDING, FileAssignment, WritePlan, WriteRequest, WriteStatus
+from lakefmt.write.ingest import KeyedBatch, combine, key_batch, record_keys
+from lakefmt.write.mutations import DeleteKeys
+from lakefmt.write.pipeline import (
+    LocatedRows,
+    PlacedRows,
+    check_unknown_buckets,
+    file_sizing,
+    ignores_deleted_keys,
+    locate_by_index,
+    locate_deletes,
+    locate_rows,
+    place_rows,
+    write_assigned_files,
+)
+
+__all__ = [
+    "WriteTransaction",
+    "delete_keys",
+    "delete_partitions",
+    "run_write",
+]
+
+#: Seconds between attempts to undo a write that failed, while the store does not answer.
+_UNDO_PAUSES = (0.05, 0.2, 0.5)
+
+_OVERWRITES = frozenset({WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE})
+
+
+def run_write(
+    client: TableClient,
+    request: WriteRequest,
+    schema: pa.Schema | None,
+    rows: pa.Table | Iterable[pa.Table],
+    based_on: TableState | None = None,
+    first: FirstSchema | None = None,
+) -> CommitResult | None:
+    """Write rows and commit; None when there was nothing to write and nothing to remember.
+
+    Args:
+        client: the table.
+        request: what is asked for.
+        schema: the schema of the rows; it may widen the table's.
+        rows: all rows, or a stream of tables for a bulk insert.
+        based_on: the state that the rows were read from, when they were.
+        first: remembers the table's schema from attempt to attempt.
+
+    Raises:
+        CommitConflict: another commit completed meanwhile that this write would undo.
+    """
+    transaction = WriteTransaction.begin(client, request, schema, based_on, first)
+    with transaction.aborted_on_error():
+        if not isinstance(rows, pa.Table):
+            return transaction.commit_unless_empty(transaction.write_stream(rows, request.sort))
+        keyed = transaction.key(rows)
+        located = transaction.locate(keyed)
+        placed = transaction.place(located)
+        statuses = transaction.write(placed)
+        return transaction.commit_unless_empty(statuses)
+
+
+def delete_keys(
+    client: TableClient, request: WriteRequest, keys: DeleteKeys, based_on: TableState | None
+) -> CommitResult | None:
+    """Delete keys and commit; None when the table has none of them."""
+    transaction = WriteTransaction.begin(client, request, None, based_on)
+    with transaction.aborted_on_error():
+        located = transaction.locate_deletes(keys)
+        placed = transaction.place(located)
+        statuses = transaction.write(placed)
+        return transaction.commit_unless_empty(statuses)
+
+
+def delete_partitions(
+    client: TableClient, request: WriteRequest, partitions: Sequence[PartitionPath]
+) -> CommitResult | None:
+    """Hide every file group of the partitions and commit; None when there was none."""
+    transaction = WriteTransaction.begin(client, request)
+    with transaction.aborted_on_error():
+        replaced = transaction.cover(partitions)
+        if not replaced and not request.commit_metadata:
+            transaction.abort()
+            return None
+        return transaction.commit([], replaced)
+
+
+class WriteTransaction:
+    """A write whose instant is inflight, or that is only planned.
+
+    Args:
+        pending: the write.
+        saved: what is saved of it for other processes; None: only this process can commit it.
+    """
+
+    def __init__(self, pending: PendingWrite, saved: SavedWrite | None = None) -> None:
+        self.client = pending.write_client.client
+        self.bound = pending.bound
+        self.context = pending.context
+        self.state = pending.state
+        self._pending = pending
+        self._saved = saved
+        self._settings = pending.bound.settings
+        self._started = perf_counter()
+        footprint = Footprint() if saved is None else saved.footprint
+        self._keys = list(footprint.keys)
+        self._keys_in = None if footprint.keys_in is None else set(footprint.keys_in)
+        self._read = set(footprint.read)
+        self._covers = footprint.covers
+        self._null_elements = set[str]() if saved is None else set(saved.null_elements)
+        self._index: Index | None = None
+        self._has_logs = pending.bound.config.table_type is TableType.MERGE_ON_READ
+
+    @classmethod
+    def begin(
+        cls,
+        client: TableClient,
+        request: WriteRequest,
+        incoming: pa.Schema | None = None,
+        based_on: TableState | None = None,
+        first: FirstSchema | None = None,
+    ) -> WriteTransaction:
+        """Begin a write.
+
+        Args:
+            client: the table.
+            request: what is asked for.
+            incoming: the schema of the data; it may widen the table's.
+            based_on: the state that the rows were read from, when they were.
+            first: remembers the table's schema from attempt to attempt.
+
+        Raises:
+            CommitConflict: another commit completed since the rows were read; the write would undo it. Beside other
+                writers only those commits matter that changed what this write changes, and :meth:`commit` asks for them.
+        """
+        pending = begin_instant(client, request, incoming, first)
+        alone = not pending.rules.beside
+        if not alone:
+            pending = replace(pending, based_on=based_on)
+        transaction = cls(pending)
+        if alone and based_on is not None and based_on.timeline.commits != pending.state.timeline.commits:
+            transaction.abort()
+            raise CommitConflict("another commit completed after the rows to change were read; do it again")
+        return transaction
+
+    @classmethod
+    def plan_only(
+        cls, client: TableClient, request: WriteRequest, incoming: pa.Schema | None = None
+    ) -> WriteTransaction:
+        """Return a write that can be planned, not run; nothing in the store changes."""
+        return cls(plan_instant(client, request, incoming))
+
+    @contextmanager
+    def aborted_on_error(self) -> Iterator[None]:
+        """Abort the write when the block fails; if the process dies in it, the next writer rolls the write back."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt):
+            self._abort_quietly()
+            raise
+        except BaseException:
+            # The process ends: the next writer finds a dead heartbeat and rolls back what is left.
+            self._abandon()
+            raise
+
+    def _abort_quietly(self) -> None:
+        for pause in (*_UNDO_PAUSES, None):
+            try:
+                self._abort_without_held_lock()
+            except LakefmtError as error:
+                # A rollback may have deleted the markers: then nobody but this write knows its files.
+                if pause is not None and isinstance(error, StorageError) and error.transient:
+                    self.client.time_source.sleep(pause)
+                    continue
+                # The first error is the one to report; the next writer rolls back what is left.
+                self._abandon()
+            return
+
+    def _abort_without_held_lock(self) -> None:
+        try:
+            self.abort()
+        except LeaseLost:
+            # The lock was lost: whoever took it may have rolled this write back before its last file appeared.
+            held_lock = held_lock_of(self.client.store.url)
+            if held_lock is None:
+                raise
+            held_lock.end()
+            self.abort()
+
+    # --- key -----------------------------------------------------------------------------------------------------
+
+    def key(self, table: pa.Table) -> KeyedBatch:
+        """Return rows in the table's schema, keyed, and combined where the operation asks for it.
+
+        Raises:
+            SchemaMismatch: the rows do not fit the table.
+            InvalidKey: a key or partition value cannot be used.
+        """
+        operation, partial_rows = self.context.operation, self.context.partial
+        spec = self.client.key_spec(self.state.config)
+        schema = self.bound.schema
+        if partial_rows:
+            schema = pa.schema([field for field in schema if field.name in table.column_names])
+        batch = self._keyed(spec, schema, table)
+        if operation not in APPENDING:
+            record_keys(batch)
+        combines = self._combines()
+        if combines or operation is WriteOperation.UPSERT:
+            self._check_collisions(spec, batch)
+        if combines:
+            rule = self.bound.rule
+            if operation is WriteOperation.DELETE:
+                rule = replace(rule, custom=None)  # keys to delete are no rows
+            batch = combine(batch, rule, across_partitions=self.index.is_global, whole=not partial_rows)
+        if partial_rows and moves_between_partitions(self.index):
+            return self._completed(batch)
+        return batch
+
+    def _check_collisions(self, spec: KeySpec, batch: KeyedBatch) -> None:
+        """Refuse different rows that would be merged because their record keys read the same."""
+        if self._settings.text("lakefmt.write.colliding_keys") == "merge" or batch.keys is None:
+            return
+        if self.context.operation is not WriteOperation.DELETE:
+            within = None if self.index.is_global else batch.partitions
+            check_colliding_keys(spec, batch.table, batch.keys, within)
+
+    def _keyed(self, spec: KeySpec, schema: pa.Schema, table: pa.Table) -> KeyedBatch:
+        """Return rows in a schema with their keys; remember what the commit's warnings say of them."""
+        allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
+        batch = key_batch(spec, table, schema, allow_null_elements=allow)
+        self._null_elements.update(null_element_columns(batch.table))
+        return batch
+
+    def _completed(self, batch: KeyedBatch) -> KeyedBatch:
+        """Give partial rows the stored values they lack, when some of them move to another partition."""
+        slices = self.client.slices(self.state)
+        wanted = IndexKeys(record_keys(batch), batch.partitions)
+        located = find_stored(self.client, self.state, self.index, wanted, slices, alive=True)
+        if not partition_changed(batch, located, slices).any():
+            return batch
+        reader = SliceReader(self.client, self.state, slices)
+        return fill_from_stored(batch, located, slices, self.bound.schema, reader)
+
+    def _combines(self) -> bool:
+        operation = self.context.operation
+        if operation in (WriteOperation.UPSERT, WriteOperation.DELETE):
+            return self._settings.flag(f"hoodie.combine.before.{operation.value.lower()}")
+        return self.context.drop_duplicates or self._settings.flag("hoodie.combine.before.insert")
+
+    # --- locate --------------------------------------------------------------------------------------------------
+
+    @property
+    def index(self) -> Index:
+        """The index of this write: the call's, else the table's, else bloom."""
+        if self._index is None:
+            self._index = choose_index(self.client, self._settings, self.state.config, self.state)
+            check_non_blocking(self._settings, self.state.config, places_keys=places_new_keys(self._index))
+        return self._index
+
+    def locate(self, batch: KeyedBatch) -> LocatedRows:
+        """Look up where the keys of a batch are stored, unless its rows are only appended."""
+        self._record_footprint(batch)
+        if self.context.drop_duplicates:
+            batch = self._without_stored(batch)
+        if places_new_keys(self.index) and self.context.operation is not WriteOperation.DELETE:
+            return locate_by_index(self.client, self.bound, self.state, batch, self.index)
+        sizing = self._sizing(batch.table)
+        if self.context.operation in _OVERWRITES or self.context.operation is WriteOperation.BULK_INSERT:
+            check_unknown_buckets(self.client, self.state)
+            return LocatedRows(batch, [], Routes(None), None, sizing)
+        index = None if self.context.operation in APPENDING else self.index
+        if index is not None and self._has_logs and (index.is_global or ignores_deleted_keys(self.bound, batch)):
+            self._rely_on_deletes(record_keys(batch), batch.partitions)
+        return locate_rows(self.client, self.bound, self.state, batch, index, sizing)
+
+    def locate_deletes(self, keys: DeleteKeys) -> LocatedRows:
+        """Look up where keys are stored that are to be deleted."""
+        if not keys.selected:
+            # Given by key they are gone afterwards: no other write may bring one in meanwhile.
+            listed = keys.listed()
+            self._keys.append((keys.keys, keys.homes))
+            self._keys_in = None if listed is None else set(listed)
+        located = locate_deletes(self.client, self.bound, self.state, keys, self.index)
+        self._rely_on_deletes(keys.keys, keys.homes)
+        return located
+
+    def _record_footprint(self, batch: KeyedBatch) -> None:
+        """Remember the keys that this write keeps unique, for conflict detection at commit."""
+        if self.context.operation in APPENDING and not self.context.drop_duplicates:
+            return
+        if places_new_keys(self.index):
+            return  # two writers of one key write to one file group
+        self._keys.append((record_keys(batch), batch.partitions))
+        if self._keys_in is None or self.index.is_global:
+            self._keys_in = None
+        else:
+            self._keys_in.update(map(PartitionPath, batch.partitions.dictionary.to_pylist()))  # partitions, not rows
+
+    def _without_stored(self, batch: KeyedBatch) -> KeyedBatch:
+        """Leave out rows whose key is stored already."""
+        index = self.index
+        listed = batch.partitions.dictionary.to_pylist()  # partitions, not rows
+        slices = self.client.slices(self.state, None if index.is_global else [PartitionPath(p) for p in listed])
+        wanted = IndexKeys(record_keys(batch), batch.partitions)
+        located = find_stored(self.client, self.state, index, wanted, slices, alive=True)
+        self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
+        fresh = np.ones(batch.num_rows, dtype=bool)
+        fresh[located.rows] = False
+        self._rely_on_deletes(wanted.keys, batch.partitions)
+        return batch.take(pa.array(np.flatnonzero(fresh)))
+
+    def _rely_on_deletes(self, keys: pa.StringArray, homes: pa.DictionaryArray | None) -> None:
+        """Remember the file groups whose logs have deleted keys that this write takes for absent.
+
+        Another write may bring such a key back. A row that goes to such a log counts as an update: that commit does not
+        say that it brought a key.
+        """
+        if not self._pending.rules.beside or not self._has_logs:
+            return
+        index, reader = self.index, key_files(self.client, self.state)
+        if places_new_keys(index) or capabilities_of(index).covers_logs:
+            return
+        slices = [file_slice for file_slice in self.client.slices(self.state) if file_slice.logs]
+        if homes is None or index.is_global:
+            located, places = locate_everywhere(index, keys, slices, reader), None
+        else:
+            located, places = index.locate(IndexKeys(keys, homes), slices, reader), homes
+        located = apply_log_deletes(self.client, self.state, keys, places, located, slices, alive=False)
+        self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
+
+    def _sizing(self, sample: pa.Table) -> FileSizing:
+        sizing = file_sizing(self.client, self.state, self._settings, sample)
+        # New rows stay out of files that a pending clustering replaces.
+        return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
+
+    # --- place ---------------------------------------------------------------------------------------------------
+
+    def place(self, located: LocatedRows) -> PlacedRows:
+        """Give every row its file.
+
+        Raises:
+            CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
+        """
+        assigned = place_rows(self.client, self.bound, self.state, located)
+        self._check_early(assigned)
+        if self._saved is not None:
+            self.save_for_others(self._saved)
+        return PlacedRows(located.batch, assigned)
+
+    def _check_early(self, assigned: Sequence[Assigned]) -> None:
+        opened = {(a.assignment.partition, a.assignment.file_id) for a in assigned if _opens(a.assignment)}
+        groups = {(a.assignment.partition, a.assignment.file_id) for a in assigned} - opened
+        begun = self._pending.based_on or self.state
+        held_lock = held_lock_of(self.client.store.url)
+        # While we hold the table lock no other writer can commit, so early conflict detection is unnecessary.
+        look = self._pending.rules.early and (held_lock is None or held_lock.lease is None)
+        check_early(self._pending.write_client, self.context, begun, groups, look=look)
+
+    def _footprint(self) -> Footprint:
+        within = None if self._keys_in is None else frozenset(self._keys_in)
+        return Footprint(tuple(self._keys), within, frozenset(self._read), self._covers)
+
+    def save_for_others(self, saved: SavedWrite) -> None:
+        """Save what the write remembers now and after every placement, so that any process may take it over."""
+        self._saved = saved
+        saved.save(self.client.store, self.context, self._footprint(), frozenset(self._null_elements))
+
+    # --- write ---------------------------------------------------------------------------------------------------
+
+    def write(self, placed: PlacedRows) -> list[WriteStatus]:
+        """Write every file of a placement."""
+        known = key_files(self.client, self.state).known
+        return write_assigned_files(self.bound, placed.batch, placed.assigned, known)
+
+    def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
+        """Key, place and write a stream of rows window by window, in bounded memory."""
+        spec = self.client.key_spec(self.state.config)
+        schema = self.bound.schema
+        if capabilities_of(self.index).places_new_keys:
+            # One file for each file group, whatever comes last: the rows are held together.
+            parts = [self._keyed(spec, schema, table).table for table in tables]
+            return self.write(self.place(self.locate(self.key(pa.concat_tables(parts))))) if parts else []
+        check_unknown_buckets(self.client, self.state)
+        keyed = partial(self._keyed, spec, schema)
+        return stream_files(self.client, self.bound, spec, schema, tables, keyed, self._sizing, sort)
+
+    def cover(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
+        """Return the file groups of partitions that this write replaces as a whole; None: of all there are."""
+        self._covers = None if partitions is None else frozenset(partitions)
+        groups: dict[PartitionPath, list[FileId]] = {}
+        for file_slice in self.client.slices(self.state, partitions):
+            groups.setdefault(file_slice.partition, []).append(file_slice.file_id)
+        return {partition: tuple(ids) for partition, ids in groups.items()}
+
+    def _overwritten(self, touched: Iterable[PartitionPath]) -> Mapping[PartitionPath, tuple[FileId, ...]]:
+        if self.context.operation is WriteOperation.INSERT_OVERWRITE_TABLE:
+            return self.cover(None)
+        if self.context.operation is WriteOperation.INSERT_OVERWRITE:
+            return self.cover(sorted(set(touched)))
+        return {}
+
+    def plan(self, located: LocatedRows) -> WritePlan:
+        """Return what the write would do with rows."""
+        files = tuple(a.assignment for a in place_rows(self.client, self.bound, self.state, located))
+        replaced, rows = self._overwritten(file.partition for file in files), located.batch.num_rows
+        return WritePlan(None, operation=self.context.operation, assignments=files, replaced=replaced, rows=rows)
+
+    def plan_delete_partitions(self, partitions: Sequence[PartitionPath]) -> WritePlan:
+        """Return what the write would hide."""
+        replaced = self.cover(partitions)
+        return WritePlan(None, operation=self.context.operation, assignments=(), replaced=replaced, rows=0)
+
+    # --- commit or abort -----------------------------------------------------------------------------------------
+
+    def commit(
+        self, statuses: Sequence[WriteStatus], replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None
+    ) -> CommitResult:
+        """Make the write visible.
+
+        Raises:
+            CommitConflict: the write conflicts with one that was committed meanwhile.
+            InstantNotPending: the write was committed, aborted or rolled back already.
+        """
+        hidden = self._overwritten(s.stat.partition_path for s in statuses) if replaced is None else replaced
+        if self._index is not None and capabilities_of(self._index).on_commit:
+            stats = [stat for status in statuses for stat in status.stats]
+            announce_commit(self._index, index_commit(self.client, self.state, self.context.instant, stats))
+        result = complete_instant(self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None)
+        seconds = perf_counter() - self._started
+        if self._saved is not None:
+            seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
+        return replace(result, seconds=seconds, warnings=self._warnings())
+
+    def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
+        """Commit; when there are no files and nothing to remember, abort and return None."""
+        if statuses or self.context.keeps_empty:
+            return self.commit(statuses)
+        self.abort()
+        return None
+
+    def _warnings(self) -> tuple[str, ...]:
+        if not self._null_elements:
+            return self._settings.notes
+        names = ", ".join(sorted(self._null_elements))
+        return (
+            *self._settings.notes,
+            f"lists with null elements were written ({names}): Hudi on Spark rewrites such a file only with "
+            "parquet.avro.write-old-list-structure=false in its Hadoop configuration; "
+            "lakefmt.write.null_list_elements=refuse refuses such rows",
+        )
+
+    def abort(self) -> None:
+        """Undo the write; twice is fine."""
+        abort_instant(self._pending.instant, is_saved=self._saved is not None)
+
+    def _abandon(self) -> None:
+        """End the heartbeat, and leave the rest to the next writer."""
+        self._pending.instant.abandon()
+
+    @property
+    def is_alive(self) -> bool:
+        """True while this process keeps the write alive."""
+        heartbeat = self._pending.instant.heartbeat
+        return heartbeat is not None and heartbeat.is_beating
+
+
+def _opens(assignment: FileAssignment) -> bool:
+    """Return whether an assignment opens a file group."""
+    return assignment.base is None and (assignment.log is None or not assignment.log.older)

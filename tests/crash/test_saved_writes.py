@@ -1,0 +1,159 @@
+"""A write that one process begins and another one ends: dead at every effect of either, it is before or after.
+
+Beside the data, nothing of the write is left once the next writer has run: no saved write, no claim, no marker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+from lakefmt import lowlevel
+from lakefmt.errors import InstantNotPending, LakefmtError
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.invariants import check_invariants, check_no_orphans
+from lakefmt.testing.multiset import multiset_difference
+from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.timeline.saved_writes import SAVED_WRITES, saved_write_name
+from lakefmt.values import WriteOperation
+from lakefmt.write import saved_transaction
+from lakefmt.write.context import WriteRequest
+from lakefmt.write.files.base_file import write_assigned
+from lakefmt.write.pipeline import route
+from lakefmt.write.saved_transaction import abort_context, begin_saved, resume_transaction
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
+NUMBERS = itertools.count()
+#: A heartbeat that is not renewed at once counts as dead: whoever comes next takes it over.
+OPTIONS: dict[str, object] = {
+    "lakefmt.write.threads": 1,
+    "lakefmt.durability": "none",
+    "hoodie.client.heartbeat.tolerable.misses": 0,
+}
+ENDINGS = [
+    *((mode, False) for mode in FaultMode),
+    *((mode, True) for mode in FaultMode if mode not in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)),
+]
+
+
+def rows(first: int, last: int, ts: int) -> pa.Table:
+    cities = [("sf", "oslo")[n % 2] for n in range(first, last)]
+    return pa.table({"id": [f"k{n}" for n in range(first, last)], "city": cities, "ts": [ts] * (last - first)}, SCHEMA)
+
+
+BEFORE, CHANGES = rows(0, 4, ts=1), rows(2, 6, ts=2)
+AFTER = pa.concat_tables([rows(0, 2, ts=1), CHANGES])
+
+
+@dataclass
+class Pending:
+    """What the process that began hands on."""
+
+    context: lowlevel.WriteContext
+    statuses: list[lowlevel.WriteStatus]
+
+
+def make(table_type: str) -> MemoryStore:
+    store = MemoryStore(f"saved-{next(NUMBERS)}")
+    table = lakefmt.create_table(
+        store.url, schema=SCHEMA, record_key="id", partition_by="city", ordering="ts", table_type=table_type,
+        options=OPTIONS,
+    )  # fmt: skip
+    table.upsert(BEFORE)
+    return store
+
+
+def client(store: object) -> TableClient:
+    saved_transaction._running.clear()  # every process has its own
+    return TableClient(store, OPTIONS)  # type: ignore[arg-type]
+
+
+def begin_and_write(store: object) -> Pending:
+    """What the first process does: it begins, assigns and writes."""
+    transaction = begin_saved(client(store), WriteRequest(WriteOperation.UPSERT, OPTIONS), SCHEMA)
+    placed = transaction.place(transaction.locate(transaction.key(CHANGES)))
+    written = [write_assigned(transaction.bound, a.assignment, [route(placed.batch, a)]) for a in placed.assigned]
+    return Pending(lowlevel.WriteContext.from_json(transaction.context.to_json()), written)
+
+
+def commit_elsewhere(store: object, pending: Pending) -> None:
+    resume_transaction(client(store), pending.context).commit(pending.statuses)
+
+
+def same(found: pa.Table, expected: pa.Table) -> bool:
+    return not multiset_difference(found.select(SCHEMA.names), expected)
+
+
+def check_nothing_left(store: MemoryStore, story: str) -> None:
+    """The next write succeeds, and nothing of the dead one is left."""
+    saved_transaction._running.clear()
+    healthy = Table(TableClient(store, OPTIONS))
+    assert healthy.upsert(rows(0, 8, ts=9)).instant is not None, story
+    assert same(healthy.read(), rows(0, 8, ts=9)), story
+    left = [item.name for item in (*store.list(SAVED_WRITES), *store.list(".hoodie/.heartbeat"))]
+    assert not left, f"{story}: {left}"
+    check_invariants(healthy)
+    check_no_orphans(healthy)
+
+
+def effects_of(table_type: str) -> tuple[int, int]:
+    """Return how many effects beginning and writing has, and ending it elsewhere."""
+    store = make(table_type)
+    first, second = FaultStore(store), FaultStore(store)
+    commit_elsewhere(second, begin_and_write(first))
+    return len(first.effects), len(second.effects)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize(("mode", "crash"), ENDINGS)
+def test_the_process_that_begins_dies(table_type: str, mode: FaultMode, crash: bool) -> None:
+    effects, _ = effects_of(table_type)
+    for number in range(1, effects + 1):
+        store = make(table_type)
+        faulty = FaultStore(store, fail_at(number, mode, crash=crash))
+        pending = None
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            pending = begin_and_write(faulty)
+        story = f"effect {number} of {effects}, {mode.value}, {'dies' if crash else 'error'}"
+        if pending is not None:  # it met a failure and went on
+            commit_elsewhere(store, pending)
+        assert same(Table(TableClient(store, OPTIONS)).read(), BEFORE if pending is None else AFTER), story
+        check_nothing_left(store, story)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize(("mode", "crash"), ENDINGS)
+@pytest.mark.parametrize("then", ["commit", "abort", "nothing"])
+def test_the_process_that_commits_dies(table_type: str, mode: FaultMode, crash: bool, then: str) -> None:
+    _, effects = effects_of(table_type)
+    for number in range(1, effects + 1):
+        store = make(table_type)
+        pending = begin_and_write(store)
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            commit_elsewhere(FaultStore(store, fail_at(number, mode, crash=crash)), pending)
+        story = f"effect {number} of {effects}, {mode.value}, {'dies' if crash else 'error'}, then {then}"
+        committed = same(Table(TableClient(store, OPTIONS)).read(), AFTER)
+        if then == "commit":
+            with contextlib.suppress(InstantNotPending) if committed else contextlib.nullcontext():
+                commit_elsewhere(store, pending)
+            committed = True
+        elif then == "abort":
+            abort_context(client(store), pending.context)
+        assert same(Table(TableClient(store, OPTIONS)).read(), AFTER if committed else BEFORE), story
+        check_nothing_left(store, story)
+
+
+def test_a_saved_write_that_is_left_would_be_seen() -> None:
+    store = make("cow")
+    store.put(saved_write_name(lakefmt.values.InstantTime("20990101000000000")), b"{}")
+    with pytest.raises(AssertionError, match=r"20990101000000000\.json"):
+        check_nothing_left(store, "sabotaged")

@@ -1,0 +1,150 @@
+"""What the metadata table of a table holds, decoded, and whether that is what the files and rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from lakefmt.filegroups.table_client import TableState
+from lakefmt.formats.names import parse_base_file, parse_log_file
+from lakefmt.metadata.collect import FactCollector, files_of_slice
+from lakefmt.metadata.commit_updates import stats_columns
+from lakefmt.metadata.file_slices import newest_slices
+from lakefmt.metadata.keys import (
+    bloom_filter_key,
+    column_stats_key,
+    partition_stats_key,
+    secondary_index_keys,
+)
+from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
+from lakefmt.metadata.manage import load_definitions
+from lakefmt.metadata.merged_records import base_entries, log_entries, merge_entries
+from lakefmt.metadata.records import MetadataRecord, decode_record
+from lakefmt.metadata.statistics import column_stats_of
+from lakefmt.metadata.writer import MetadataTableWriter
+from lakefmt.table import Table
+from lakefmt.values import RECORD_KEY, InstantTime
+
+Content = dict[str, dict[str, MetadataRecord]]
+
+
+def metadata_content(table: Table) -> Content:
+    """The records of every partition by key, in the file group that Java's hash names."""
+    client = table.client
+    state = client.load()
+    writer = MetadataTableWriter(client.store, state.config, durable=False)
+    timeline = writer.timeline_store.load()
+    waiting = {one.time for one in state.timeline.pending}
+    done = {one.time for one in timeline.completed()} - waiting
+    found: Content = {}
+    for partition in state.config.metadata_partitions:
+        records = found.setdefault(partition, {})
+        files = writer.files(partition)
+        groups = check_file_groups(partition, [file.file_id for file in files])
+        slices = newest_slices(files, timeline, state.config.version.layout)
+        for ids in groups.values():
+            for number, file_id in enumerate(ids):
+                each = slices[file_id]
+                entries = []
+                for file in (*([each.base] if each.base else []), *each.logs):
+                    path = f"{METADATA_DIRECTORY}/{partition}/{file.name}"
+                    data = client.store.read(path)
+                    is_base = file.version is None
+                    entries += [base_entries(data, path)] if is_base else log_entries(data, path, done.__contains__)
+                keys, values = merge_entries(partition, entries, writer.form)
+                texts = keys.cast(pa.string())
+                if not partition.startswith("secondary_index_"):
+                    assert set(file_group_numbers(texts, len(ids)).tolist()) <= {number}, f"{file_id} has others' keys"
+                for key, value in zip(texts.to_pylist(), values.to_pylist(), strict=True):
+                    place = f"{file_id}/{key}" if len(groups) > 1 or None not in groups else key
+                    assert place not in records, f"{place} is in two file groups of {partition}"
+                    records[place] = decode_record(value, writer.form.schema)
+    return found
+
+
+def check_metadata_table(table: Table) -> Content:
+    """Every record is what the files and rows say, and none is missing."""
+    content = metadata_content(table)
+    state = table.client.load()
+    assert_files(table, state, content["files"])
+    definitions = load_definitions(table.client, state.config)
+    collector = FactCollector(table.client, state, state, InstantTime(""), table.client.schema(state))
+    slices = table.client.slices(state)
+    files = [file for each in slices for file in files_of_slice(each)]
+    if "column_stats" in content:
+        collector.columns = stats_columns(state.config, collector, definitions)
+        for file in files:
+            for name, one in collector.ranges(file).items():
+                record = content["column_stats"].get(column_stats_key(name, file.partition, file.name))
+                expected = column_stats_of(one, collector.types[name], file.name, state.config.version)
+                assert record is not None, f"{name} of {file.path} has no statistics"
+                assert record.column_stats == expected, f"{name} of {file.path}"
+    if "partition_stats" in content:
+        for path, columns in collector.partition_ranges(slices).items():
+            for name, one in columns.items():
+                record = content["partition_stats"][partition_stats_key(name, path)]
+                kind = collector.types[name]
+                assert record.column_stats == column_stats_of(one, kind, path, state.config.version, is_tight=True)
+    if "bloom_filters" in content:
+        bases = [each.base for each in slices if each.base is not None]
+        assert {bloom_filter_key(file.partition, file.name) for file in bases} <= set(content["bloom_filters"])
+    assert_indexes(table, state, content)
+    return content
+
+
+def assert_files(table: Table, state: TableState, records: Mapping[str, MetadataRecord]) -> None:
+    """The listing has the committed files with their sizes, and no others."""
+    listed = {
+        ("" if key == "." else key): {
+            name: one.size for name, one in (record.files or {}).items() if not one.is_deleted
+        }
+        for key, record in records.items()
+        if key != "__all_partitions__"
+    }
+    real: dict[str, dict[str, int]] = {}
+    for each in table.client.store.list():
+        path, _, name = each.name.rpartition("/")
+        parsed = parse_base_file(name) or parse_log_file(name)
+        if parsed is None or path.startswith(".hoodie"):
+            continue
+        pending = {one.time for one in state.timeline.pending}
+        if parsed.instant not in pending:
+            real.setdefault(path, {})[name] = each.size
+    assert {path: files for path, files in listed.items() if files} == real
+    known = {
+        ("" if name == "." else name)
+        for name, one in (records["__all_partitions__"].files or {}).items()
+        if not one.is_deleted
+    }
+    assert real.keys() <= known
+
+
+def assert_indexes(table: Table, state: TableState, content: Content) -> None:
+    """The record index has every key at its file group; secondary indexes have every pair."""
+    rows = {
+        (each.partition, each.file_id): FactCollector(
+            table.client, state, state, InstantTime(""), table.client.schema(state)
+        ).rows(state, each, table.client.schema(state).names)
+        for each in table.client.slices(state)
+    }
+    if "record_index" in content:
+        expected = {(key, *group) for group, part in rows.items() for key in part.column(RECORD_KEY).to_pylist()}
+        found = {
+            (key.rpartition("/")[2], record.location.partition, record.location.file_id)
+            for key, record in content["record_index"].items()
+            if record.location is not None
+        }
+        assert found == expected
+    definitions = load_definitions(table.client, state.config)
+    for name in content:
+        if name.startswith("secondary_index_"):
+            column = definitions[name].columns[0]
+            pairs = {
+                pair
+                for part in rows.values()
+                for pair in secondary_index_keys(
+                    part.column(column).combine_chunks(), part.column(RECORD_KEY).combine_chunks()
+                ).to_pylist()
+            }
+            assert set(content[name]) == pairs

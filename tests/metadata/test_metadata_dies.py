@@ -1,0 +1,105 @@
+"""A writer of a table with a metadata table dies at every effect: the state before or after, and the next write is right.
+
+The metadata table is judged by the files and rows of the table, after the death as far as its instants are complete, and
+whole after the next write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+from lakefmt.errors import LakefmtError
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.metadata.layout import METADATA_DIRECTORY
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.multiset import multiset_difference
+from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash, fail_at
+from tests.metadata.metadata_content import check_metadata_table
+from tests.metadata.test_metadata_table import NUMBERS, OPTIONS, make, rows
+
+DEADLY: dict[str, object] = {**OPTIONS, "hoodie.client.heartbeat.tolerable.misses": 0}
+
+VERBS: dict[str, Callable[[Table], object]] = {
+    "upsert": lambda table: table.upsert(rows(3, 9, 9)),
+    "delete": lambda table: table.delete(["k1", "k2"]),
+    "insert_overwrite": lambda table: table.insert_overwrite(rows(0, 2, 9)),
+    "rollback": lambda table: table.rollback(table.timeline.entries[-1].time),
+    "restore": lambda table: table.restore(table.timeline.entries[0].time),
+    "clean": lambda table: table.clean(options={"hoodie.clean.commits.retained": 1}),
+}
+
+
+def _copy(made: MemoryStore) -> MemoryStore:
+    store = MemoryStore(f"metadata-dies-{next(NUMBERS)}")
+    for found in made.list():
+        store.put(found.name, made.read(found.name))
+    return store
+
+
+def _table(store: object) -> Table:
+    return Table(TableClient(store, DEADLY))  # type: ignore[arg-type]
+
+
+_DIES = Fault(FaultMode.AFTER, crash=True)
+
+#: A write with a compaction of the metadata table in it has more than a hundred effects.
+CASES = [
+    *((verb, "cow", 8, mode) for verb in VERBS for mode in (FaultMode.AFTER,)),
+    ("upsert", "mor", 9, FaultMode.AFTER),
+    ("upsert", "mor", 6, FaultMode.AFTER),
+    ("upsert", "cow", 8, FaultMode.BEFORE),
+    ("upsert", "cow", 8, FaultMode.TORN),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("verb", "kind", "version", "mode"), CASES)
+def test_dying_anywhere_leaves_the_state_before_or_after(verb: str, kind: str, version: int, mode: FaultMode) -> None:
+    table = make(kind, version, {"hoodie.metadata.compact.max.delta.commits": 2 if verb == "upsert" else 50})
+    table.upsert(rows(0, 4, 1))
+    table.upsert(rows(2, 6, 2))
+    made = table.client.store
+    assert isinstance(made, MemoryStore)
+    before = table.read()
+    faulty = FaultStore(_copy(made))
+    VERBS[verb](_table(faulty))
+    after = _table(faulty).read()
+    for number in range(1, len(faulty.effects) + 1):
+        store = _copy(made)
+        dying = FaultStore(store, fail_at(number, mode, crash=True))
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            VERBS[verb](_table(dying))
+        story = f"effect {number}: {dying.effects[number - 1] if len(dying.effects) >= number else 'not reached'}"
+        healthy = _table(store)
+        found = healthy.read()
+        assert not multiset_difference(found, before) or not multiset_difference(found, after), story
+        healthy.upsert(rows(0, 12, 20))
+        assert not multiset_difference(healthy.read(), rows(0, 12, 20)), story
+        try:
+            content = check_metadata_table(healthy)
+        except (AssertionError, KeyError, LakefmtError) as error:
+            raise AssertionError(f"{story}: {error!r}") from error
+        assert set(content["record_index"]) == {f"k{n}" for n in range(12)}, story
+
+
+def test_an_instant_that_is_recorded_twice_is_recorded_anew() -> None:
+    """A process dies between the deltacommit and the instant; the next one begins with what the first one wrote."""
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    made = table.client.store
+    assert isinstance(made, MemoryStore)
+    store = _copy(made)
+    dying = FaultStore(store, lambda effect: _DIES if effect.name.endswith(".deltacommit") else None)
+    with contextlib.suppress(LakefmtError, SimulatedCrash):
+        _table(dying).upsert(rows(3, 9, 9))
+    assert dying.effects[-1].name.startswith(METADATA_DIRECTORY)
+    healthy = _table(store)
+    assert not multiset_difference(healthy.read(), rows(0, 4, 1))
+    healthy.upsert(rows(5, 7, 30))
+    content = check_metadata_table(healthy)
+    assert set(content["record_index"]) == {"k0", "k1", "k2", "k3", "k5", "k6"}

@@ -1,0 +1,310 @@
+"""The metadata table after every kind of write: all of it is what the files and rows of the table say."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+from lakefmt.errors import CorruptFile, InvalidInputError, MetadataTablePresent, StateError, UnsupportedFeature
+from lakefmt.lowlevel import assign, begin_write, commit, write_files
+from lakefmt.metadata.layout import METADATA_DIRECTORY
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.timeline.properties_store import update_properties
+from lakefmt.transactions.metadata_indexes import create_metadata_index, drop_metadata_index
+from tests.metadata.metadata_content import check_metadata_table, metadata_content
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
+NUMBERS = itertools.count()
+OPTIONS: dict[str, object] = {
+    "lakefmt.write.threads": 1,
+    "lakefmt.durability": "none",
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.record.index.min.filegroup.count": 2,
+    "hoodie.metadata.record.index.max.filegroup.count": 2,
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.metadata.compact.max.delta.commits": 4,
+}
+KINDS = [(kind, version) for kind in ("cow", "mor") for version in (6, 8, 9)]
+
+
+def rows(first: int, last: int, ts: int, shift: int = 0) -> pa.Table:
+    numbers = range(first, last)
+    cities = [("sf", "oslo")[(n + shift) % 2] for n in numbers]
+    columns = {
+        "id": [f"k{n}" for n in numbers],
+        "city": cities,
+        "v": [n % 4 or None for n in numbers],
+        "ts": [ts] * len(numbers),
+    }
+    return pa.table(columns, schema=SCHEMA)
+
+
+def make(
+    kind: str = "cow",
+    version: int = 8,
+    more: Mapping[str, object] | None = None,
+    partition_by: str | None = "city",
+) -> Table:
+    return lakefmt.create_table(
+        f"memory://metadata-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by=partition_by,
+        ordering="ts",
+        table_type=kind,
+        table_version=version,
+        options={**OPTIONS, **(more or {})},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "version"), KINDS)
+def test_every_kind_of_write_is_recorded(kind: str, version: int) -> None:
+    table = make(kind, version)
+    table.upsert(rows(0, 8, 1))
+    check_metadata_table(table)
+    table.upsert(rows(4, 12, 2))
+    table.delete(["k1", "k5"])
+    check_metadata_table(table)
+    table.insert(rows(20, 24, 3))
+    table.bulk_insert(rows(30, 34, 3))
+    check_metadata_table(table)
+    table.upsert(rows(0, 6, 4))
+    if kind == "mor":
+        table.compact()
+    check_metadata_table(table)
+    table.insert_overwrite(rows(40, 42, 5))
+    check_metadata_table(table)
+    table.clean(options={"hoodie.clean.commits.retained": 1})
+    check_metadata_table(table)
+    table.delete_partitions(["city=oslo"])
+    check_metadata_table(table)
+    table.insert_overwrite_table(rows(50, 54, 6))
+    table.upsert(rows(50, 60, 7))
+    content = check_metadata_table(table)
+    assert set(content["record_index"]) == {f"k{n}" for n in range(50, 60)}
+    assert any(each.name.endswith(".hfile") for each in table.client.store.list(f"{METADATA_DIRECTORY}/record_index"))
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_table_without_partitions(version: int) -> None:
+    table = make(version=version, partition_by=None)
+    table.upsert(rows(0, 5, 1))
+    table.upsert(rows(3, 9, 2))
+    content = check_metadata_table(table)
+    assert "partition_stats" not in content
+    assert set(content["files"]) == {"__all_partitions__", "."}
+
+
+def test_a_metadata_table_is_made_of_what_is_there() -> None:
+    plain = lakefmt.create_table(
+        f"memory://metadata-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        ordering="ts",
+        table_type="mor",
+        options={"lakefmt.durability": "none"},
+    )
+    plain.upsert(rows(0, 6, 1))
+    plain.upsert(rows(3, 9, 2))
+    assert not plain.properties.metadata_partitions
+    table = lakefmt.open_table(plain.client.store.url, options=OPTIONS)
+    table.upsert(rows(8, 10, 3))
+    assert len(table.properties.metadata_partitions) == 5
+    check_metadata_table(table)
+    plain.upsert(rows(0, 2, 4))
+    check_metadata_table(plain)
+
+
+def test_a_partition_is_added_later() -> None:
+    table = make(
+        more={"hoodie.metadata.record.index.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}
+    )
+    table.upsert(rows(0, 6, 1))
+    assert "record_index" not in table.properties.metadata_partitions
+    more = lakefmt.open_table(table.client.store.url, options=OPTIONS)
+    more.upsert(rows(3, 9, 2))
+    assert "record_index" in more.properties.metadata_partitions
+    check_metadata_table(more)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_partitioned_record_index(version: int) -> None:
+    table = make(
+        version=version,
+        more={
+            "hoodie.metadata.record.index.enable": "false",
+            "hoodie.metadata.record.level.index.enable": "true",
+        },
+    )
+    table.upsert(rows(0, 4, 1))
+    table.upsert(rows(2, 8, 2, shift=1))
+    table.delete(["k0"])
+    check_metadata_table(table)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_rollback_takes_its_deltacommit_along(kind: str) -> None:
+    table = make(kind)
+    table.upsert(rows(0, 4, 1))
+    before = metadata_content(table)
+    last = table.upsert(rows(2, 8, 2))
+    assert last.instant is not None
+    table.rollback(last.instant)
+    assert metadata_content(table) == before
+    check_metadata_table(table)
+    table.upsert(rows(1, 5, 3))
+    check_metadata_table(table)
+
+
+def test_a_rollback_of_what_was_compacted_is_refused_before_a_file_is_deleted() -> None:
+    table = make(more={"hoodie.metadata.compact.max.delta.commits": 1})
+    table.upsert(rows(0, 4, 1))
+    second = table.upsert(rows(2, 6, 2))
+    table.savepoint()
+    update = table.upsert(rows(2, 6, 3))
+    assert update.instant is not None
+    table.delete(["k0"])
+    table.rollback(table.timeline.entries[-1].time)
+    files = sorted(each.name for each in table.client.store.list())
+    assert second.instant is not None
+    with pytest.raises(StateError, match="was compacted at"):
+        table.rollback(update.instant)
+    kept = [name for name in files if not name.startswith(".hoodie/.lakefmt")]
+    assert sorted(each.name for each in table.client.store.list() if each.name in kept) == kept
+    check_metadata_table(table)
+
+
+@pytest.mark.parametrize(("kind", "version"), KINDS)
+@pytest.mark.slow
+def test_a_restore_makes_the_metadata_table_anew(kind: str, version: int) -> None:
+    table = make(kind, version)
+    first = table.upsert(rows(0, 4, 1))
+    for ts in range(2, 9):
+        table.upsert(rows(ts, ts + 4, ts))
+    assert first.instant is not None
+    table.restore(first.instant)
+    content = check_metadata_table(table)
+    assert set(content["record_index"]) == {"k0", "k1", "k2", "k3"}
+    table.upsert(rows(2, 8, 10))
+    check_metadata_table(table)
+
+
+def test_a_metadata_table_whose_directory_is_gone_is_made_anew() -> None:
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    table.client.store.delete_tree(METADATA_DIRECTORY)
+    lakefmt.open_table(table.client.store.url).upsert(rows(2, 6, 2))
+    check_metadata_table(table)
+
+
+def test_a_missing_file_group_is_refused() -> None:
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    store = table.client.store
+    gone = [each.name for each in store.list(f"{METADATA_DIRECTORY}/record_index") if "record-index-0000" in each.name]
+    store.delete(gone)
+    with pytest.raises(CorruptFile, match="record-index-0000-0"):
+        table.upsert(rows(2, 30, 2))
+    assert len(table.timeline.timeline.commits) == 1
+
+
+def test_an_index_that_lakefmt_does_not_keep_is_refused() -> None:
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    names = ",".join([*table.properties.metadata_partitions, "expr_index_day"])
+    update_properties(
+        table.client.store, {"hoodie.table.metadata.partitions": names}, table.client.clock.now(), durable=False
+    )
+    with pytest.raises(MetadataTablePresent, match="expr_index_day"):
+        table.upsert(rows(2, 6, 2))
+
+
+def test_the_metadata_table_is_dropped_when_asked() -> None:
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    lakefmt.open_table(table.client.store.url, options={"hoodie.metadata.enable": "false"}).upsert(rows(2, 6, 2))
+    assert not table.properties.metadata_partitions
+    assert not list(table.client.store.list(METADATA_DIRECTORY))
+
+
+def test_one_changed_byte_is_seen() -> None:
+    """The check that closes every case can say no."""
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    check_metadata_table(table)
+    store = table.client.store
+    assert isinstance(store, MemoryStore)
+    name = next(each.name for each in store.list() if each.name.endswith(".parquet"))
+    store.put(name, store.read(name) + b"\0")
+    with pytest.raises((AssertionError, CorruptFile)):
+        check_metadata_table(table)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_secondary_index_is_made_kept_and_dropped(kind: str, version: int) -> None:
+    table = make(kind, version)
+    table.upsert(rows(0, 8, 1))
+    names = create_metadata_index(table.client, "secondary_index_v", "v", OPTIONS)
+    assert "secondary_index_v" in names
+    check_metadata_table(table)
+    table.upsert(rows(4, 12, 2, shift=0))
+    table.update("id = 'k2'", {"v": 99})
+    table.delete(["k1", "k4"])
+    content = check_metadata_table(table)
+    assert "99$k2" in content["secondary_index_v"]
+    assert "2$k2" not in content["secondary_index_v"]
+    for ts in range(3, 6):
+        table.upsert(rows(ts, ts + 2, ts))
+    check_metadata_table(table)
+    left = drop_metadata_index(table.client, "record_index")
+    assert set(left) == {"files", "column_stats", "bloom_filters", "partition_stats"}
+    assert not list(table.client.store.list(f"{METADATA_DIRECTORY}/secondary_index_v"))
+    without = lakefmt.open_table(table.client.store.url)
+    without.upsert(rows(0, 3, 7))
+    check_metadata_table(without)
+
+
+def test_an_index_is_made_while_another_writer_is_at_work() -> None:
+    table = make(more={"hoodie.metadata.record.index.enable": "false"})
+    table.upsert(rows(0, 4, 1))
+    context = begin_write(table)
+    written = [write_files(context, *piece) for piece in assign(context, rows(2, 9, 2))]
+    create_metadata_index(table.client, "record_index", options=OPTIONS)
+    commit(context, written)
+    content = check_metadata_table(table)
+    assert set(content["record_index"]) == {f"k{n}" for n in range(9)}
+
+
+def test_indexes_that_cannot_be_made_are_refused() -> None:
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    with pytest.raises(InvalidInputError, match="already"):
+        create_metadata_index(table.client, "record_index")
+    with pytest.raises(InvalidInputError, match="one column"):
+        create_metadata_index(table.client, "secondary_index_x", "no such column")
+    with pytest.raises(UnsupportedFeature):
+        create_metadata_index(table.client, "expr_index_x")
+    with pytest.raises(InvalidInputError, match="no metadata partition"):
+        drop_metadata_index(table.client, "expr_index_x")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [6, 8])
+def test_old_files_of_the_metadata_table_are_cleaned(version: int) -> None:
+    table = make(version=version, more={"hoodie.metadata.compact.max.delta.commits": 3})
+    for ts in range(1, 40):
+        table.upsert(rows(ts % 5, ts % 5 + 2, ts))
+    check_metadata_table(table)
+    names = [each.name for each in table.client.store.list(f"{METADATA_DIRECTORY}/files")]
+    assert any(each.name.endswith(".clean") for each in table.client.store.list(METADATA_DIRECTORY))
+    assert sum(name.endswith(".hfile") for name in names) <= 8
+    assert len(names) < 36

@@ -1,0 +1,151 @@
+"""`lakefmt.write_table`: create where nothing is, then write; the law first, then a table of modes and refusals."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, SchemaMismatch, TableExists
+from lakefmt.storage.memory import MemoryStore
+
+_NUMBERS = itertools.count()
+_KEYED = {"record_key": "id", "ordering": "v"}
+
+
+def place() -> str:
+    return f"memory://write-table/{next(_NUMBERS)}"
+
+
+def rows(*pairs: tuple[str, int]) -> pa.Table:
+    columns = {"id": [key for key, _ in pairs], "v": [value for _, value in pairs]}
+    return pa.table(columns, schema=pa.schema([("id", pa.string()), ("v", pa.int64())]))
+
+
+def stored(url: str) -> dict[str, int]:
+    found = lakefmt.open_table(url).read(columns=["id", "v"])
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+@pytest.mark.slow
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["error", "append", "overwrite", "ignore"]),
+            st.lists(
+                st.tuples(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=4, unique_by=lambda r: r[0]
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_law_modes_do_what_a_dict_does(calls: list[tuple[str, list[tuple[str, int]]]]) -> None:
+    url, expected = place(), None
+    for mode, pairs in calls:
+        if expected is not None and mode == "error":
+            with pytest.raises(TableExists):
+                lakefmt.write_table(url, rows(*pairs), mode=mode, **_KEYED)
+        else:
+            lakefmt.write_table(url, rows(*pairs), mode=mode, **_KEYED)
+            if expected is None or mode == "overwrite":
+                expected = dict(pairs)
+            elif mode == "append":
+                expected |= {key: value for key, value in pairs if value >= expected.get(key, value)}
+        assert stored(url) == expected
+
+
+def test_the_table_has_what_was_asked_for(tmp_path: Path) -> None:
+    done = lakefmt.write_table(
+        tmp_path / "trips",
+        rows(("a", 1)),
+        record_key="id",
+        partition_by="v",
+        table_type="mor",
+        table_version=9,
+        options={"lakefmt.durability": "none"},
+        properties={"hoodie.datasource.write.hive_style_partitioning": "false"},
+    )
+    config = lakefmt.open_table(tmp_path / "trips").properties
+    assert (config.name, config.version.value, config.record_key_fields) == ("trips", 9, ("id",))
+    assert [stat.partition_path for stat in done.files] == ["1"]
+
+
+def test_rows_that_come_once_are_written_once() -> None:
+    url = place()
+    batches = iter([rows(("a", 1)), rows(("b", 2))])
+    assert lakefmt.write_table(url, batches, operation="bulk_insert", record_key="id").num_inserts == 2
+    assert lakefmt.write_table(url, (part for part in [rows(("c", 3))]), mode="append").num_inserts == 1
+    assert stored(url) == {"a": 1, "b": 2, "c": 3}
+
+
+def test_without_a_key_rows_are_inserted() -> None:
+    url = place()
+    lakefmt.write_table(url, rows(("a", 1)))
+    assert lakefmt.write_table(url, rows(("a", 1)), mode="append").num_inserts == 1
+    assert lakefmt.open_table(url).read().num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "asked", "error"),
+    [
+        (pa.table({"id": ["a", None], "v": [1, 2]}), _KEYED, InvalidKey),
+        (rows(("a", 1)), {"record_key": "gone"}, LakefmtError),
+        (rows(("a", 1)), {**_KEYED, "table_version": 7}, LakefmtError),
+        (rows(("a", 1)), {**_KEYED, "mode": "upsert"}, InvalidInputError),
+        (rows(("a", 1)), {**_KEYED, "operation": "delete"}, InvalidInputError),
+        (rows(("a", 1)), {**_KEYED, "mode": "overwrite", "operation": "insert"}, InvalidInputError),
+        (5, _KEYED, InvalidInputError),
+        ([rows(("a", 1)), pa.table({"id": ["b"]})], _KEYED, SchemaMismatch),
+    ],
+)
+def test_a_refused_first_write_creates_nothing(
+    data: object, asked: dict[str, object], error: type[LakefmtError]
+) -> None:
+    url = place()
+    with pytest.raises(error):
+        lakefmt.write_table(url, data, **asked)  # type: ignore[arg-type]
+    assert list(MemoryStore(url.removeprefix("memory://")).list()) == []
+    assert list(MemoryStore("lakefmt-trial").list()) == []
+
+
+def test_a_plan_creates_nothing() -> None:
+    url = place()
+    plan = lakefmt.write_table(url, rows(("a", 1), ("b", 2)), **_KEYED, dry_run=True)
+    assert "2 rows" in str(plan)
+    assert list(MemoryStore(url.removeprefix("memory://")).list()) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"record_key": "v"}, {"ordering": "id"}, {"partition_by": "v"}, {"record_key": ["id", "v"]}],
+    ids=str,
+)
+def test_arguments_that_contradict_the_table_are_refused(other: dict[str, object]) -> None:
+    url = place()
+    lakefmt.write_table(url, rows(("a", 1)), **_KEYED)
+    with pytest.raises(InvalidInputError, match=next(iter(other))):
+        lakefmt.write_table(url, rows(("a", 2)), mode="append", **{**_KEYED, **other})  # type: ignore[arg-type]
+    assert stored(url) == {"a": 1}
+
+
+def test_partitions_by_time_must_agree() -> None:
+    url = place()
+    data = pa.table({"id": ["a"], "at": pa.array([0], pa.timestamp("us", "UTC"))})
+    lakefmt.write_table(url, data, record_key="id", partition_by=lakefmt.day("at"))
+    lakefmt.write_table(url, data, mode="append", partition_by=lakefmt.day("at"))
+    with pytest.raises(InvalidInputError, match="'at'"):
+        lakefmt.write_table(url, data, mode="append", partition_by=lakefmt.month("at"))
+
+
+def test_ignore_leaves_the_table_and_says_so() -> None:
+    url = place()
+    lakefmt.write_table(url, rows(("a", 1)), **_KEYED)
+    done = lakefmt.write_table(url, rows(("b", 2)), mode="ignore")
+    assert (done.instant, str(done)) == (None, "upsert: no rows, no instant")
+    assert len(lakefmt.open_table(url).timeline.entries) == 1
