@@ -9,14 +9,19 @@ from functools import partial
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.index_definitions import IndexDefinition, record_index_definition, secondary_index_definition
+from lakefmt.metadata.index_definitions import (
+    IndexDefinition,
+    expression_index_definition,
+    record_index_definition,
+    secondary_index_definition,
+)
 from lakefmt.metadata.layout import BUILD_ORDER, PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import MetadataTableManager
 from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.transactions.client import drop_metadata_table, open_write_client
 from lakefmt.values import TableVersion
 
-__all__ = ["create_metadata_index", "drop_metadata_index", "drop_metadata_table_of"]
+__all__ = ["create_expression_index", "create_metadata_index", "drop_metadata_index", "drop_metadata_table_of"]
 
 #: What an index rests on: it is made with it when it is missing.
 _NEEDS = {
@@ -79,6 +84,50 @@ def _definition(
         partitioned = manager.settings.flag("hoodie.metadata.record.level.index.enable")
         return {name: record_index_definition(partitioned=partitioned)}
     return {}
+
+
+def create_expression_index(
+    client: TableClient,
+    name: str,
+    column: str,
+    function: str,
+    index_type: str = "column_stats",
+    function_options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
+) -> tuple[str, ...]:
+    """Make an expression index from what is committed; the metadata table too if there is none.
+
+    Parameters:
+        client: the table.
+        name: the metadata table's partition, ``expr_index_<name>``.
+        column: the column that the function is of.
+        function: one of Spark's functions that lakefmt computes (docs/index.md).
+        index_type: ``column_stats`` or ``bloom_filters``.
+        function_options: such as ``format``; sizes of bloom filters too.
+        options: settings of the call.
+
+    Returns:
+        The partitions that the metadata table has now.
+
+    Raises:
+        InvalidInputError: the index is there, or its name begins otherwise.
+        UnsupportedFeature: lakefmt does not compute this function, or the table is of version 6.
+    """
+
+    def add(manager: MetadataTableManager) -> TableConfig:
+        config = manager.config
+        if config.version is TableVersion.SIX:
+            raise UnsupportedFeature("tables of version 6 have no expression indexes: upgrade the table")
+        if name in config.metadata_partitions:
+            raise InvalidInputError(f"the metadata table has {name} already")
+        stated = dict(function_options or {})
+        definition = expression_index_definition(name, index_type, function, column, stated, config.version)
+        manager.check_expression(definition)
+        files = PartitionKind.FILES.value
+        missing = [one for one in (files, name) if one not in config.metadata_partitions]
+        return manager.add(missing, {name: definition})
+
+    return _changed(client, options, add).metadata_partitions
 
 
 def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
