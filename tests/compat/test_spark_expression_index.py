@@ -21,14 +21,15 @@ from tests.judges.spark import SparkJudge
 
 pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(300)]
 
+#: One column for each index: among several on one column Hudi 1.2.0 looks into the wrong one.
 SCHEMA = pa.schema(
     [
         ("id", pa.string()),
         ("city", pa.string()),
         ("ts", pa.int64()),
-        ("name", pa.string()),
-        ("day", pa.date32()),
-        ("at", pa.timestamp("us", tz="UTC")),
+        *((name, pa.string()) for name in ("up", "low", "end")),
+        *((name, pa.date32()) for name in ("year", "later")),
+        *((name, pa.timestamp("us", tz="UTC")) for name in ("moment", "text")),
     ]
 )
 NAMES = ("Zoë", "straße", "  pad ", None, "ΟΔΟΣ", "İx", "plain")
@@ -45,33 +46,39 @@ MAKE = {
     "hoodie.write.auto.upgrade": "false",
 }
 READ = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
-PLAIN = {"hoodie.metadata.enable": "false", "hoodie.enable.data.skipping": "false"}
 
 Index = tuple[str, str, str, dict[str, str]]
 #: Name, function, column, options: ranges of all kinds of results.
-RANGES: tuple[Index, ...] = (
-    ("day", "from_unixtime", "ts", {"format": "yyyy-MM-dd"}),
-    ("up", "upper", "name", {}),
-    ("low", "lower", "name", {}),
-    ("end", "substring", "name", {"pos": "-3", "len": "2"}),
-    ("year", "year", "day", {}),
-    ("later", "date_add", "day", {"days": "3"}),
-    ("hour", "hour", "at", {}),
-    ("moment", "to_timestamp", "at", {}),
-    ("text", "date_format", "at", {"format": "yyyy/MM/dd HH:mm:ss"}),
-)
-FILTERS: tuple[Index, ...] = (("key", "upper", "id", {"numentries": "50", "fpp": "0.0001"}),)
+RANGES: dict[str, tuple[Index, ...]] = {
+    "mor": (
+        ("i_ts", "from_unixtime", "ts", {"format": "yyyy-MM-dd"}),
+        ("i_up", "upper", "up", {}),
+        ("i_end", "substring", "end", {"pos": "-3", "len": "2"}),
+        ("i_later", "date_add", "later", {"days": "3"}),
+        ("i_text", "date_format", "text", {"format": "yyyy/MM/dd HH:mm:ss"}),
+    ),
+    "cow": (
+        ("i_ts", "from_unixtime", "ts", {"format": "yyyy-MM-dd"}),
+        ("i_low", "lower", "low", {}),
+        ("i_year", "year", "year", {}),
+        ("i_moment", "to_timestamp", "moment", {}),
+    ),
+}
+FILTERS: dict[str, tuple[Index, ...]] = {
+    "mor": (),
+    "cow": (("i_id", "upper", "id", {"numentries": "50", "fpp": "0.0001"}),),
+}
+#: Predicates with the column, and with what Spark does not know for it. Of an index on year Hudi 1.2.0 fails to
+#: read its own records (ClassCastException): no predicates on them.
 WHERE = (
-    "from_unixtime(ts, 'yyyy-MM-dd') = '1972-06-19'",
-    "from_unixtime(ts, 'yyyy-MM-dd') > '1974'",
-    "upper(name) = 'STRASSE'",
-    "lower(name) = 'οδος'",
-    "substring(name, -3, 2) = 'Zo'",
-    "year(day) = 2024",
-    "date_add(day, 3) < '2023-02-01'",
-    "hour(at) = 13",
-    "date_format(at, 'yyyy/MM/dd HH:mm:ss') < '2023/03'",
-    "upper(id) = 'KEY-007'",
+    ("from_unixtime({}, 'yyyy-MM-dd') = '1972-06-19'", "ts", "ts + 0"),
+    ("from_unixtime({}, 'yyyy-MM-dd') > '1972'", "ts", "ts + 0"),
+    ("upper({}) = 'STRASSE'", "up", "concat(up, '')"),
+    ("lower({}) = 'οδος'", "low", "concat(low, '')"),
+    ("substring({}, -3, 2) = 'Zo'", "end", "concat(end, '')"),
+    ("date_add({}, 3) < '2023-02-20'", "later", "date_add(later, 0)"),
+    ("date_format({}, 'yyyy/MM/dd HH:mm:ss') < '2023/04'", "text", "text + interval 0 seconds"),
+    ("upper({}) = 'KEY-007'", "id", "concat(id, '')"),
 )
 
 
@@ -82,9 +89,11 @@ def rows(first: int, last: int, turn: int) -> pa.Table:
             "id": f"key-{n:03d}",
             "city": ("sf", "ny")[n % 2],
             "ts": 86400 * 50 * (n + turn) + n,
-            "name": NAMES[(n + turn) % len(NAMES)],
-            "day": None if n % 4 == 3 else date(2023, 1, 1) + timedelta(days=37 * n),
-            "at": None if n % 5 == 2 else start + timedelta(hours=901 * n, microseconds=7),
+            **dict.fromkeys(("up", "low", "end"), NAMES[(n + turn) % len(NAMES)]),
+            **dict.fromkeys(("year", "later"), None if n % 4 == 3 else date(2023, 1, 1) + timedelta(days=37 * n)),
+            **dict.fromkeys(
+                ("moment", "text"), None if n % 5 == 2 else start + timedelta(hours=901 * n, microseconds=7)
+            ),
         }
         for n in range(first, last)
     ]
@@ -118,18 +127,18 @@ def statement(name: str, index: Index, kind: str) -> str:
     return f"create index {short} on {name} using {kind}({column}) options({told})"
 
 
-def answers(spark: SparkJudge, name: str, settings: dict[str, str]) -> dict[str, object]:
-    counts = [f"select count(*) c, min(id) a, max(id) z from {name} where {where}" for where in WHERE]
-    return dict(zip(WHERE, spark.sql(*counts, settings=settings), strict=True))
-
-
-def judge(spark: SparkJudge, table: Table, root: Path, name: str) -> None:
-    """Spark finds the same rows with data skipping and without it."""
+def judge(spark: SparkJudge, table: Table, root: Path, name: str, indexed: set[str]) -> None:
+    """Spark finds the same rows with the index and without it."""
     spark.assert_same_rows(root, table.read(), options=READ, what="through the metadata table")
-    spark.sql(f"refresh table {name}")
-    found = answers(spark, name, READ)
-    assert found == answers(spark, name, PLAIN)
-    assert all(found[where][0]["c"] for where in WHERE), "every predicate finds rows"
+    counts = [
+        f"select count(*) c, min(id) a, max(id) z from {name} where {where.format(each)}"
+        for where, *columns in WHERE
+        if columns[0] in indexed
+        for each in columns
+    ]
+    found = spark.sql(f"refresh table {name}", *counts, settings=READ)[1:]
+    assert dict(zip(counts[::2], found[::2], strict=True)) == dict(zip(counts[::2], found[1::2], strict=True))
+    assert all(rows[0]["c"] for rows in found), "every predicate finds rows"
 
 
 @pytest.mark.parametrize(("kind", "version"), [("mor", 9), ("cow", 8)])
@@ -137,34 +146,37 @@ def test_spark_finds_rows_through_our_expression_indexes_and_makes_the_same_reco
     kind: str, version: int, tmp_path: Path, spark_judge: SparkJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, name = tmp_path / "t", f"expressions_{kind}"
+    indexed = {column for _, _, column, _ in (*RANGES[kind], *FILTERS[kind])}
     made = {"record_key": "id", "partition_by": "city", "ordering": "ts", "table_type": kind}
     table = lakefmt.create_table(root, schema=SCHEMA, table_version=version, **made)  # type: ignore[arg-type]
     table.upsert(rows(0, 10, 0))
-    indexes = RANGES if kind == "mor" else RANGES[:3] + RANGES[5:8]
-    for short, function, column, options in indexes:
-        create_expression_index(table.client, f"expr_index_{short}", column, function, "column_stats", options)
-    for short, function, column, options in FILTERS if kind == "cow" else ():
-        create_expression_index(table.client, f"expr_index_{short}", column, function, "bloom_filters", options)
+    for index_type, indexes in (("column_stats", RANGES[kind]), ("bloom_filters", FILTERS[kind])):
+        for short, function, column, options in indexes:
+            create_expression_index(table.client, f"expr_index_{short}", column, function, index_type, options)
     table.upsert(rows(5, 20, 1))
     table.delete(["key-001", "key-013"])
-    ours = {index[0]: live(records(table, index[0]), table) for index in indexes}
+    ours = {index[0]: live(records(table, index[0]), table) for index in RANGES[kind]}
     register = f"create table {name} using hudi location '{root}'"
     spark_judge.sql(register)
-    judge(spark_judge, table, root, name)
+    judge(spark_judge, table, root, name, indexed)
 
     pins = {**MAKE, "hoodie.write.table.version": str(version)}
     spark_judge.sql(
-        *(text for one in indexes for text in (f"drop index {one[0]} on {name}", statement(name, one, "column_stats"))),
+        *(
+            text
+            for one in RANGES[kind]
+            for text in (f"drop index {one[0]} on {name}", statement(name, one, "column_stats"))
+        ),
         settings=pins,
     )
-    theirs = {index[0]: live(records(table, index[0]), table) for index in indexes}
+    theirs = {index[0]: live(records(table, index[0]), table) for index in RANGES[kind]}
     assert ours == theirs
 
     # Turns: lakefmt goes on with the indexes that Spark made, and Spark with what lakefmt wrote.
     table.upsert(rows(18, 25, 2))
     spark_judge.write(root, rows(0, 3, 3), options={**SPARK, **pins})
     table.upsert(rows(2, 4, 4))
-    judge(spark_judge, table, root, name)
+    judge(spark_judge, table, root, name, indexed)
 
     # Spark does look into what lakefmt writes: a wrong range hides rows from it.
     def wrong(*arguments: object) -> object:
@@ -174,7 +186,9 @@ def test_spark_finds_rows_through_our_expression_indexes_and_makes_the_same_reco
     value_range = index_updates.value_range
     monkeypatch.setattr(index_updates, "value_range", wrong)
     table.upsert(rows(30, 34, 5))
-    spark_judge.sql(f"refresh table {name}")
-    some = f"select count(*) c from {name} where from_unixtime(ts, 'yyyy-MM-dd') < '1974-11-01' and id >= 'key-030'"
-    with_skipping, without = (spark_judge.sql(some, settings=how)[0][0]["c"] for how in (READ, PLAIN))
-    assert with_skipping < without
+    some = [
+        f"select count(*) c from {name} where from_unixtime({ts}, 'yyyy-MM-dd') = '1974-10-17'"
+        for ts in ("ts", "ts + 0")
+    ]
+    _, (with_index,), (without,) = spark_judge.sql(f"refresh table {name}", *some, settings=READ)
+    assert (with_index["c"], without["c"]) == (0, 1)
