@@ -121,7 +121,7 @@ def check_expression_indexes(client: TableClient, config: TableConfig, timeline:
 
     Raises:
         MetadataTablePresent: the function is none of those that lakefmt computes, for a column of this type.
-        CorruptFile: the file of definitions is damaged, or lacks the index.
+        CorruptFile: the file of definitions is damaged.
     """
     if not any(kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX for name in config.metadata_partitions):
         return

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import CorruptFile, UnsupportedFeature
+from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.metadata.collect import FactCollector, files_of_slice
 from lakefmt.metadata.expressions.functions import Expression, find_expression
@@ -54,12 +54,12 @@ def expressions_of(config: TableConfig, definitions: Definitions) -> list[IndexD
     """Return the expression indexes that a table advertises. Pure.
 
     Raises:
-        CorruptFile: the file of definitions lacks one.
+        UnsupportedFeature: the file of definitions lacks one, so nobody knows what it is of.
     """
     names = [name for name in config.metadata_partitions if kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX]
     missing = [name for name in names if name not in definitions]
     if missing:
-        raise CorruptFile(f"the table advertises {missing[0]}, which its file of index definitions does not have")
+        raise UnsupportedFeature(f"the table's file of index definitions does not say what {missing[0]} is of")
     return [definitions[name] for name in names]
 
 
