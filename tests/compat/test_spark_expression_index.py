@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.metadata.expressions import index_updates
+from lakefmt.metadata.collect import files_of_slice
+from lakefmt.metadata.expressions.index_records import value_range
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.records import MetadataRecord, decode_record
 from lakefmt.table import Table
@@ -113,7 +114,7 @@ def records(table: Table, index: str) -> dict[str, MetadataRecord]:
 def live(found: dict[str, MetadataRecord], table: Table) -> dict[str, MetadataRecord]:
     """Records of files of the newest slices and of data partitions: of older ones Spark makes no records."""
     state = table.client.load()
-    names = {file.name for one in table.client.slices(state) for file in index_updates.files_of_slice(one)}
+    names = {file.name for one in table.client.slices(state) for file in files_of_slice(one)}
     return {
         key: record
         for key, record in found.items()
@@ -183,8 +184,7 @@ def test_spark_finds_rows_through_our_expression_indexes_and_makes_the_same_reco
         found = value_range(*arguments)  # type: ignore[arg-type]
         return None if found is None else type(found)(found.column, found.maximum, found.maximum, 1, 0)
 
-    value_range = index_updates.value_range
-    monkeypatch.setattr(index_updates, "value_range", wrong)
+    monkeypatch.setattr("lakefmt.metadata.expressions.index_updates.value_range", wrong)
     table.upsert(rows(30, 34, 5))
     some = [
         f"select count(*) c from {name} where from_unixtime({ts}, 'yyyy-MM-dd') = '1974-10-17'"

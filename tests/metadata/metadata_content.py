@@ -168,9 +168,9 @@ def assert_expressions(
         for file in [file for each in slices for file in files_of_slice(each)]:
             values = expression.values(collector.column(file, expression.column)).to_pylist()
             if definitions[name].index_type == "bloom_filters":
-                record = content[name][bloom_filter_key(file.partition, file.name)].bloom_filter
-                assert record is not None
-                bloom = decode_bloom_filter(record.content, record.type_code)
+                stored = content[name][bloom_filter_key(file.partition, file.name)].bloom_filter
+                assert stored is not None
+                bloom = decode_bloom_filter(stored.content, stored.type_code)
                 texts = pa.array([str(value) for value in values if value is not None], pa.string())
                 assert bloom.contains(texts).all()
                 assert not bloom.contains(pa.array(["not there"])).any()
@@ -193,11 +193,9 @@ def _assert_range(record: MetadataRecord, name: str, values: list[object], size:
     stats = record.column_stats
     assert stats is not None
     known = [value for value in values if value is not None]
-    order = (lambda value: value.encode()) if known and isinstance(known[0], str) else None
-    assert (stats.minimum, stats.maximum) == (
-        min(known, key=order, default=None),  # type: ignore[type-var]
-        max(known, key=order, default=None),  # type: ignore[type-var]
-    )
+    # Texts are ordered by their bytes.
+    ordered = sorted(known, key=lambda value: value.encode() if isinstance(value, str) else value)  # type: ignore[arg-type,return-value]
+    assert (stats.minimum, stats.maximum) == ((ordered[0], ordered[-1]) if ordered else (None, None))
     counts = (stats.file_name, stats.value_count, stats.null_count, stats.total_size, stats.total_uncompressed_size)
     assert counts == (name, len(known), len(values) - len(known), size, 2 * size)
     assert stats.is_tight == is_tight

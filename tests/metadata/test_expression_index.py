@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import InvalidInputError, MetadataTablePresent, UnsupportedFeature
-from lakefmt.metadata.expressions import index_updates
+from lakefmt.metadata.collect import files_of_slice
 from lakefmt.metadata.index_definitions import parse_index_definitions, render_index_definitions
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.metadata.manage import load_definitions
@@ -61,7 +61,7 @@ def test_every_kind_of_write_is_recorded(kind: str, version: int) -> None:
     table.clean(options={"hoodie.clean.commits.retained": 1})
     table.upsert(rows(0, 1, 6))
     content = check_metadata_table(table)
-    live = {file.name for one in table.client.slices(table.client.load()) for file in index_updates.files_of_slice(one)}
+    live = {file.name for one in table.client.slices(table.client.load()) for file in files_of_slice(one)}
     stored = {each.name.rpartition("/")[2] for each in table.client.store.list() if "metadata/" not in each.name}
     listed = {r.column_stats.file_name for r in content["expr_index_id"].values() if r.column_stats and r.type == 3}
     assert live & listed
@@ -109,7 +109,7 @@ def test_random_writes_leave_the_index_right(data: st.DataObject, kind: tuple[st
 def test_a_wrong_record_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check that closes every case can say no."""
     table = indexed("mor", 9)
-    monkeypatch.setattr(index_updates, "value_range", lambda expression, file: None)
+    monkeypatch.setattr("lakefmt.metadata.expressions.index_updates.value_range", lambda expression, file: None)
     table.upsert(rows(3, 9, 2))
     with pytest.raises((AssertionError, KeyError)):
         check_metadata_table(table)
