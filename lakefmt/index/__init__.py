@@ -21,17 +21,20 @@ from lakefmt.index.bucket import check_no_buckets
 from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
-from lakefmt.index.lookup import locate_everywhere
+from lakefmt.index.locations import locate_everywhere, partitions_of_keys, partitions_to_list
 from lakefmt.index.registry import (
     INDEX_NAMES,
+    TABLE_INDEX_NAMES,
     bucket_properties,
     choose_index,
     moves_between_partitions,
     open_index,
+    record_index_name,
 )
 
 __all__ = [
     "INDEX_NAMES",
+    "TABLE_INDEX_NAMES",
     "Index",
     "IndexCapabilities",
     "IndexCommit",
@@ -56,5 +59,8 @@ __all__ = [
     "locate_everywhere",
     "moves_between_partitions",
     "open_index",
+    "partitions_of_keys",
+    "partitions_to_list",
     "places_new_keys",
+    "record_index_name",
 ]

@@ -14,7 +14,9 @@ from lakefmt.index.bloom import BloomIndex
 from lakefmt.index.bucket import MAX_BUCKETS, BucketIndex
 from lakefmt.index.context import index_context
 from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
+from lakefmt.index.record import RECORD_INDEX_NAMES, open_record_index
 from lakefmt.index.simple import SimpleIndex
+from lakefmt.values import TableVersion
 
 __all__ = [
     "BUCKET_ENGINE",
@@ -22,10 +24,12 @@ __all__ = [
     "HASH_FIELD",
     "INDEX_NAMES",
     "NUM_BUCKETS",
+    "TABLE_INDEX_NAMES",
     "bucket_properties",
     "choose_index",
     "moves_between_partitions",
     "open_index",
+    "record_index_name",
 ]
 
 Options = Mapping[str, object]
@@ -80,21 +84,14 @@ _KINDS: Final[dict[str, Callable[[bool, Options], Index]]] = {"bloom": _bloom, "
 #: Names that :func:`open_index` takes, in either case of letters.
 INDEX_NAMES: Final = ("bloom", "simple", _GLOBAL + "bloom", _GLOBAL + "simple", "bucket")
 
+#: Those that a table may be made with.
+TABLE_INDEX_NAMES: Final = (*INDEX_NAMES, "record", "partitioned_record")
+
 #: Those of them that ask ranges and filters in footers.
 _NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL + "bloom"})
 
 #: Names that Hudi knows and lakefmt does not follow.
-_OTHERS: Final = frozenset(
-    {
-        "record_index",
-        "global_record_level_index",
-        "record_level_index",
-        "partitioned_record_index",
-        "inmemory",
-        "hbase",
-        "flink_state",
-    }
-)
+_OTHERS: Final = frozenset({"inmemory", "hbase", "flink_state"})
 
 
 def open_index(name: str, *, is_global: bool = False, options: Options | None = None) -> Index:
@@ -107,7 +104,7 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
 
     Raises:
         UnknownSetting: there is no such index, or a setting has a value that it does not take.
-        UnsupportedFeature: Hudi has such an index and lakefmt does not.
+        UnsupportedFeature: Hudi has such an index and lakefmt does not, or it needs the table (:func:`choose_index`).
 
     Example:
         >>> open_index("BLOOM").name, open_index("global_simple").is_global
@@ -119,9 +116,11 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
         return load_index(str(own))
     lower = name.lower()
     if lower in _OTHERS:
-        raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(INDEX_NAMES)}")
+        raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(TABLE_INDEX_NAMES)}")
+    if lower in RECORD_INDEX_NAMES:
+        raise UnsupportedFeature(f"the index {name!r} cannot be asked without its table")
     if lower not in INDEX_NAMES:
-        raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(INDEX_NAMES)}")
+        raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(TABLE_INDEX_NAMES)}")
     return _KINDS[lower.removeprefix(_GLOBAL)](is_global or lower.startswith(_GLOBAL), options)
 
 
@@ -166,6 +165,9 @@ def choose_index(
         options.setdefault(HASH_FIELD, ",".join(config.record_key_fields))
         options[_TABLE_VERSION] = config.version.value
         _check_hash_field(name, str(options[HASH_FIELD]), config)
+    if name.lower() in RECORD_INDEX_NAMES and not options.get(INDEX_CLASS):
+        properties = client.load_config() if config is None else config
+        return open_record_index(client, settings, properties, state, is_global=RECORD_INDEX_NAMES[name.lower()])
     return open_index(name if stored else _without_footers(name), options=options)
 
 
@@ -179,7 +181,7 @@ def _check_no_other_index(notes: Mapping[str, object]) -> None:
 
 
 def _is_known(name: str) -> bool:
-    return name.lower() in INDEX_NAMES or name.lower() in _OTHERS
+    return name.lower() in (*INDEX_NAMES, *RECORD_INDEX_NAMES, *_OTHERS)
 
 
 def bucket_properties(properties: Mapping[str, str], key_fields: Sequence[str]) -> dict[str, str]:
@@ -209,6 +211,39 @@ def bucket_properties(properties: Mapping[str, str], key_fields: Sequence[str]) 
         NUM_BUCKETS: str(index.num_buckets),
         HASH_FIELD: ",".join(index.hash_fields),
     }
+
+
+def record_index_name(
+    name: str, key_fields: Sequence[str], version: TableVersion, *, has_meta_fields: bool
+) -> str | None:
+    """Return lakefmt's name of a record index that a new table is to have; None: `name` is another index.
+
+    Args:
+        name: as in ``create_table(index=…)``.
+        key_fields: the table's record key fields.
+        version: the table's version.
+        has_meta_fields: whether files store record keys.
+
+    Raises:
+        UnsupportedFeature: the table cannot have it.
+
+    Example:
+        >>> record_index_name("RECORD_INDEX", ["id"], TableVersion.EIGHT, has_meta_fields=True)
+        'record'
+    """
+    is_global = RECORD_INDEX_NAMES.get(name.lower())
+    if is_global is None:
+        return None
+    if not key_fields:
+        raise UnsupportedFeature("a record index needs a record key: generated keys are never looked up")
+    if not has_meta_fields:
+        raise UnsupportedFeature("a record index needs files that store keys: use index='global_simple'")
+    if not is_global and version is not TableVersion.NINE:
+        raise UnsupportedFeature(
+            f"a record index by partition needs table_version=9: Hudi 1.0 reads tables of version {version.value} and "
+            "would look into wrong file groups; use index='record'"
+        )
+    return "record" if is_global else "partitioned_record"
 
 
 def _check_buckets(config: TableConfig, settings: Settings) -> None:
