@@ -18,18 +18,19 @@ from lakefmt.index.api import (
     places_new_keys,
 )
 from lakefmt.index.bucket import check_no_buckets
+from lakefmt.index.bucket_files import save_table_buckets
+from lakefmt.index.bucket_settings import bucket_properties
 from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
 from lakefmt.index.locations import locate_everywhere, partitions_of_keys, partitions_to_list
+from lakefmt.index.record import record_index_name
 from lakefmt.index.registry import (
     INDEX_NAMES,
     TABLE_INDEX_NAMES,
-    bucket_properties,
     choose_index,
     moves_between_partitions,
     open_index,
-    record_index_name,
 )
 
 __all__ = [
@@ -63,4 +64,5 @@ __all__ = [
     "partitions_to_list",
     "places_new_keys",
     "record_index_name",
+    "save_table_buckets",
 ]

@@ -30,9 +30,10 @@ from lakefmt.metadata.manage import wanted_partitions
 from lakefmt.metadata.reading.listing import ListingByMetadata, reading_newest
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt.metadata.reading.record_index_reader import LOCATION_SCHEMA, is_partitioned, lookup_locations
-from lakefmt.storage.api import check_name
+from lakefmt.storage.object_names import check_name
+from lakefmt.values import TableVersion
 
-__all__ = ["RECORD_INDEX_NAMES", "RecordIndex", "open_record_index"]
+__all__ = ["RECORD_INDEX_NAMES", "RecordIndex", "open_record_index", "record_index_name"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -48,6 +49,39 @@ RECORD_INDEX_NAMES: Final[Mapping[str, bool]] = {
 _UPDATE_PARTITION: Final = "hoodie.record.index.update.partition.path"
 _NAME: Final = PartitionKind.RECORD_INDEX.value
 _PROPERTIES: Final = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
+
+
+def record_index_name(
+    name: str, key_fields: Sequence[str], version: TableVersion, *, has_meta_fields: bool
+) -> str | None:
+    """Return lakefmt's name of a record index that a new table is to have; None: `name` is another index.
+
+    Args:
+        name: as in ``create_table(index=…)``.
+        key_fields: the table's record key fields.
+        version: the table's version.
+        has_meta_fields: whether files store record keys.
+
+    Raises:
+        UnsupportedFeature: the table cannot have it.
+
+    Example:
+        >>> record_index_name("RECORD_INDEX", ["id"], TableVersion.EIGHT, has_meta_fields=True)
+        'record'
+    """
+    is_global = RECORD_INDEX_NAMES.get(name.lower())
+    if is_global is None:
+        return None
+    if not key_fields:
+        raise UnsupportedFeature("a record index needs a record key: generated keys are never looked up")
+    if not has_meta_fields:
+        raise UnsupportedFeature("a record index needs files that store keys: use index='global_simple'")
+    if not is_global and version is not TableVersion.NINE:
+        raise UnsupportedFeature(
+            f"a record index by partition needs table_version=9: Hudi 1.0 reads tables of version {version.value} and "
+            "would look into wrong file groups; use index='record'"
+        )
+    return "record" if is_global else "partitioned_record"
 
 
 def open_record_index(
