@@ -97,7 +97,8 @@ def create_table(
         ordering: the larger value wins when two rows have one key; None: the later write wins.
         table_type: ``"cow"`` or ``"mor"``.
         table_version: 6, 8 or 9.
-        index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"`` or ``"bucket"``.
+        index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"``, ``"bucket"``,
+            ``"record"`` or ``"partitioned_record"`` (docs/index.md).
         merge: ``"event_time"`` or ``"commit_time"``, default from `ordering`; or a function ``(older, newer) -> merged``
             over Arrow tables, or its name (docs/merging.md).
         name: default: the last part of the path.
