@@ -152,7 +152,8 @@ def _clean(
 def _archive(client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState) -> list[str]:
     if not settings.flag("hoodie.archive.automatic"):
         return []
-    if len(seen.timeline.commits) <= archive_limits(settings)[1]:
+    commits = len(seen.timeline.commits)
+    if commits <= settings.integer("hoodie.keep.max.commits") or commits <= archive_limits(settings)[1]:
         return []
     return _attempt("archive step", lambda: run_archive(client, options, force=False))
 
