@@ -22,7 +22,13 @@ from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash,
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import NUMBERS, OPTIONS, make, rows
 
-DEADLY: dict[str, object] = {**OPTIONS, "hoodie.client.heartbeat.tolerable.misses": 0}
+#: Keys are looked up in the record index: what a death leaves of it must not double one.
+DEADLY: dict[str, object] = {
+    **OPTIONS,
+    "hoodie.client.heartbeat.tolerable.misses": 0,
+    "hoodie.index.type": "RECORD_INDEX",
+    "hoodie.record.index.update.partition.path": True,
+}
 
 VERBS: dict[str, Callable[[Table], object]] = {
     "upsert": lambda table: table.upsert(rows(3, 9, 9)),
