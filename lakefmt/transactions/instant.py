@@ -8,7 +8,7 @@ returned, and the table lock is proved to be held.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from lakefmt.config.table_config import TableConfig
@@ -147,6 +147,8 @@ class InstantTransaction:
         self.check_inflight(timeline)
         next_time = self.write_client.instant_time_generator(config, timeline)
         pending = PendingCompletion(self.time, self.action, config, timeline, body, commit, next_time)
+        if lease is not None:
+            pending = replace(pending, prove_lock=lease.check)
         for observer in self.write_client.observers(config):
             observer.before_completion(pending)
         completion = next_time()
