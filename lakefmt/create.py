@@ -313,7 +313,7 @@ def run_creation(
     )
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
-    index, properties = _with_index(index, properties, spec)
+    index, properties = _with_index(index, properties, spec, kind)
     mode = _merge_mode(merge, fields)
     planned = _plan_properties(
         name,
@@ -351,13 +351,16 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
         text_argument(value, f"properties[{key!r}]")
 
 
-def _with_index(index: str, properties: Mapping[str, str], spec: KeySpec) -> tuple[str, Mapping[str, str]]:
+def _with_index(
+    index: str, properties: Mapping[str, str], spec: KeySpec, kind: TableType
+) -> tuple[str, Mapping[str, str]]:
     """Return the index of the table, and its properties with those of the index.
 
     Args:
         index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index.
         properties: what the caller asks for.
         spec: the table's keys.
+        kind: the table's type.
 
     Raises:
         UnknownSetting: there is no such index.
@@ -369,7 +372,7 @@ def _with_index(index: str, properties: Mapping[str, str], spec: KeySpec) -> tup
     index = named or index
     open_index(index)
     if index.lower() == "bucket":
-        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields)}
+        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields, kind)}
     if index.lower() == "global_bloom" and not _stated(properties, "hoodie.populate.meta.fields"):
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     return index, properties

@@ -11,15 +11,17 @@ from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.api import Index
 from lakefmt.index.bloom import BloomIndex
-from lakefmt.index.bucket import BucketIndex
-from lakefmt.index.bucket_files import table_bucket_index
-from lakefmt.index.bucket_settings import (
+from lakefmt.index.bucket.fixed import BucketIndex
+from lakefmt.index.bucket.settings import (
+    BUCKET_ENGINE,
+    CONSISTENT_HASHING,
     HASH_FIELD,
     INDEX_TYPE,
     check_asked_buckets,
     check_hash_fields,
     parse_bucket_settings,
 )
+from lakefmt.index.bucket.table_index import check_no_rings, table_bucket_index
 from lakefmt.index.context import index_context
 from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
 from lakefmt.index.simple import SimpleIndex
@@ -59,6 +61,8 @@ def _bucket(is_global: bool, options: Options) -> Index:
     if is_global:
         raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
     asked = parse_bucket_settings(options)
+    if asked.engine == CONSISTENT_HASHING:
+        raise UnsupportedFeature(f"{BUCKET_ENGINE}={asked.engine} goes with a table: its rings are kept there")
     return BucketIndex(asked.counts, asked.hash_fields, threads=_number(options, _THREADS))
 
 
@@ -139,9 +143,10 @@ def choose_index(
             f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges and "
             "no filters; use SIMPLE or GLOBAL_SIMPLE"
         )
+    notes = client.load_notes()
     if str(asked).lower() == "bucket" and config is not None and INDEX_TYPE not in config.properties:
-        _check_no_other_index(client.load_notes())
-    name = str(asked or client.load_notes().get("index") or (_DEFAULT if stored else "simple"))
+        _check_no_other_index(notes)
+    name = str(asked or notes.get("index") or (_DEFAULT if stored else "simple"))
     options = _index_options(settings)
     if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_known(asked):
         installed = load_installed_index(
@@ -155,6 +160,8 @@ def choose_index(
         check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
         threads = _number(options, _THREADS)
         return table_bucket_index(client, state or client.load(), settings, options, threads=threads)
+    if config is not None and "index" not in notes:
+        check_no_rings(client)
     return open_index(name if stored else _without_footers(name), options=options)
 
 
