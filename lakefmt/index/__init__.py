@@ -24,9 +24,11 @@ from lakefmt.index.bucket.table_index import save_table_buckets
 from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
-from lakefmt.index.lookup import locate_everywhere
+from lakefmt.index.locations import locate_everywhere, partitions_of_keys, partitions_to_list
+from lakefmt.index.record import record_index_name
 from lakefmt.index.registry import (
     INDEX_NAMES,
+    TABLE_INDEX_NAMES,
     choose_index,
     moves_between_partitions,
     open_index,
@@ -34,6 +36,7 @@ from lakefmt.index.registry import (
 
 __all__ = [
     "INDEX_NAMES",
+    "TABLE_INDEX_NAMES",
     "ConsistentBucketIndex",
     "Index",
     "IndexCapabilities",
@@ -59,6 +62,9 @@ __all__ = [
     "locate_everywhere",
     "moves_between_partitions",
     "open_index",
+    "partitions_of_keys",
+    "partitions_to_list",
     "places_new_keys",
+    "record_index_name",
     "save_table_buckets",
 ]
