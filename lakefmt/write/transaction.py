@@ -359,7 +359,7 @@ class WriteTransaction:
         self._rely_on_deletes(wanted.keys, batch.partitions)
         return batch.take(pa.array(np.flatnonzero(fresh)))
 
-    def _rely_on_deletes(self, keys: pa.StringArray, homes: pa.DictionaryArray | None) -> None:
+    def _rely_on_deletes(self, keys: pa.StringArray, partitions: pa.DictionaryArray | None) -> None:
         """Remember the file groups whose logs have deleted keys that this write takes for absent.
 
         Another write may bring such a key back. A row that goes to such a log counts as an update: that commit does not
@@ -371,10 +371,10 @@ class WriteTransaction:
         if places_new_keys(index) or capabilities_of(index).covers_logs:
             return
         slices = [file_slice for file_slice in self.client.slices(self.state) if file_slice.logs]
-        if homes is None or index.is_global:
+        if partitions is None or index.is_global:
             located, places = locate_everywhere(index, keys, slices, reader), None
         else:
-            located, places = index.locate(IndexKeys(keys, homes), slices, reader), homes
+            located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
         located = apply_log_deletes(self.client, self.state, keys, places, located, slices, alive=False)
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
 
@@ -419,8 +419,8 @@ class WriteTransaction:
 
     def write(self, placed: PlacedRows) -> list[WriteStatus]:
         """Write every file of a placement."""
-        known = key_files(self.client, self.state).known
-        return write_assigned_files(self.bound, placed.batch, placed.assigned, known)
+        footer_of = key_files(self.client, self.state).known
+        return write_assigned_files(self.bound, placed.batch, placed.assigned, footer_of)
 
     def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
         """Key, place and write a stream of rows window by window, in bounded memory."""

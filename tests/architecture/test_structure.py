@@ -69,5 +69,6 @@ def test_a_package_says_what_it_is_for_and_names_modules_that_exist():
         text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
         assert 3 <= len(text.splitlines()) <= 10, path
         named = re.findall(r"``([a-z_0-9]+)``", text)
-        gone = [name for name in named if not ((path.parent / name).is_dir() or (path.parent / f"{name}.py").exists())]
+        modules = {module.stem if module.suffix else module.name for module in path.parent.rglob("*")}
+        gone = [name for name in named if name not in modules]
         assert set(gone) <= {"lakefmt", "hypothesis"}, path
