@@ -319,7 +319,7 @@ def run_creation(
     )
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
-    index, properties = _with_index(index, properties, spec, TableVersion.parse(table_version))
+    index, properties = _with_index(index, properties, spec, kind, TableVersion.parse(table_version))
     mode = _merge_mode(merge, fields)
     planned = _plan_properties(
         name,
@@ -360,7 +360,7 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
 
 
 def _with_index(
-    index: str, properties: Mapping[str, str], spec: KeySpec, version: TableVersion
+    index: str, properties: Mapping[str, str], spec: KeySpec, kind: TableType, version: TableVersion
 ) -> tuple[str, Mapping[str, str]]:
     """Return the index of the table, and its properties with those of the index.
 
@@ -368,6 +368,7 @@ def _with_index(
         index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index.
         properties: what the caller asks for.
         spec: the table's keys.
+        kind: the table's type.
         version: the table's.
 
     Raises:
@@ -384,7 +385,7 @@ def _with_index(
         return record, properties
     open_index(index)
     if index.lower() == "bucket":
-        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields)}
+        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields, kind)}
     if index.lower() == "global_bloom" and not has_meta_fields:
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     return index, properties

@@ -263,6 +263,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.bloom.index.prune.by.ranges", _bool, True, "skip files by their key ranges before reading bloom filters"
     ),
     _honoured(
+        "hoodie.bloom.index.use.metadata",
+        _bool,
+        False,
+        "bloom indexes take key ranges and filters from the metadata table (`column_stats`, `bloom_filters`) instead of the "
+        "footers of files",
+    ),
+    _honoured(
         "hoodie.index.class",
         _text,
         None,
@@ -712,5 +719,4 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),
-    _refused("hoodie.bloom.index.use.metadata", "look-ups read the bloom filters of the files"),
 )

@@ -22,9 +22,10 @@ from lakefmt.index.api import (
     capabilities_of,
     places_new_keys,
 )
-from lakefmt.index.bucket import check_no_buckets
-from lakefmt.index.bucket_files import save_table_buckets
-from lakefmt.index.bucket_settings import bucket_properties
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt.index.bucket.fixed import check_no_buckets
+from lakefmt.index.bucket.settings import bucket_properties
+from lakefmt.index.bucket.table_index import save_table_buckets
 from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
@@ -41,6 +42,7 @@ from lakefmt.index.registry import (
 __all__ = [
     "INDEX_NAMES",
     "TABLE_INDEX_NAMES",
+    "ConsistentBucketIndex",
     "Index",
     "IndexCapabilities",
     "IndexCommit",
