@@ -332,6 +332,13 @@ def run_creation(
         database=database,
         properties=properties,
     )
+    _make_files(client, planned, index, mode, durable=durable)
+
+
+def _make_files(
+    client: TableClient, planned: Mapping[str, str], index: str, merge: MergeMode | str, *, durable: bool
+) -> None:
+    """Make the directories, the notes and, last, the properties of a planned table; then the index that it begins with."""
     config = parse_table_config(planned)
     store = client.store
     _check_place(store)
@@ -342,7 +349,7 @@ def run_creation(
         index = "simple"  # the default of a table whose files have no filters
     if index == "bucket":
         save_table_buckets(store, planned, durable=durable)
-    notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
+    notes = {"index": index} if isinstance(merge, MergeMode) else {"index": index, "merge": merge}
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)
     if index in _RECORD_INDEXES:
