@@ -184,7 +184,7 @@ def _without_spellings(planned: Mapping[str, str], properties: Mapping[str, str]
 
 def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
     """Raise when rows could not be completed again from what files and paths hold (docs/format.md, Property keys)."""
-    if config.populate_meta_fields and not config.drop_partition_columns:
+    if config.stores_every_column:
         return
     check_writable(config)
     if not config.populate_meta_fields and config.drop_partition_columns:

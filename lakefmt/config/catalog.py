@@ -263,6 +263,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.bloom.index.prune.by.ranges", _bool, True, "skip files by their key ranges before reading bloom filters"
     ),
     _honoured(
+        "hoodie.bloom.index.use.metadata",
+        _bool,
+        False,
+        "bloom indexes take key ranges and filters from the metadata table (`column_stats`, `bloom_filters`) instead of the "
+        "footers of files",
+    ),
+    _honoured(
         "hoodie.index.class",
         _text,
         None,
@@ -600,7 +607,11 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("keep_latest_commits", "keep_latest_file_versions", "keep_latest_by_hours"),
     ),
     _honoured(
-        "hoodie.clean.commits.retained", int, 10, "number of latest commits whose states stay readable", minimum=1
+        "hoodie.clean.commits.retained",
+        int,
+        10,
+        "number of latest commits whose states stay readable; archiving leaves one more where this is set",
+        minimum=1,
     ),
     _honoured(
         "hoodie.clean.fileversions.retained", int, 3, "number of file slices that stay in each file group", minimum=1
@@ -737,5 +748,4 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),
-    _refused("hoodie.bloom.index.use.metadata", "look-ups read the bloom filters of the files"),
 )

@@ -1,4 +1,9 @@
-"""Where a key lives: one protocol, several answers."""
+"""Where a key is stored: one protocol of capabilities, several indexes.
+
+``api`` is the protocol and ``registry`` chooses the index of a write. ``bloom`` and ``simple`` look into base files
+(``lookup``, ``key_reader``), ``bucket`` computes the file group, ``record`` asks the metadata table; ``sqlite`` and
+``custom`` keep their own. ``explain`` says how a key was found.
+"""
 
 from lakefmt.index.api import (
     Index,

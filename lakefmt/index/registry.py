@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index._metadata_access import open_for_look_up, why_missing
+from lakefmt.index._metadata_footers import FOOTER_PARTITIONS
 from lakefmt.index.api import Index
 from lakefmt.index.bloom import BloomIndex
 from lakefmt.index.bucket.fixed import BucketIndex
@@ -26,6 +29,7 @@ from lakefmt.index.context import index_context
 from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
 from lakefmt.index.record import RECORD_INDEX_NAMES, open_record_index
 from lakefmt.index.simple import SimpleIndex
+from lakefmt.metadata.manage import wanted_partitions
 
 __all__ = [
     "INDEX_NAMES",
@@ -40,6 +44,7 @@ Options = Mapping[str, object]
 _DEFAULT: Final = "bloom"
 _GLOBAL: Final = "global_"
 _THREADS: Final = "lakefmt.index.threads"
+_BY_METADATA: Final = "hoodie.bloom.index.use.metadata"
 
 
 def _bloom(is_global: bool, options: Options) -> Index:
@@ -162,7 +167,21 @@ def choose_index(
         check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
         threads = _number(options, _THREADS)
         return table_bucket_index(client, state or client.load(), settings, options, threads=threads)
-    return open_index(name if stored else _without_footers(name), options=options)
+    index = open_index(name if stored else _without_footers(name), options=options)
+    if isinstance(index, BloomIndex) and settings.flag(_BY_METADATA):
+        _use_metadata(index, client, settings, client.load_config() if config is None else config, state)
+    return index
+
+
+def _use_metadata(
+    index: BloomIndex, client: TableClient, settings: Settings, config: TableConfig, state: TableState | None
+) -> None:
+    """Let a bloom index ask the metadata table for ranges and filters; where it cannot, it says so and asks footers."""
+    reason = why_missing(client, settings, config, FOOTER_PARTITIONS)
+    if reason is None:
+        index.open_metadata = partial(open_for_look_up, client, state)
+    elif not set(FOOTER_PARTITIONS) <= set(wanted_partitions(config, settings)):  # else this very commit makes them
+        index.notes = (f"{_BY_METADATA}: {reason}; ranges and filters were read from the files",)
 
 
 def _check_no_other_index(notes: Mapping[str, object]) -> None:
