@@ -319,10 +319,39 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("regex",),
     ),
     _honoured(
+        "hoodie.bucket.index.min.num.buckets",
+        int,
+        None,
+        "consistent hashing: a partition keeps this many buckets when buckets are merged; default: as many as it begins with",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.bucket.index.max.num.buckets",
+        int,
+        None,
+        "consistent hashing: a partition gets no more buckets than these; default: as many as it begins with",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.bucket.index.split.threshold",
+        float,
+        2.0,
+        "consistent hashing: buckets of more than this many times `hoodie.parquet.max.file.size` are split",
+        minimum=0,
+    ),
+    _honoured(
+        "hoodie.bucket.index.merge.threshold",
+        float,
+        0.2,
+        "consistent hashing: neighbours of less than this many times `hoodie.parquet.max.file.size` are merged",
+        minimum=0,
+    ),
+    _honoured(
         "hoodie.index.bucket.engine",
         _text,
         None,
-        "bucket index: `simple`, a fixed number of buckets ([index.md](index.md))",
+        "bucket index: `simple`, a fixed number of buckets, or `consistent_hashing`, whose buckets can be split and merged "
+        "([index.md](index.md))",
         choices=("simple", "consistent_hashing"),
     ),
     _honoured(

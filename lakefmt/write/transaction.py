@@ -400,7 +400,9 @@ class WriteTransaction:
         assigned = place_rows(self.client, self.bound, self.state, located)
         self._check_early(assigned)
         if isinstance(self._index, ConsistentBucketIndex):
-            self._index.rings.keep(self.context.instant)
+            changed = self._index.rings.keep(self.context.instant)
+            if self._covers is not None:
+                self._covers |= frozenset(changed)
         if self._saved is not None:
             self.save_for_others(self._saved)
         return PlacedRows(located.batch, assigned)
