@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from lakefmt.arguments import shown, text_argument, texts_argument
 from lakefmt.config.mergers import MergeFunction, merger_name, strategy_id
+from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import (
     PAYLOADS,
     STRATEGY_IDS,
@@ -39,6 +40,8 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.timeline.store import put_if_absent_confirmed
+from lakefmt.transactions.index_request import IndexRequest, requests_of_new_table
+from lakefmt.transactions.metadata_indexes import create_metadata_indexes
 from lakefmt.values import MergeMode, TableType, TableVersion
 
 __all__ = ["run_creation"]
@@ -286,12 +289,12 @@ def run_creation(
     name: str,
     database: str | None,
     properties: Mapping[str, str],
-    durable: bool,
-    exact_types: bool = False,
+    settings: Settings,
+    indexes: Sequence[IndexRequest] | None = None,
 ) -> None:
-    """Create the table's directories, notes and, last, its properties.
+    """Create the table's directories, notes and its properties, and then the indexes of its metadata table.
 
-    `exact_types` stores milliseconds and bytes of fixed length as they are; other arguments as for `create_table`.
+    `settings` are those of the call; other arguments as for `create_table`.
 
     Raises:
         TableExists: there is one already.
@@ -300,7 +303,7 @@ def run_creation(
     _check_arguments(schema, properties, table_type=table_type, name=name, database=database or "", index=index)
     kind = TableType.parse(table_type)
     given = normalise_schema(schema)
-    stored = given if exact_types else with_spark_types(given)
+    stored = given if settings.text("lakefmt.create.types") == "exact" else with_spark_types(given)
     check_names(stored)
     fields = _names(ordering, "ordering") or []
     spec = plan_key_spec(
@@ -327,7 +330,9 @@ def run_creation(
         properties=properties,
     )
     config = parse_table_config(planned)
-    store = client.store
+    store, durable = client.store, settings.text("lakefmt.durability") == "fsync"
+    is_remote = not (store.capabilities.directories or store.capabilities.low_latency)
+    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote)
     _check_place(store)
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
@@ -339,6 +344,8 @@ def run_creation(
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)
+    if requests:
+        create_metadata_indexes(client, requests)
 
 
 def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:

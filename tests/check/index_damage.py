@@ -205,7 +205,8 @@ class Damage:
         """Write the deltacommit; return the table."""
         # Later than the last instant's requested time, and no later than anything that is known of the table.
         last = self.state.timeline.instants[-1].time
-        free, done = str(int(last) + 1), str(int(self.state.timeline.highest_time or last) + 1)
+        free = f"{last}500" if self.config.version.layout == 1 else str(int(last) + 1)
+        done = str(int(self.state.timeline.highest_time or last) + 1)
         assert free < done
         updates = [self._update(name) for name in {*self._records, *self._deleted}]
         MetadataTableWriter(self.table.client.store, self.config, durable=False).write(free, updates, lambda: done)
