@@ -24,7 +24,7 @@ from lakefmt.config.table_config import (
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.index import bucket_properties, open_index, save_table_buckets
+from lakefmt.index import bucket_properties, open_index, record_index_name, save_table_buckets
 from lakefmt.keys import (
     KeyGeneratorType,
     KeySpec,
@@ -35,6 +35,7 @@ from lakefmt.keys import (
     path_tells,
     plan_key_spec,
 )
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema, with_spark_types
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
@@ -77,6 +78,11 @@ _STORED = {
 _TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
 _WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
+#: Indexes that are in the metadata table, which is made with them, and the settings of their making.
+_RECORD_INDEXES = {
+    "record": IndexRequest(PartitionKind.RECORD_INDEX),
+    "partitioned_record": IndexRequest(PartitionKind.RECORD_INDEX, partitioned=True),
+}
 #: A bucket may hold thousands of directories: making a table does not look into each.
 _PLACES_TO_LOOK_AT = 64
 
@@ -181,7 +187,7 @@ def _without_spellings(planned: Mapping[str, str], properties: Mapping[str, str]
 
 def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
     """Raise when rows could not be completed again from what files and paths hold (docs/format.md, Property keys)."""
-    if config.populate_meta_fields and not config.drop_partition_columns:
+    if config.stores_every_column:
         return
     check_writable(config)
     if not config.populate_meta_fields and config.drop_partition_columns:
@@ -316,7 +322,7 @@ def run_creation(
     )
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
-    index, properties = _with_index(index, properties, spec)
+    index, properties = _with_index(index, properties, spec, kind, TableVersion.parse(table_version))
     mode = _merge_mode(merge, fields)
     planned = _plan_properties(
         name,
@@ -332,7 +338,8 @@ def run_creation(
     config = parse_table_config(planned)
     store, durable = client.store, settings.text("lakefmt.durability") == "fsync"
     is_remote = not (store.capabilities.directories or store.capabilities.low_latency)
-    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote)
+    needed = _RECORD_INDEXES.get(index)
+    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote, needed=needed)
     _check_place(store)
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
@@ -358,13 +365,17 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
         text_argument(value, f"properties[{key!r}]")
 
 
-def _with_index(index: str, properties: Mapping[str, str], spec: KeySpec) -> tuple[str, Mapping[str, str]]:
+def _with_index(
+    index: str, properties: Mapping[str, str], spec: KeySpec, kind: TableType, version: TableVersion
+) -> tuple[str, Mapping[str, str]]:
     """Return the index of the table, and its properties with those of the index.
 
     Args:
         index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index.
         properties: what the caller asks for.
         spec: the table's keys.
+        kind: the table's type.
+        version: the table's.
 
     Raises:
         UnknownSetting: there is no such index.
@@ -374,10 +385,14 @@ def _with_index(index: str, properties: Mapping[str, str], spec: KeySpec) -> tup
     if named is not None and index.lower() not in ("bloom", named.lower()):
         raise InvalidInputError(f"properties: hoodie.index.type={named} contradicts index={index!r}")
     index = named or index
+    has_meta_fields = _stated(properties, "hoodie.populate.meta.fields")
+    record = record_index_name(index, spec.record_key_fields, version, has_meta_fields=has_meta_fields)
+    if record is not None:
+        return record, properties
     open_index(index)
     if index.lower() == "bucket":
-        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields)}
-    if index.lower() == "global_bloom" and not _stated(properties, "hoodie.populate.meta.fields"):
+        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields, kind)}
+    if index.lower() == "global_bloom" and not has_meta_fields:
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     return index, properties
 

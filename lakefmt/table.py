@@ -99,7 +99,8 @@ def create_table(
         ordering: the larger value wins when two rows have one key; None: the later write wins.
         table_type: ``"cow"`` or ``"mor"``.
         table_version: 6, 8 or 9.
-        index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"`` or ``"bucket"``.
+        index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"``, ``"bucket"``,
+            ``"record"`` or ``"partitioned_record"`` (docs/index.md).
         indexes: of a metadata table, which the table then has from its beginning: kinds such as ``"column_stats"``,
             ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/index.md). None: on an
             object store the list of files and statistics, elsewhere none.

@@ -263,6 +263,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.bloom.index.prune.by.ranges", _bool, True, "skip files by their key ranges before reading bloom filters"
     ),
     _honoured(
+        "hoodie.bloom.index.use.metadata",
+        _bool,
+        False,
+        "bloom indexes take key ranges and filters from the metadata table (`column_stats`, `bloom_filters`) instead of the "
+        "footers of files",
+    ),
+    _honoured(
         "hoodie.index.class",
         _text,
         None,
@@ -522,6 +529,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "written to the partition of the stored key",
     ),
     _honoured("hoodie.simple.index.update.partition.path", _bool, True, "the same for `global_simple`"),
+    _honoured("hoodie.record.index.update.partition.path", _bool, False, "the same for `record`"),
     _honoured("hoodie.write.commit.callback.on", _bool, False, "send an HTTP POST for each commit"),
     _honoured("hoodie.write.commit.callback.http.url", _text, None, "URL of the POST"),
     _honoured("hoodie.write.commit.callback.http.timeout.seconds", int, 5, "timeout of the POST in seconds", minimum=1),
@@ -558,6 +566,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.bloom.index.input.storage.level", "there is no shuffle"),
     _inert("hoodie.bloom.index.fileid.key.sorting.enable", "there is no shuffle"),
     _inert("hoodie.simple.index.parallelism", "there is no shuffle"),
+    _inert("hoodie.record.index.use.caching", "there is no shuffle"),
+    _inert("hoodie.record.index.input.storage.level", "there is no shuffle"),
     _inert("hoodie.global.simple.index.parallelism", "there is no shuffle"),
     _honoured("hoodie.clean.automatic", _bool, True, "clean after a commit if file slices have become unneeded"),
     _honoured(
@@ -568,7 +578,11 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("keep_latest_commits", "keep_latest_file_versions", "keep_latest_by_hours"),
     ),
     _honoured(
-        "hoodie.clean.commits.retained", int, 10, "number of latest commits whose states stay readable", minimum=1
+        "hoodie.clean.commits.retained",
+        int,
+        10,
+        "number of latest commits whose states stay readable; archiving leaves one more where this is set",
+        minimum=1,
     ),
     _honoured(
         "hoodie.clean.fileversions.retained", int, 3, "number of file slices that stay in each file group", minimum=1
@@ -705,5 +719,4 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),
-    _refused("hoodie.bloom.index.use.metadata", "look-ups read the bloom filters of the files"),
 )

@@ -15,7 +15,7 @@ from lakefmt.errors import InvalidKey
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.api import FilterTally, Index, Located, LookUpStep
 from lakefmt.index.key_reader import key_files
-from lakefmt.index.lookup import locate_everywhere
+from lakefmt.index.locations import locate_everywhere, partitions_of_keys
 from lakefmt.index.registry import choose_index
 from lakefmt.values import Partitions
 
@@ -120,7 +120,8 @@ class IndexView:
         state = self._client.load()
         index = self._index(state)
         wanted = _texts(keys) if self._to_keys is None else self._to_keys(state, keys)
-        places = None if partitions is None else self._client.chosen_partitions(state, partitions)
+        chosen = None if partitions is None else self._client.chosen_partitions(state, partitions)
+        places = partitions_of_keys(index, wanted) if chosen is None else chosen
         slices = self._client.slices(state, places)
         located = locate_everywhere(index, wanted, slices, key_files(self._client, state))
         return _report(index, len(wanted), located)

@@ -38,6 +38,7 @@ from lakefmt.metadata.layout import (
     num_file_groups_for_keys,
 )
 from lakefmt.metadata.records import PartitionUpdate
+from lakefmt.metadata.services.archive import archived_initialisations
 from lakefmt.metadata.statistics import indexed_columns
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.storage.object_names import check_name
@@ -189,7 +190,8 @@ class MetadataTableManager:
         if self.config.version is TableVersion.SIX and self.timeline.commits:
             last = self.timeline.commits[-1].time
         number = len(done.initialisations)
-        while done.of_time(initial_instant(number, self.config.version, last)):
+        archived = archived_initialisations(self.writer)
+        while (time := initial_instant(number, self.config.version, last)) in archived or done.of_time(time):
             number += 1
         instant = initial_instant(number, self.config.version, last)
         partitioned = name in definitions and definitions[name].is_partitioned

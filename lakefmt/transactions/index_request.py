@@ -160,7 +160,13 @@ def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
 
 
 def requests_of_new_table(
-    asked: Sequence[IndexRequest] | None, config: TableConfig, schema: pa.Schema, settings: Settings, *, is_remote: bool
+    asked: Sequence[IndexRequest] | None,
+    config: TableConfig,
+    schema: pa.Schema,
+    settings: Settings,
+    *,
+    is_remote: bool,
+    needed: IndexRequest | None = None,
 ) -> tuple[IndexRequest, ...]:
     """Return the indexes with which a table begins, checked against its columns.
 
@@ -171,6 +177,7 @@ def requests_of_new_table(
         schema: its columns.
         settings: of the call.
         is_remote: whether the table is on an object store.
+        needed: the index by which writes find keys, if the metadata table has that.
 
     Raises:
         InvalidInputError, UnsupportedFeature: see :func:`definition_of`.
@@ -180,6 +187,8 @@ def requests_of_new_table(
         by_default = enabled is True or (enabled is None and is_remote)
         names = partitions_by_settings(config, settings) if by_default else ()
         asked = [IndexRequest(_parse_kind(name)) for name in names]
+    if needed is not None:
+        asked = [*(each for each in asked if each.kind is not needed.kind), needed]
     for request in asked:
         definition_of(request, config, schema, 1)
     return tuple(asked)

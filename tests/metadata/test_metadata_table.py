@@ -343,3 +343,17 @@ def test_what_lakefmt_drops_itself_is_no_news() -> None:
     plain.index.drop("files")
     assert not plain.upsert(rows(4, 6, 3)).warnings
     assert "lakefmt.metadata.partitions" not in plain.properties.properties
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_an_index_is_made_anew_with_another_number_of_file_groups(version: int) -> None:
+    table = make(version=version, more={"hoodie.metadata.compact.max.delta.commits": 50})
+    table.upsert(rows(0, 12, 1))
+    setting = "hoodie.metadata.record.index.{}.filegroup.count"
+    for count in (4, 2, 3):
+        table.index.drop("record_index")
+        table.index.create("record_index", options={setting.format(end): count for end in ("min", "max")})
+        table.upsert(rows(2, 6, 2))
+        (index,) = (each for each in table.index.list() if each.name == "record_index")
+        assert (index.state.value, index.file_groups) == ("complete", count)
+        assert table.index.check().is_clean

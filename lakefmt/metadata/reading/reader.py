@@ -50,6 +50,7 @@ _MANY_KEYS = 2000
 _LOG_COMPACTION = ".logcompaction."
 #: Only the first of these file groups may be there.
 _FILES = "files"
+_RECORD_INDEX = "record_index"
 
 #: The records of one file, or those of it that are asked for.
 Select = Callable[[HFileReader], pa.Table]
@@ -175,9 +176,9 @@ class MetadataTable:
         directory = PartitionPath(f"{METADATA_DIRECTORY}/{partition}")
         bases, logs = self.files.list(directory)
         groups = check_file_groups(partition, [file.file_id for file in bases] + [file.file_id for file in logs])
-        if not groups or (partition == _FILES and len(groups.get(None, ())) != 1):
+        if (not groups and partition != _RECORD_INDEX) or (partition == _FILES and len(groups.get(None, ())) != 1):
             raise CorruptFile(f"{directory} has {len(groups)} file groups, where one is needed")
-        self._check_count(partition, groups)
+        self._check_count(partition, groups)  # a partitioned record index has none before the first row
         slices = build_slices(bases, logs, self._slicing(bases, logs), {})
         newest = {one.file_id: one for one in slices}
         # A commit that is at work may have begun the file groups of a data partition that is new.
@@ -194,9 +195,11 @@ class MetadataTable:
         if self._written is None:
             self._written = self._read_written()
         present = {file_id for ids in groups.values() for file_id in ids}
-        lost = self._written.get(partition, set()) - present
+        # Where there are none at all, every commit is asked whether there ever was one.
+        written = self._written if groups else self._read_written(everything=True)
+        lost = written.get(partition, set()) - present
         if lost:  # unless it was dropped and made anew with fewer of them
-            lost &= self._read_written(self._made_at(partition)).get(partition, set())
+            lost &= self._read_written(self._made_at(partition), everything=not groups).get(partition, set())
         if lost:
             raise CorruptFile(
                 f"{METADATA_DIRECTORY}/{partition} lacks the file group {min(lost)}: keys would be looked for in wrong "
@@ -212,17 +215,19 @@ class MetadataTable:
             return ""
         return max((each.order_time for each in self.timeline.commits if each.time == maker), default="")
 
-    def _read_written(self, since: str = "") -> dict[str, set[str]]:
+    def _read_written(self, since: str = "", *, everything: bool = False) -> dict[str, set[str]]:
         """Return the file groups that commits say they wrote, by partition: the last compaction names all of them.
 
         Before the first compaction there are a few deltacommits, and all of those are read.
 
         Parameters:
             since: only commits that were completed at this time or later.
+            everything: read all commits, also those before the last compaction.
         """
         later = [each for each in self.timeline.commits if each.order_time >= since]
         compactions = [each for each in later if each.action is Action.COMMIT]
-        commits = compactions[-1:] or [each for each in later if each.action is Action.DELTA_COMMIT]
+        deltas = [each for each in later if each.action is Action.DELTA_COMMIT]
+        commits = later if everything else compactions[-1:] or deltas
         written: dict[str, set[str]] = {}
         for commit in map_concurrently(self.store, [partial(self._commit, each) for each in commits]):
             for stat in () if commit is None else commit.stats:

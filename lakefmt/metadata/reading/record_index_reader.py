@@ -46,7 +46,8 @@ def lookup_locations(table: MetadataTable, keys: pa.Array, partitions: Iterable[
         runs: list[str | None] = [None]
     else:
         runs = list(known) if partitions is None else [escape_partition(path) for path in partitions]
-    return pa.concat_tables([locations_of(table.lookup(_RECORD_INDEX, wanted, run)) for run in runs])
+    parts = (locations_of(table.lookup(_RECORD_INDEX, wanted, run)) for run in runs)
+    return pa.concat_tables([LOCATION_SCHEMA.empty_table(), *parts])
 
 
 def scan_locations(table: MetadataTable) -> pa.Table:
@@ -59,7 +60,8 @@ def scan_locations(table: MetadataTable) -> pa.Table:
         CorruptFile: see :func:`lookup_locations`.
     """
     runs = list(table.file_slices(_RECORD_INDEX))
-    return pa.concat_tables([locations_of(table.scan(_RECORD_INDEX, run)) for run in runs])
+    parts = (locations_of(table.scan(_RECORD_INDEX, run)) for run in runs)
+    return pa.concat_tables([LOCATION_SCHEMA.empty_table(), *parts])
 
 
 def locations_of(runs: Sequence[RecordRun]) -> pa.Table:
