@@ -496,7 +496,7 @@ class WriteTransaction:
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
-        return replace(result, seconds=seconds, warnings=self._warnings())
+        return replace(result, seconds=seconds, warnings=(*result.warnings, *self._warnings()))
 
     def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
         """Commit; when there are no files and nothing to remember, abort and return None."""

@@ -44,6 +44,7 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
 from lakefmt.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt.transactions.instant import InstantTransaction
+from lakefmt.transactions.lost_indexes import lost_index_warnings, note_indexes
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt.transactions.rollback_executor import run_rollback
 from lakefmt.values import (
@@ -378,12 +379,13 @@ def complete_instant(
         transaction = write.instant
         completed = transaction.complete(lease, config, timeline, body, metadata)
         write_client.client.keep_commit(completed, metadata)
+        note_indexes(write_client, config)
     try:
         _remove_saved(write.instant, is_saved=is_saved)
         write.instant.finish()
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    return _result(context, completed, metadata.stats)
+    return _result(context, completed, metadata.stats, lost_index_warnings(config))
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
@@ -469,7 +471,9 @@ def _was_requested(timeline: Timeline, pending: Instant) -> bool:
     return any(file.state is State.REQUESTED for file in timeline.files_of(pending))
 
 
-def _result(context: WriteContext, completed: Instant, stats: tuple[WriteStat, ...]) -> CommitResult:
+def _result(
+    context: WriteContext, completed: Instant, stats: tuple[WriteStat, ...], warnings: tuple[str, ...]
+) -> CommitResult:
     return CommitResult(
         instant=context.instant,
         completion_time=completed.completion,
@@ -480,6 +484,7 @@ def _result(context: WriteContext, completed: Instant, stats: tuple[WriteStat, .
         num_deletes=sum(s.num_deletes for s in stats),
         files=stats,
         bytes_written=sum(s.file_size_in_bytes for s in stats),
+        warnings=warnings,
     )
 
 
