@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidFilter
-from lakefmt.read._filter_conditions import Condition, all_of, exactly, holds_floats
+from lakefmt.read._filter_conditions import Condition, all_of, exactly, holds_floats, one_of
 from lakefmt.read._filter_values import double, grid_of, held, place, plain, plain_value
 
 __all__ = ["compare", "compare_columns", "find_column", "is_in", "matches_like"]
@@ -86,8 +86,9 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
     operator = _OPPOSITE[operator] if negated else operator
     grid = grid_of(kind)
     if grid is None:
-        operand, kind = plain(operand, kind, name)
-        return exactly(_COMPARISONS[operator](field, pc.scalar(pa.scalar(operand, kind))))
+        operand, stored = plain(operand, kind, name)
+        condition = exactly(_COMPARISONS[operator](field, pc.scalar(pa.scalar(operand, stored))))
+        return one_of(condition, name, pa.array([operand], stored)) if operator == "=" else condition
     wanted = place(operand, kind, grid, name)
     if wanted > grid.high or wanted < grid.low:
         holds = operator == "!=" or (operator in ("<", "<=")) == (wanted > grid.high)
@@ -97,7 +98,9 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
         if operator in ("=", "!="):
             return exactly(field.is_valid()) if operator == "!=" else _never()
         operator = "<=" if operator in ("<", "<=") else ">"
-    return exactly(_COMPARISONS[operator](field, pc.scalar(grid.array([below])[0])))
+    only = grid.array([below])
+    condition = exactly(_COMPARISONS[operator](field, pc.scalar(only[0])))
+    return one_of(condition, name, only) if operator == "=" else condition
 
 
 def compare_columns(left: Column, operator: str, right: Column, *, negated: bool = False) -> Condition:
@@ -162,8 +165,9 @@ def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool)
         return _never()
     if pt.is_floating(kind):
         return _float_is_in(column, [double(value, kind, name) for value in present], negated=negated)
-    condition = field.isin(held(present, kind, name))
-    return exactly((~condition & field.is_valid()) if negated else condition)
+    known = held(present, kind, name)
+    condition = field.isin(known)
+    return exactly(~condition & field.is_valid()) if negated else one_of(exactly(condition), name, known)
 
 
 def _float_is_in(column: Column, given: Sequence[tuple[float, bool]], *, negated: bool) -> Condition:

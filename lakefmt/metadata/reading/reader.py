@@ -235,17 +235,21 @@ class MetadataTable:
         """
         return self._records(self.file_slices(partition).get(run, []), HFileReader.read, None)
 
-    def lookup_prefixes(self, partition: str, prefixes: pa.Array) -> list[RecordRun]:
-        """Return the records whose keys begin with one of the prefixes; every file group is asked.
+    def lookup_prefixes(self, partition: str, prefixes: pa.Array, placed_by: pa.Array | None = None) -> list[RecordRun]:
+        """Return the records whose keys begin with one of the prefixes.
 
         Parameters:
             partition: the metadata table's partition.
             prefixes: binary.
+            placed_by: texts whose hashes say which file groups have the keys; None: every file group is asked.
 
         Raises:
             CorruptFile, SnapshotExpired: see :meth:`scan`.
         """
-        slices = [one for group in self.file_slices(partition).values() for one in group]
+        groups = self.file_slices(partition).values()
+        slices = [one for group in groups for one in group]
+        if placed_by is not None:
+            slices = [slices[number] for number in np.unique(file_group_numbers(placed_by, len(slices))).tolist()]
 
         def select(reader: HFileReader) -> pa.Table:
             return reader.lookup_prefixes(prefixes)
