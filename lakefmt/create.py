@@ -23,7 +23,7 @@ from lakefmt.config.table_config import (
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.index import bucket_properties, open_index
+from lakefmt.index import bucket_properties, open_index, save_table_buckets
 from lakefmt.keys import (
     KeyGeneratorType,
     KeySpec,
@@ -334,6 +334,8 @@ def run_creation(
     )
     if index.lower() == "bloom" and not config.populate_meta_fields:
         index = "simple"  # the default of a table whose files have no filters
+    if index == "bucket":
+        save_table_buckets(store, planned, durable=durable)
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)

@@ -22,6 +22,7 @@ from lakefmt.compaction import (
     plan_clean_of,
     run_archive,
     run_clean,
+    run_services,
 )
 from lakefmt.config.mergers import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
@@ -420,7 +421,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         if result.instant is None:
             return result
         with self._writing:
-            failures = self._services_after(request.options)
+            failures = run_services(self.client, request.options, beside=self.services)
         return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
     def clean(

@@ -298,6 +298,20 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "bucket index: the record key fields that are hashed; all of them unless named, kept in the table's properties",
     ),
     _honoured(
+        "hoodie.bucket.index.partition.expressions",
+        _text,
+        None,
+        "bucket index: numbers of buckets by partition, `regex,number;regex,number`; the first regular expression found in "
+        "the partition's path counts, without one `hoodie.bucket.index.num.buckets` ([index.md](index.md))",
+    ),
+    _honoured(
+        "hoodie.bucket.index.partition.rule.type",
+        _text,
+        None,
+        "bucket index: how `hoodie.bucket.index.partition.expressions` are read",
+        choices=("regex",),
+    ),
+    _honoured(
         "hoodie.index.bucket.engine",
         _text,
         None,

@@ -1,4 +1,4 @@
-"""A bounded, thread-safe LRU cache of values read from immutable files, keyed by path and size."""
+"""A bounded, thread-safe LRU cache of values read from immutable files, keyed by partition, name and size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["Kept"]
 
 T = TypeVar("T")
 
-_Name = tuple[str, int]
+#: Partition, name and size of a file.
+_Name = tuple[PartitionPath, str, int]
 
 
 class Kept(Generic[T]):
@@ -48,7 +49,7 @@ class Kept(Generic[T]):
 
     def get(self, file: BaseFile) -> T | None:
         """Return the cached value of a file, or None."""
-        name = (file.path, file.size)
+        name = (file.partition, file.name, file.size)
         with self._lock:
             if name not in self._values:
                 return None
@@ -57,7 +58,7 @@ class Kept(Generic[T]):
 
     def keep(self, file: BaseFile, value: T, weight: int) -> None:
         """Cache the value of a file if it fits."""
-        name = (file.path, file.size)
+        name = (file.partition, file.name, file.size)
         with self._lock:
             # Another thread may have read the same file. A value larger than the cache would evict all
             # others.
@@ -85,7 +86,7 @@ class Kept(Generic[T]):
             if not listed:
                 return
             looked_into = set(listed)
-            there = {(file.path, file.size) for file in present if file.partition in looked_into}
+            there = {(file.partition, file.name, file.size) for file in present if file.partition in looked_into}
             for partition in listed:
                 for name in self._names_by_partition.get(partition, set()) - there:
                     self._drop(name)

@@ -25,7 +25,8 @@ from lakefmt.filegroups.virtual_columns import virtual_columns_of, with_partitio
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema.history import LATEST_SCHEMA, parse_internal_schema, parse_schema_history, why_names_fail
-from lakefmt.storage.api import ObjectStore, check_name
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.object_names import check_name
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.archive.store import History, HistoryStore
 from lakefmt.timeline.clock import InstantClock
@@ -95,10 +96,12 @@ class TableClient:
     metadata_listing: Callable[[TableClient, TableConfig, FileListing], FileListing] | None = None
 
     def __post_init__(self) -> None:
+        adopt_merger(self.options)
         self.reader = BaseFileReader(self.store)
         self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
         self._history_stores: dict[str, HistoryStore] = {}
         self._config: TableConfig | None = None
+        self._key_spec: tuple[TableConfig, KeySpec] | None = None
         self._instant_clock: InstantClock | None = None
         self._schemas: dict[str, pa.Schema] = {}
         self._followed: set[str] = set()
@@ -109,7 +112,6 @@ class TableClient:
 
     def load_config(self) -> TableConfig:
         """Read the table properties."""
-        adopt_merger(self.options)
         properties = load_properties(self.store)
         if self._config is None or self._config.properties != properties:
             self._config = parse_table_config(properties)
@@ -193,7 +195,7 @@ class TableClient:
     def listing(self, config: TableConfig | None = None) -> FileListing:
         """Return where the names of committed files come from: the metadata table where the properties advertise one."""
         storage = self.storage_listing(config)
-        if config is None or self.metadata_listing is None:
+        if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
         return self.metadata_listing(self, config, storage)
 
@@ -273,7 +275,7 @@ class TableClient:
         """Return the newest commit that defines the table schema."""
         for instant in reversed(state.timeline.commits):
             commit = self.commit_metadata(state, instant)
-            if commit.operation not in _SERVICES and commit.schema_text:
+            if commit.operation not in _SERVICES and commit.extra_metadata.get(SCHEMA_KEY):
                 return commit
         return None
 
@@ -300,10 +302,10 @@ class TableClient:
 
     def _cached_schema(self, state: TableState) -> pa.Schema:
         commit = self._telling_commit(state)
-        if commit is not None and commit.schema_text:
+        if commit is not None:
             if commit.extra_metadata.get(LATEST_SCHEMA):
                 self._check_names(commit.extra_metadata[LATEST_SCHEMA])
-            return self._parse_schema(commit.schema_text)
+            return self._parse_schema(commit.extra_metadata[SCHEMA_KEY])
         if state.config.create_schema:
             return self._parse_schema(state.config.create_schema)
         for file_slice in self.slices(state):
@@ -324,7 +326,10 @@ class TableClient:
 
     def key_spec(self, config: TableConfig) -> KeySpec:
         """Return how record keys and partition paths are built."""
-        return key_spec_from_properties(config.properties)
+        cached = self._key_spec
+        if cached is None or cached[0] is not config:
+            self._key_spec = cached = (config, key_spec_from_properties(config.properties))
+        return cached[1]
 
     def chosen_partitions(
         self, state: TableState, asked: Partitions, *, must_exist: bool = False

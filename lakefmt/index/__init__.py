@@ -18,13 +18,14 @@ from lakefmt.index.api import (
     places_new_keys,
 )
 from lakefmt.index.bucket import check_no_buckets
+from lakefmt.index.bucket_files import save_table_buckets
+from lakefmt.index.bucket_settings import bucket_properties
 from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
 from lakefmt.index.lookup import locate_everywhere
 from lakefmt.index.registry import (
     INDEX_NAMES,
-    bucket_properties,
     choose_index,
     moves_between_partitions,
     open_index,
@@ -57,4 +58,5 @@ __all__ = [
     "moves_between_partitions",
     "open_index",
     "places_new_keys",
+    "save_table_buckets",
 ]

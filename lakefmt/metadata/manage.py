@@ -40,7 +40,7 @@ from lakefmt.metadata.layout import (
 from lakefmt.metadata.records import PartitionUpdate
 from lakefmt.metadata.statistics import indexed_columns
 from lakefmt.metadata.writer import MetadataTableWriter
-from lakefmt.storage.api import check_name
+from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, TableVersion

@@ -381,8 +381,8 @@ def _impure_names(module: str, node: ast.AST) -> list[str]:
 def _is_impure_import(name: str) -> bool:
     if name.split(".")[0] in IMPURE_MODULES or name in IMPURE_CALLS or name in HANDS_ON_A_STORE:
         return True
-    store = f"{PACKAGE}.storage"
-    return name.startswith(store + ".") and not name.startswith(store + ".api")
+    store = f"{PACKAGE}.storage."
+    return name.startswith(store) and not name.startswith((f"{store}api", f"{store}object_names"))
 
 
 def absent(root: Path, pure: Iterable[str]) -> list[str]:

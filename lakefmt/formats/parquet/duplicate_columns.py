@@ -445,26 +445,26 @@ class PageWriter(io.RawIOBase):
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
-        self._held: list[bytes] | None = None
+        self._held: list[bytes] = []
+        # Arrow writes a page in several parts: they go to the sink straight.
+        self.write = sink.write  # type: ignore[method-assign]
 
     def writable(self) -> bool:
         """Say that it takes bytes."""
         return True
 
-    def write(self, data: Any) -> int:
-        """Take bytes."""
-        if self._held is None:
-            return self._sink.write(data)
-        self._held.append(bytes(data))
-        return len(data)
+    def _hold(self, part: Any) -> int:
+        self._held.append(bytes(part))
+        return len(part)
 
     def hold(self) -> None:
         """Hold back what comes from now on."""
-        self._held = []
+        self.write = self._hold  # type: ignore[method-assign]
 
     def let_go(self) -> bytes:
         """Return what was held back, and hold nothing back any more."""
-        held, self._held = self._held or [], None
+        held, self._held = self._held, []
+        self.write = self._sink.write  # type: ignore[method-assign]
         return b"".join(held)
 
 

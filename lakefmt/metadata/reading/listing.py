@@ -27,7 +27,8 @@ from lakefmt.metadata.keys import ALL_PARTITIONS
 from lakefmt.metadata.layout import EMPTY_PARTITION, PartitionKind, partition_identifier
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, ready_partitions
-from lakefmt.storage.api import ObjectInfo, check_name
+from lakefmt.storage.api import ObjectInfo
+from lakefmt.storage.object_names import check_name
 from lakefmt.values import PartitionPath
 
 __all__ = ["ListingByMetadata", "MetadataListing", "listed_files", "open_metadata_table"]

@@ -94,10 +94,12 @@ def resolve_conflicts(
     is_undoing = any(pending.action is Action.ROLLBACK for pending in now.timeline.pending)
     if is_undoing and pending_rollback_targets(client, now, context.instant):
         raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
-    changes = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
     rivals, undone = _since(client, begun, now)
     if undone is not None:
         raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
+    if not rivals and all(pending.time == context.instant for pending in now.timeline.pending):
+        return metadata  # nothing else happened meanwhile, and nothing is planned
+    changes = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
     layout = now.timeline.layout
     contents = map_concurrently(client.store, [partial(client.commit_metadata, now, rival) for rival in rivals])
     other_commits = list(zip(rivals, contents, strict=True))
@@ -205,6 +207,8 @@ def _file_with_key(
     client: TableClient, footprint: Footprint, files: Sequence[tuple[Instant, WriteStat]], *, filters: bool
 ) -> int | None:
     """Return the number of a file that holds one of the write's keys; None: there is none."""
+    if not files:
+        return None
     slices = []
     for number, (rival, stat) in enumerate(files):
         name = parse_base_file(stat.file_name)
@@ -214,7 +218,7 @@ def _file_with_key(
             stat.partition_path, stat.file_name, stat.file_id, name.write_token, rival.time, stat.file_size_in_bytes
         )
         slices.append(FileSlice(stat.partition_path, stat.file_id, rival.time, base))
-    if not filters and files:
+    if not filters:
         return 0  # files without meta columns: their keys are not stored, and not worth making for this
     # Small files on a fast store are read faster than threads start.
     alone = client.store.capabilities.low_latency and all(stat.file_size_in_bytes <= _SMALL_BYTES for _, stat in files)

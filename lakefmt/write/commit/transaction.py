@@ -47,7 +47,15 @@ from lakefmt.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt.transactions.rollback_executor import run_rollback
-from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType, WriteOperation
+from lakefmt.values import (
+    CommitResult,
+    FileId,
+    InstantTime,
+    PartitionPath,
+    TableType,
+    WriteOperation,
+    WriteStat,
+)
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.callbacks import SECRET_OPTIONS
 from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts
@@ -345,10 +353,9 @@ def complete_instant(
         LeaseLost: the table lock was lost; nothing was completed.
     """
     write_client, context = write.write_client, write.context
-    stats = _distinct(context, statuses)
     metadata = CommitMetadata(
         operation=context.operation,
-        stats=tuple(stat for s in stats for stat in s.stats),
+        stats=_distinct_stats(context, statuses),
         replaced_file_ids=replaced or {},
         extra_metadata={**_notes(write, statuses), "schema": context.schema_text},
         compacted=False,
@@ -375,7 +382,7 @@ def complete_instant(
         write.instant.finish()
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    return _result(context, completed, stats)
+    return _result(context, completed, metadata.stats)
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
@@ -416,15 +423,16 @@ def _notes(write: PendingWrite, statuses: Sequence[WriteStatus]) -> dict[str, st
     return {**notes, WRITER: stamp_text(stamp), **key_stats_of(statuses)}
 
 
-def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[WriteStatus]:
-    by_path: dict[str, WriteStatus] = {}
+def _distinct_stats(context: WriteContext, statuses: Sequence[WriteStatus]) -> tuple[WriteStat, ...]:
+    """Return the entries for the commit: of several attempts at one file those of one."""
+    by_path: dict[str, tuple[WriteStat, ...]] = {}
     for status in statuses:
         if status.instant != context.instant:
             raise StateError(f"a status of instant {status.instant} does not belong to the write {context.instant}")
-        known = by_path.setdefault(status.stat.path, status)
-        if known.stats != status.stats:
+        stats = status.stats
+        if by_path.setdefault(status.stat.path, stats) != stats:
             raise InternalError(f"two attempts at {status.stat.path} tell different things; nothing is committed")
-    return list(by_path.values())
+    return tuple(stat for stats in by_path.values() for stat in stats)
 
 
 def _strays(write: PendingWrite, metadata: CommitMetadata) -> list[str]:
@@ -447,8 +455,8 @@ def _check_pending(timeline: Timeline, time: InstantTime) -> Instant:
         InstantNotPending: it is not.
     """
     for pending in timeline.pending:
-        started = any(file.state is State.INFLIGHT for file in timeline.files_of(pending))
-        if pending.time == time and started and _was_requested(timeline, pending):
+        # Without its requested file, the inflight file appeared after the rollback of its instant.
+        if pending.time == time and {State.REQUESTED, State.INFLIGHT} <= {f.state for f in timeline.files_of(pending)}:
             return pending
     if any(done.time == time for done in timeline.completed_of(*COMMIT_ACTIONS)):
         raise InstantNotPending(f"instant {time} is no longer pending: it was committed already")
@@ -460,8 +468,7 @@ def _was_requested(timeline: Timeline, pending: Instant) -> bool:
     return any(file.state is State.REQUESTED for file in timeline.files_of(pending))
 
 
-def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteStatus]) -> CommitResult:
-    stats = tuple(stat for s in statuses for stat in s.stats)
+def _result(context: WriteContext, completed: Instant, stats: tuple[WriteStat, ...]) -> CommitResult:
     return CommitResult(
         instant=context.instant,
         completion_time=completed.completion,

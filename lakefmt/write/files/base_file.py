@@ -28,7 +28,6 @@ from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.storage.api import PutOutcome, remove_abandoned
 from lakefmt.timeline.markers import create_marker
 from lakefmt.timeline.store import put_if_absent_confirmed
-from lakefmt.transactions.concurrency import is_beside
 from lakefmt.values import (
     FILE_NAME,
     META_COLUMNS,
@@ -169,9 +168,7 @@ class FileInProgress:
             self._schema = with_meta_columns(self._virtual_columns.schema)
         self._meta = MetaColumns(bound.instant, assignment)
         self._sink = stack.enter_context(bound.store.create(assignment.path, durable=bound.durable))
-        codec = self._settings.text("hoodie.parquet.compression.codec") or "zstd"
-        level = self._settings.integer("lakefmt.parquet.compression.level")
-        self._writer = BaseFileWriter(self._sink.file, self._file_schema, codec, level)
+        self._writer = BaseFileWriter(self._sink.file, self._file_schema, bound.codec, bound.codec_level)
         stack.callback(self._writer.discard)
         self._keys = FileKeys()
         stack.callback(self._keys.close)
@@ -301,7 +298,8 @@ class FileInProgress:
             StorageError: the store does not say whether the file is there.
         """
         self._check_counts()
-        footers = key_footers(KeySummary(*self._keys.range, self._filter()), self._bound.context.file_schema_text)
+        low, high = self._keys.range
+        footers = key_footers(KeySummary(low, high, self._filter()), self._bound.context.file_schema_text)
         hashes = self._hashes()
         footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
         self._writer.close(footers)
@@ -310,7 +308,7 @@ class FileInProgress:
         if outcome is PutOutcome.DONE:
             counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
             status = _status(self._bound, self._assignment, counts, self._sink.size, adopted=False)
-            return replace(status, keys=_ends(*self._keys.range), hashes=hashes)
+            return replace(status, keys=_ends(low, high), hashes=hashes)
         found = adopt(self._bound, self._assignment)
         if found is None:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
@@ -331,7 +329,7 @@ class FileInProgress:
 
     def _hashes(self) -> bytes | None:
         """Return the hashes of the keys, when writers beside this one may ask for them, and they are few."""
-        if not is_beside(self._settings):
+        if not self._bound.beside:
             return None
         keys = self._keys.few(MOST_HASHES)
         return None if keys is None else hash_keys(keys)
