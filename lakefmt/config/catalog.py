@@ -535,6 +535,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "written to the partition of the stored key",
     ),
     _honoured("hoodie.simple.index.update.partition.path", _bool, True, "the same for `global_simple`"),
+    _honoured("hoodie.record.index.update.partition.path", _bool, False, "the same for `record`"),
     _honoured("hoodie.write.commit.callback.on", _bool, False, "send an HTTP POST for each commit"),
     _honoured("hoodie.write.commit.callback.http.url", _text, None, "URL of the POST"),
     _honoured("hoodie.write.commit.callback.http.timeout.seconds", int, 5, "timeout of the POST in seconds", minimum=1),
@@ -571,6 +572,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.bloom.index.input.storage.level", "there is no shuffle"),
     _inert("hoodie.bloom.index.fileid.key.sorting.enable", "there is no shuffle"),
     _inert("hoodie.simple.index.parallelism", "there is no shuffle"),
+    _inert("hoodie.record.index.use.caching", "there is no shuffle"),
+    _inert("hoodie.record.index.input.storage.level", "there is no shuffle"),
     _inert("hoodie.global.simple.index.parallelism", "there is no shuffle"),
     _honoured("hoodie.clean.automatic", _bool, True, "clean after a commit if file slices have become unneeded"),
     _honoured(

@@ -22,10 +22,12 @@ from lakefmt.index.bucket_settings import (
 )
 from lakefmt.index.context import index_context
 from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
+from lakefmt.index.record import RECORD_INDEX_NAMES, open_record_index
 from lakefmt.index.simple import SimpleIndex
 
 __all__ = [
     "INDEX_NAMES",
+    "TABLE_INDEX_NAMES",
     "choose_index",
     "moves_between_partitions",
     "open_index",
@@ -67,21 +69,14 @@ _KINDS: Final[dict[str, Callable[[bool, Options], Index]]] = {"bloom": _bloom, "
 #: Names that :func:`open_index` takes, in either case of letters.
 INDEX_NAMES: Final = ("bloom", "simple", _GLOBAL + "bloom", _GLOBAL + "simple", "bucket")
 
+#: Those that a table may be made with.
+TABLE_INDEX_NAMES: Final = (*INDEX_NAMES, "record", "partitioned_record")
+
 #: Those of them that ask ranges and filters in footers.
 _NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL + "bloom"})
 
 #: Names that Hudi knows and lakefmt does not follow.
-_OTHERS: Final = frozenset(
-    {
-        "record_index",
-        "global_record_level_index",
-        "record_level_index",
-        "partitioned_record_index",
-        "inmemory",
-        "hbase",
-        "flink_state",
-    }
-)
+_OTHERS: Final = frozenset({"inmemory", "hbase", "flink_state"})
 
 
 def open_index(name: str, *, is_global: bool = False, options: Options | None = None) -> Index:
@@ -94,7 +89,7 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
 
     Raises:
         UnknownSetting: there is no such index, or a setting has a value that it does not take.
-        UnsupportedFeature: Hudi has such an index and lakefmt does not.
+        UnsupportedFeature: Hudi has such an index and lakefmt does not, or it needs the table (:func:`choose_index`).
 
     Example:
         >>> open_index("BLOOM").name, open_index("global_simple").is_global
@@ -106,9 +101,11 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
         return load_index(str(own))
     lower = name.lower()
     if lower in _OTHERS:
-        raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(INDEX_NAMES)}")
+        raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(TABLE_INDEX_NAMES)}")
+    if lower in RECORD_INDEX_NAMES:
+        raise UnsupportedFeature(f"the index {name!r} cannot be asked without its table")
     if lower not in INDEX_NAMES:
-        raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(INDEX_NAMES)}")
+        raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(TABLE_INDEX_NAMES)}")
     return _KINDS[lower.removeprefix(_GLOBAL)](is_global or lower.startswith(_GLOBAL), options)
 
 
@@ -151,6 +148,9 @@ def choose_index(
             return installed
     if config is not None:
         options.setdefault(HASH_FIELD, ",".join(config.record_key_fields))
+    if name.lower() in RECORD_INDEX_NAMES and not options.get(INDEX_CLASS):
+        properties = client.load_config() if config is None else config
+        return open_record_index(client, settings, properties, state, is_global=RECORD_INDEX_NAMES[name.lower()])
     if name.lower() == "bucket" and config is not None and not options.get(INDEX_CLASS):
         check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
         threads = _number(options, _THREADS)
@@ -168,7 +168,7 @@ def _check_no_other_index(notes: Mapping[str, object]) -> None:
 
 
 def _is_known(name: str) -> bool:
-    return name.lower() in INDEX_NAMES or name.lower() in _OTHERS
+    return name.lower() in (*INDEX_NAMES, *RECORD_INDEX_NAMES, *_OTHERS)
 
 
 def _without_footers(name: str) -> str:

@@ -228,7 +228,7 @@ def record_keys_of(index_keys: pa.Array) -> pa.Array:
         >>> record_keys_of(pa.array(["Best Buy$k1", "\x00$k2", "a\\$b$k\\$3"])).to_pylist()
         ['k1', 'k2', 'k$3']
     """
-    escaped = pc.extract_regex(index_keys, r"(?s)^(?:[^\\$]|\\.)*\$(?P<key>.*)$").field("key")
+    escaped = pc.struct_field(pc.extract_regex(index_keys, r"(?s)^(?:[^\\$]|\\.)*\$(?P<key>.*)$"), "key")
     if escaped.null_count:
         raise ValueError(f"{escaped.null_count} keys of a secondary index have no record key")
     return pc.replace_substring_regex(escaped, r"(?s)\\(.)", r"\1")

@@ -34,6 +34,9 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
     ">=": lambda a, b: a >= b,
 }
 
+_LAST_CHARACTER: Final = 0x10FFFF
+_FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
+
 #: The opposite of each comparison between non-null values.
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -194,8 +197,8 @@ def matches_like(
         InvalidFilter: the column or the pattern is not a text.
 
     Example:
-        >>> matches_like((pc.field("s"), pa.string()), "a%", None, "s", any_case=False).exact
-        <pyarrow.compute.Expression match_substring_regex(s, {pattern="^(?s:a.*)$", ignore_case=false})>
+        >>> matches_like((pc.field("s"), pa.string()), "%a", None, "s", any_case=False).exact
+        <pyarrow.compute.Expression match_substring_regex(s, {pattern="^(?s:.*a)$", ignore_case=false})>
     """
     field, kind = column
     if not (pt.is_string(kind) or pt.is_large_string(kind)):
@@ -207,7 +210,37 @@ def matches_like(
         raise InvalidFilter(f"like needs a pattern in quotes and at most one escape character, not {pattern!r:.80}")
     # Arrow's LIKE always treats a backslash as an escape.
     condition = pc.match_substring_regex(field, f"^(?s:{_regex(pattern, escape)})$", ignore_case=any_case)
-    return exactly(~condition if negated else condition)
+    if negated:
+        return exactly(~condition)
+    begins = None if any_case else _begins_with(field, _literal_prefix(pattern, escape))
+    return exactly(condition if begins is None else begins & condition)
+
+
+def _literal_prefix(pattern: str, escape: str | None) -> str:
+    """Return what every text that matches a pattern begins with."""
+    prefix = ""
+    letters = iter(pattern)
+    for letter in letters:
+        if letter == escape:
+            letter = next(letters, "")
+        elif letter in ("%", "_"):
+            break
+        prefix += letter
+    return prefix
+
+
+def _begins_with(field: pc.Expression, prefix: str) -> pc.Expression | None:
+    """Return a comparison that statistics can evaluate and that is true for texts with a prefix."""
+    if not prefix:
+        return None
+    bound = prefix.rstrip(chr(_LAST_CHARACTER))
+    least = field >= pc.scalar(prefix)
+    if not bound:
+        return least
+    following = ord(bound[-1]) + 1
+    # Surrogates are no characters.
+    behind = bound[:-1] + chr(_AFTER_SURROGATES if following == _FIRST_SURROGATE else following)
+    return least & (field < pc.scalar(behind))
 
 
 def _regex(pattern: str, escape: str | None) -> str:

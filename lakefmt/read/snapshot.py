@@ -21,7 +21,7 @@ from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
 from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, scan_batches, scan_table
-from lakefmt.read.skipping.file_selection import select_slices
+from lakefmt.read.skipping.file_selection import chosen_by_statistics, select_slices
 from lakefmt.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt.schema import cast_rows, join_tables, with_metadata
 from lakefmt.storage.open import open_store
@@ -196,6 +196,7 @@ def _merged_increment(
     then = replace(state, timeline=visible_at_end(state.timeline, end))
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
     slices = pinned_slices(client, then, partitions, end=end, groups=increment.groups)
+    slices = chosen_by_statistics(client, then, slices, query)
     plain = [file_slice.base for file_slice in slices if not file_slice.logs and file_slice.base is not None]
     merged = merged_tables(client, then, [file_slice for file_slice in slices if file_slice.logs], query)
     rows = scan_table(client, state.config, plain, query)

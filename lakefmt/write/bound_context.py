@@ -35,6 +35,7 @@ class BoundContext:
         threads: how many threads the write may use in this process.
         codec: how column chunks of base files are compressed, and `codec_level`, how much.
         beside: the writer expects others at work.
+        writes_filters: base files get a bloom filter of their keys.
 
     Raises:
         MergerMissing: this process does not have the function by which the table merges.
@@ -57,6 +58,7 @@ class BoundContext:
         "store",
         "threads",
         "virtual_columns",
+        "writes_filters",
     )
 
     def __init__(
@@ -85,3 +87,4 @@ class BoundContext:
         self.codec = values.text("hoodie.parquet.compression.codec") or "zstd"
         self.codec_level = values.integer("lakefmt.parquet.compression.level")
         self.beside = is_beside(values)
+        self.writes_filters = values.flag("hoodie.parquet.bloom.filter.enabled")

@@ -83,13 +83,16 @@ def reading_newest(read: Callable[[], T]) -> T:
 class ListingByMetadata:
     """Chooses the listing of one table; what it read of the metadata table is kept for the next time.
 
+    Attributes:
+        cache: what was read.
+
     Example:
         >>> from lakefmt.storage import MemoryStore
         >>> client = TableClient(MemoryStore("trips"), metadata_listing=ListingByMetadata())
     """
 
     def __init__(self) -> None:
-        self._cache = MetadataFileCache()
+        self.cache = MetadataFileCache()
 
     def __call__(self, client: TableClient, config: TableConfig, storage: FileListing) -> FileListing:
         """Return the listing by the metadata table where there is one that readers may use, else that of storage.
@@ -101,7 +104,7 @@ class ListingByMetadata:
         """
         if _FILES not in ready_partitions(config) or not is_enabled(client.options):
             return storage
-        return MetadataListing(client, partial(open_metadata_table, client, config, self._cache), storage)
+        return MetadataListing(client, partial(open_metadata_table, client, config, self.cache), storage)
 
 
 class MetadataListing:
