@@ -168,9 +168,9 @@ def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool)
         return _never()
     if pt.is_floating(kind):
         return _float_is_in(column, [double(value, kind, name) for value in present], negated=negated)
-    known = held(present, kind, name)
-    condition = field.isin(known)
-    return exactly(~condition & field.is_valid()) if negated else one_of(exactly(condition), name, known)
+    storable = held(present, kind, name)
+    condition = field.isin(storable)
+    return exactly(~condition & field.is_valid()) if negated else one_of(exactly(condition), name, storable)
 
 
 def _float_is_in(column: Column, given: Sequence[tuple[float, bool]], *, negated: bool) -> Condition:

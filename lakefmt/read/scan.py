@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
-from lakefmt.arguments import check_flags, texts_argument
+from lakefmt.arguments import check_flags, text_argument, texts_argument
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile
@@ -38,7 +38,7 @@ from lakefmt.values import META_COLUMNS, PartitionPath
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-__all__ = ["BATCH_ROWS", "Query", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
+__all__ = ["BATCH_ROWS", "Query", "check_query_type", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
 
 BATCH_ROWS = 128 * 1024
 _FOOTER_THREADS = 8
@@ -81,6 +81,16 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
     everything = full.names if meta_columns else schema.names
     wanted = everything if columns is None else [*(META_COLUMNS if meta_columns else ()), *columns]
     return Query(tuple(dict.fromkeys(wanted)), parse_filter(filter, full), full)
+
+
+def check_query_type(query: str) -> None:
+    """Raise for an unknown query type.
+
+    Raises:
+        InvalidInputError: it is neither ``snapshot`` nor ``read_optimized``.
+    """
+    if text_argument(query, "query") not in ("snapshot", "read_optimized"):
+        raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
 
 
 def _names(columns: object) -> list[str]:

@@ -20,7 +20,7 @@ from lakefmt.read._filter_conditions import exactly
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
 from lakefmt.read.mor_scan import merged_tables
-from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, scan_batches, scan_table
+from lakefmt.read.scan import BATCH_ROWS, Query, check_query_type, plan_query, scan_batches, scan_table
 from lakefmt.read.skipping.file_selection import chosen_by_statistics, select_slices
 from lakefmt.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt.schema import cast_rows, join_tables, with_metadata
@@ -140,9 +140,13 @@ class Snapshot:
 
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
         """Return the base files to read directly, and the slices to merge."""
-        slices = select_slices(self.client, self._known, plan, query).slices
-        logged = [file_slice for file_slice in slices if file_slice.logs]
-        plain = [file_slice for file_slice in slices if not file_slice.logs]
+        check_query_type(query)
+        if plan.condition is None:
+            slices = pinned_slices(self.client, self._known)
+        else:
+            slices = select_slices(self.client, self._known, plan, query).slices
+        logged = [file_slice for file_slice in slices if file_slice.logs and query == "snapshot"]
+        plain = [file_slice for file_slice in slices if not file_slice.logs or query != "snapshot"]
         return [file_slice.base for file_slice in plain if file_slice.base is not None], logged
 
 

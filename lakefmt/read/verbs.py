@@ -118,11 +118,11 @@ class ReadingVerbs(TableVerbs):
         """
         from lakefmt.read.skipping.explain import explain_read
 
-        def told() -> ReadReport:
+        def explain_now() -> ReadReport:
             taken = self.snapshot(as_of)
             return explain_read(taken.client, taken.state, filter, query)
 
-        return read_newest(told) if as_of is None else told()
+        return read_newest(explain_now) if as_of is None else explain_now()
 
     def incremental(
         self,

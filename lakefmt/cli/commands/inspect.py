@@ -154,8 +154,8 @@ def explain(
     query: str,
 ) -> None:
     """Show which files of TABLE `lakefmt read` with the same options opens, and what leaves out the rest."""
-    found = open_for(table, options, storage_options).explain(condition, as_of, query)
+    report = open_for(table, options, storage_options).explain(condition, as_of, query)
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(report))
     else:
-        click.echo(str(found))
+        click.echo(str(report))

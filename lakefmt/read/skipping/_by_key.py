@@ -31,8 +31,8 @@ def groups_of_keys(table: MetadataTable, keys: pa.Array, partitions: Sequence[Pa
     Raises:
         CorruptFile: the record index is damaged, or a file group of it is missing.
     """
-    found = lookup_locations(table, keys, partitions)
-    distinct = found.group_by(["partition", "file_id"]).aggregate([])
+    locations = lookup_locations(table, keys, partitions)
+    distinct = locations.group_by(["partition", "file_id"]).aggregate([])
     pairs = zip(distinct["partition"].to_pylist(), distinct["file_id"].to_pylist(), strict=True)
     return frozenset((PartitionPath("" if path == EMPTY_PARTITION else path), file_id) for path, file_id in pairs)
 

@@ -84,27 +84,27 @@ def slices_by_statistics(
     if query.condition is None or query.condition.pruning is None or not slices:
         return list(slices)
     files = _files_of(slices)
-    paths = list(dict.fromkeys(one.partition for one in slices))
+    paths = list(dict.fromkeys(file_slice.partition for file_slice in slices))
     wanted = paths if len(paths) <= _MANY_PARTITIONS else None
-    known = []
+    guarantees = []
     for leaf in leaves:
         stats = read_column_stats(table, leaf.name, leaf.kind, wanted)
         if stats.num_rows:
-            known.append(range_guarantees(leaf.expression, joined_ranges(stats, files)))
-    if not known:
+            guarantees.append(range_guarantees(leaf.expression, joined_ranges(stats, files)))
+    if not guarantees:
         return list(slices)
-    kept = satisfiable(all_known(known), query.condition.pruning, query.schema)
+    kept = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
     return [slices[number] for number in np.flatnonzero(kept).tolist()]
 
 
 def _files_of(slices: Sequence[FileSlice]) -> SliceFiles:
-    names = [(number, path.rpartition("/")[2]) for number, one in enumerate(slices) for path in one.paths]
-    logs = [has_base for one in slices for has_base in _are_logs(one)]
+    names = [(number, path.rpartition("/")[2]) for number, file_slice in enumerate(slices) for path in file_slice.paths]
+    logs = [is_log for file_slice in slices for is_log in _are_logs(file_slice)]
     return SliceFiles([name for _, name in names], [number for number, _ in names], logs, len(slices))
 
 
-def _are_logs(one: FileSlice) -> list[bool]:
-    return [*([] if one.base is None else [False]), *(True for _ in one.logs)]
+def _are_logs(file_slice: FileSlice) -> list[bool]:
+    return [*([] if file_slice.base is None else [False]), *(True for _ in file_slice.logs)]
 
 
 def partitions_by_statistics(
@@ -125,15 +125,15 @@ def partitions_by_statistics(
         return list(partitions)
     count = len(partitions)
     rows = SliceFiles(partitions, range(count), [False] * count, count)
-    known = []
+    guarantees = []
     for leaf in leaves:
         if exact_in_partitions(leaf.kind):
             stats = read_partition_stats(table, leaf.name, leaf.kind, partitions if count <= _MANY_PARTITIONS else None)
             ranges = joined_ranges(stats, rows)
             # Files that are older than a column have null in it, and no statistics.
             ranges = ranges.set_column(2, "has_nulls", pa.array(np.ones(count, bool)))
-            known.append(range_guarantees(leaf.expression, ranges))
-    if not known:
+            guarantees.append(range_guarantees(leaf.expression, ranges))
+    if not guarantees:
         return list(partitions)
-    kept = satisfiable(all_known(known), query.condition.pruning, query.schema)
+    kept = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
     return [partitions[number] for number in np.flatnonzero(kept).tolist()]

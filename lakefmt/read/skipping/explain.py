@@ -11,7 +11,7 @@ from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.read.filters import Filter, computing
-from lakefmt.read.scan import Query, plan_query
+from lakefmt.read.scan import Query, check_query_type, plan_query
 from lakefmt.read.skipping.file_selection import select_slices
 from lakefmt.read.skipping.report import ReadReport, SkippingStep, step_of
 from lakefmt.read.snapshot_files import covers_archived
@@ -33,6 +33,7 @@ def explain_read(client: TableClient, state: TableState, filter: Filter, query: 
         InvalidFilter: the filter is not valid.
         SnapshotExpired: files of the state were cleaned.
     """
+    check_query_type(query)
     state = covers_archived(client, state)
     plan = plan_query(client.schema(state), None, filter, meta_columns=False)
     selection = select_slices(client, state, plan, query, explained=True)
@@ -46,10 +47,14 @@ def explain_read(client: TableClient, state: TableState, filter: Filter, query: 
 def _after_footers(client: TableClient, slices: Sequence[FileSlice], plan: Query) -> SkippingStep:
     """Return what is left where the footers of base files leave out row groups; slices with logs are read whole."""
     left, saved = [], 0
-    for one in slices:
-        size = one.size_bytes if one.base is None or one.logs else _bytes_to_read(client, one.base, plan)
-        left += [one] if size else []
-        saved += one.size_bytes - size if size else 0
+    for file_slice in slices:
+        size = (
+            file_slice.size_bytes
+            if file_slice.base is None or file_slice.logs
+            else _bytes_to_read(client, file_slice.base, plan)
+        )
+        left += [file_slice] if size else []
+        saved += file_slice.size_bytes - size if size else 0
     step = step_of("footers", left)
     return replace(step, size_bytes=step.size_bytes - saved)
 
@@ -68,5 +73,5 @@ def _bytes_to_read(client: TableClient, file: BaseFile, plan: Query) -> int:
         kept = fragment.subset(filter=condition, schema=plan.schema).row_groups
     if len(kept) == count and count:
         return file.size
-    groups = [fragment.metadata.row_group(one.id) for one in kept]
+    groups = [fragment.metadata.row_group(group.id) for group in kept]
     return sum(group.column(number).total_compressed_size for group in groups for number in range(group.num_columns))

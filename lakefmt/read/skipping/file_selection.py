@@ -18,10 +18,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from lakefmt.arguments import text_argument
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import merge_rule
-from lakefmt.errors import FormatError, InvalidInputError, SnapshotExpired, UnsupportedError
+from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.index_definitions import IndexDefinition
@@ -80,16 +79,13 @@ def select_slices(
         explained: also tell the steps; all files are listed for that.
 
     Raises:
-        InvalidInputError: the query type is unknown.
         SnapshotExpired: files of the snapshot were cleaned.
     """
-    if text_argument(query, "query") not in ("snapshot", "read_optimized"):
-        raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
     selector = _Selector(client, state, plan, query)
-    found = selector.select(explained=explained)
+    selection = selector.select(explained=explained)
     if selector.relies_on_newest and not _is_newest(client, state):
-        found = _Selector(client, state, plan, query, newest=False).select(explained=explained)
-    return found
+        return _Selector(client, state, plan, query, newest=False).select(explained=explained)
+    return selection
 
 
 def _is_newest(client: TableClient, state: TableState) -> bool:
@@ -144,7 +140,7 @@ class _Selector:
         slices = self._as_queried(pin(None))
         left = [("stored", slices)]
         for name, keeps in self.steps:
-            slices = [one for one in slices if keeps(one)]
+            slices = [file_slice for file_slice in slices if keeps(file_slice)]
             left.append((name, slices))
         count = len(self.unused)
         kept = self.by_column_stats(slices)
@@ -155,7 +151,7 @@ class _Selector:
     def _as_queried(self, slices: list[FileSlice]) -> list[FileSlice]:
         if self.query == "snapshot":
             return slices
-        return [replace(one, logs=()) for one in slices if one.base is not None]
+        return [replace(each, logs=()) for each in slices if each.base is not None]
 
     # ------------------------------------------------------------------------------------------ before files are listed
 
@@ -169,13 +165,13 @@ class _Selector:
             self._note_partitions("partition values", partitions)
         groups = self._groups_by_key(partitions)
         if groups is not None:
-            found = {path for path, _ in groups}
-            return sorted(found if partitions is None else found.intersection(partitions)), groups
+            paths = {path for path, _ in groups}
+            return sorted(paths if partitions is None else paths.intersection(partitions)), groups
         return self._by_partition_stats(partitions), None
 
     def _note_partitions(self, name: str, partitions: list[PartitionPath]) -> None:
         kept = frozenset(partitions)
-        self.steps.append((name, lambda one: one.partition in kept))
+        self.steps.append((name, lambda file_slice: file_slice.partition in kept))
 
     def _groups_by_key(self, partitions: list[PartitionPath] | None) -> Groups | None:
         """Return the file groups of the rows with the keys, or the indexed values, that the filter names."""
@@ -193,16 +189,16 @@ class _Selector:
             values = indexed_values(condition, index.columns[0], self.plan.schema)
             if values is None:
                 continue
-            found = self._looked_up(index.name, partial(_by_values, index=index, values=values, partitions=partitions))
-            if found is not None:
-                return found
+            groups = self._looked_up(index.name, partial(_by_values, index=index, values=values, partitions=partitions))
+            if groups is not None:
+                return groups
         return None
 
     def _looked_up(self, name: str, look: Callable[[MetadataTable], Groups]) -> Groups | None:
         groups = self._of_metadata(name, look)
         if groups is not None:
             self.relies_on_newest, self._by_key = True, name
-            self.steps.append((name, lambda one: (one.partition, one.file_id) in groups))
+            self.steps.append((name, lambda file_slice: (file_slice.partition, file_slice.file_id) in groups))
         return groups
 
     def _by_partition_stats(self, partitions: list[PartitionPath] | None) -> list[PartitionPath] | None:
@@ -228,7 +224,7 @@ class _Selector:
         """Return the slices that may have rows, by the statistics of their files."""
         if self.plan.condition is None or not slices or not self._is_on(_COLUMN_STATS):
             return slices
-        merged = any(one.logs for one in slices)
+        merged = any(file_slice.logs for file_slice in slices)
         leaves = statistic_columns(self.plan, self.state.config, merged=merged)
         reason = ""
         if self._by_key:

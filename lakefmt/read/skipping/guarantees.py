@@ -64,8 +64,10 @@ def satisfiable(guarantees: Sequence[pc.Expression | None], condition: pc.Expres
     # Arrow simplifies the condition under the guarantee of each fragment, and drops those for which it becomes false.
     source, layout = pafs.LocalFileSystem(), ds.ParquetFileFormat()
     fragments = [
-        layout.make_fragment(str(number), source, partition_expression=pc.scalar(True) if known is None else known)
-        for number, known in enumerate(guarantees)
+        layout.make_fragment(
+            str(number), source, partition_expression=pc.scalar(True) if guarantee is None else guarantee
+        )
+        for number, guarantee in enumerate(guarantees)
     ]
     kept = np.zeros(len(fragments), bool)
     dataset = ds.FileSystemDataset(fragments, schema, layout, source)
@@ -92,9 +94,9 @@ def joined_ranges(stats: pa.Table, files: SliceFiles) -> pa.Table:
     counts = stats["name"].value_counts()
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     stats = stats.filter(pc.invert(pc.is_in(stats["name"], value_set=twice))) if len(twice) else stats
-    at = pc.index_in(files.names, value_set=stats["name"].combine_chunks())
-    low, high = (stats[end].combine_chunks().take(at) for end in ("min", "max"))
-    rows, nulls = (_numbers(stats[name].combine_chunks().take(at)) for name in ("value_count", "null_count"))
+    places = pc.index_in(files.names, value_set=stats["name"].combine_chunks())
+    low, high = (stats[end].combine_chunks().take(places) for end in ("min", "max"))
+    rows, nulls = (_numbers(stats[name].combine_chunks().take(places)) for name in ("value_count", "null_count"))
     has_range = _has_range(low, high)
     is_empty = files.logs & (rows == 0) & (nulls == 0)  # a log of deletes
     only_nulls = (rows > 0) & (rows == nulls) & _tells_nulls(low.type)
@@ -127,18 +129,18 @@ def _tells_nulls(kind: pa.DataType) -> bool:
 def _has_range(low: pa.Array, high: pa.Array) -> Mask:
     """Return where both ends are values that all others lie between."""
     kind = low.type
-    known = pc.and_(pc.is_valid(low), pc.is_valid(high))
+    is_usable = pc.and_(pc.is_valid(low), pc.is_valid(high))
     if pt.is_floating(kind):
         zero = pa.scalar(0.0, kind)
         # Of values with NaN some releases store zero as both ends.
         zeros = pc.and_(pc.equal(low, zero), pc.equal(high, zero))
-        known = pc.and_(known, pc.invert(pc.fill_null(zeros, True)))
-        known = pc.and_(known, pc.invert(pc.fill_null(pc.or_(pc.is_nan(low), pc.is_nan(high)), True)))
+        is_usable = pc.and_(is_usable, pc.invert(pc.fill_null(zeros, True)))
+        is_usable = pc.and_(is_usable, pc.invert(pc.fill_null(pc.or_(pc.is_nan(low), pc.is_nan(high)), True)))
     if pt.is_string(kind) or pt.is_large_string(kind):
         other = [pc.fill_null(pc.match_substring_regex(end, _ORDERED_DIFFERENTLY), True) for end in (low, high)]
-        known = pc.and_(known, pc.invert(pc.or_(*other)))
+        is_usable = pc.and_(is_usable, pc.invert(pc.or_(*other)))
     in_order = pc.fill_null(pc.less_equal(low, high), False)
-    mask: Mask = pc.and_(known, in_order).to_numpy(zero_copy_only=False)
+    mask: Mask = pc.and_(is_usable, in_order).to_numpy(zero_copy_only=False)
     return mask
 
 
@@ -163,16 +165,16 @@ def range_guarantees(column: pc.Expression, ranges: pa.Table) -> list[pc.Express
     lows, highs = ranges["min"], ranges["max"]
     flags = zip(*(ranges[name].to_pylist() for name in ("is_known", "has_values", "has_nulls")), strict=True)
     absent = column.is_null()
-    found: list[pc.Expression | None] = []
+    guarantees: list[pc.Expression | None] = []
     for number, (is_known, has_values, has_nulls) in enumerate(flags):  # one for each slice
         if not is_known:
-            found.append(None)
+            guarantees.append(None)
         elif not has_values:
-            found.append(absent)
+            guarantees.append(absent)
         else:
             above, below = column >= pc.scalar(lows[number]), column <= pc.scalar(highs[number])
-            found.append((above | absent) & (below | absent) if has_nulls else above & below)
-    return found
+            guarantees.append((above | absent) & (below | absent) if has_nulls else above & below)
+    return guarantees
 
 
 def all_known(parts: Sequence[Sequence[pc.Expression | None]]) -> list[pc.Expression | None]:

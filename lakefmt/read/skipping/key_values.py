@@ -46,11 +46,11 @@ def record_keys_of_condition(condition: Condition, spec: KeySpec, schema: pa.Sch
         None if values is None or pt.is_date(values.type) else values
         for values in (_lookable(condition, name, schema) for name in names)
     ]
-    known = [column for column in columns if column is not None]
-    if len(known) < len(names) or not 0 < prod(map(len, known)) <= _MOST_KEYS:
+    named = [column for column in columns if column is not None]
+    if len(named) < len(names) or not 0 < prod(map(len, named)) <= _MOST_KEYS:
         return None
-    places = np.indices([len(column) for column in known]).reshape(len(known), -1)
-    rows = [column.take(pa.array(at)) for column, at in zip(known, places, strict=True)]
+    places = np.indices([len(column) for column in named]).reshape(len(named), -1)
+    rows = [column.take(pa.array(numbers)) for column, numbers in zip(named, places, strict=True)]
     return build_record_keys(spec, pa.table(rows, names=list(names)))
 
 

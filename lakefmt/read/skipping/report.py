@@ -70,11 +70,11 @@ class ReadReport:
 
 def step_of(name: str, slices: Sequence[FileSlice]) -> SkippingStep:
     """Return the step after which these slices are left."""
-    groups = {(one.partition, one.file_id) for one in slices}
+    groups = {(file_slice.partition, file_slice.file_id) for file_slice in slices}
     return SkippingStep(
         name,
-        len({one.partition for one in slices}),
+        len({file_slice.partition for file_slice in slices}),
         len(groups),
-        sum(len(one.paths) for one in slices),
-        sum(one.size_bytes for one in slices),
+        sum(len(file_slice.paths) for file_slice in slices),
+        sum(file_slice.size_bytes for file_slice in slices),
     )
