@@ -121,7 +121,8 @@ def sorted_rows(rows: pa.Table) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def statistics_of_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_selection, "FEW_FILES", 0)
+    for name in ("FEW_FILES", "FEW_NEAR_FILES"):
+        monkeypatch.setattr(file_selection, name, 0)
     monkeypatch.setattr(file_selection, "FEW_PARTITIONS", 0)
 
 

@@ -29,7 +29,6 @@ from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataF
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
-from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.commit import CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.store import MAX_BODY_BYTES
@@ -40,7 +39,6 @@ __all__ = ["GroupRecords", "MetadataTable", "RecordRun", "newest_records", "read
 
 _READY = "hoodie.table.metadata.partitions"
 _PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
-_HISTORY = f"{METADATA_DIRECTORY}/.hoodie/timeline/history"
 _INITIALISATION = "0" * 14
 _INSTANT_DIGITS = 17
 #: Of fewer keys the threads cost more than they save.
@@ -238,8 +236,7 @@ class MetadataTable:
         )
         if not doubtful:
             return self.timeline
-        history = HistoryStore(self.store, _HISTORY, self.timeline.layout).load()
-        return self.timeline.with_history(history.instants)
+        return self.timeline.with_history(self.files.history(self.timeline.layout).instants)
 
     # ------------------------------------------------------------------------------------------------------ records
 
@@ -330,6 +327,7 @@ class MetadataTable:
     ) -> list[RecordRun]:
         """Return the records of file slices that `select` takes from each file, and the deletes among `keys`."""
         bases, logs = self.files.open_all(slices)
+        self._check_whole(slices)
         runs: list[RecordRun] = []
         for one in slices:
             if one.base is not None:
@@ -342,6 +340,20 @@ class MetadataTable:
             chosen = select_blocks(placed, layout=self.timeline.layout, is_committed=self.is_valid, bound=None)
             runs += [_run_of_block(each, contents[each.file.path, each.block.start], select, keys) for each in chosen]
         return [run for run in runs if len(run.keys)]
+
+    def _check_whole(self, slices: Sequence[FileSlice]) -> None:
+        """Raise for a log of an index that lost bytes: its records would be missing, and keys or rows with them.
+
+        In layout 2 a log is of one instant, so one of a completed instant was whole once.
+        """
+        if self.timeline.layout == 1:
+            return
+        logs = [log for each in slices for log in each.logs if log.path in self.files.damaged]
+        for log in logs:
+            if not log.partition.endswith(f"/{_FILES}") and self.is_valid(log.instant):
+                raise CorruptFile(
+                    f"{log.path} holds bytes that are no log block; drop this index, a later write can build it"
+                )
 
 
 def _selected(reader: HFileReader, schema: str | None, select: Select, what: str) -> RecordRun:

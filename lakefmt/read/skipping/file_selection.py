@@ -46,8 +46,8 @@ _COLUMN_STATS = PartitionKind.COLUMN_STATS.value
 _PARTITION_STATS = PartitionKind.PARTITION_STATS.value
 _RECORD_INDEX = PartitionKind.RECORD_INDEX.value
 _NO_COLUMN = "the filter compares no column that statistics tell of"
-#: The footers of so few files cost less than their statistics.
-FEW_FILES = 8
+#: The footers of as many files cost less than their statistics: on stores that take long to answer, and on others.
+FEW_FILES, FEW_NEAR_FILES = 8, 64
 FEW_PARTITIONS = 8
 
 
@@ -229,7 +229,7 @@ class _Selector:
         reason = ""
         if self._by_key:
             reason = f"{self._by_key} names the file groups"
-        elif len(slices) <= FEW_FILES and not merged:
+        elif len(slices) <= self._few_files and not merged:
             reason = f"the footers of {len(slices)} files are read sooner"
         elif not leaves:
             reason = _NO_COLUMN
@@ -240,6 +240,10 @@ class _Selector:
             return slices
         kept = self._of_metadata(_COLUMN_STATS, lambda table: slices_by_statistics(table, slices, leaves, self.plan))
         return slices if kept is None else kept
+
+    @property
+    def _few_files(self) -> int:
+        return FEW_NEAR_FILES if self.client.store.capabilities.low_latency else FEW_FILES
 
     # ------------------------------------------------------------------------------------------------ what may be used
 
