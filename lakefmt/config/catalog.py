@@ -362,6 +362,19 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "as Hudi does; without it one that is there is kept right",
     ),
     _honoured(
+        "hoodie.enable.data.skipping",
+        _bool,
+        True,
+        "reads with a filter leave out files by the statistics and indexes of the metadata table",
+    ),
+    _honoured(
+        "hoodie.fileIndex.dataSkippingFailureMode",
+        _text,
+        "fallback",
+        "a read that finds them damaged: `fallback` logs a warning and opens all files, `strict` raises",
+        choices=("fallback", "strict"),
+    ),
+    _honoured(
         "hoodie.metadata.index.column.stats.enable",
         _bool,
         True,
