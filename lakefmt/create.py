@@ -335,18 +335,20 @@ def run_creation(
         database=database,
         properties=properties,
     )
-    _make_files(client, planned, index, mode, durable=durable)
+    store = client.store
+    is_remote = not (store.capabilities.directories or store.capabilities.low_latency)
+    needed, config = _RECORD_INDEXES.get(index), parse_table_config(planned)
+    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote, needed=needed)
+    _make_files(client, planned, index, mode, durable=settings.text("lakefmt.durability") == "fsync")
+    if requests:
+        create_metadata_indexes(client, requests)
 
 
 def _make_files(
     client: TableClient, planned: Mapping[str, str], index: str, merge: MergeMode | str, *, durable: bool
 ) -> None:
-    """Make the directories, the notes and, last, the properties of a planned table; then the index that it begins with."""
-    config = parse_table_config(planned)
-    store, durable = client.store, settings.text("lakefmt.durability") == "fsync"
-    is_remote = not (store.capabilities.directories or store.capabilities.low_latency)
-    needed = _RECORD_INDEXES.get(index)
-    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote, needed=needed)
+    """Make the directories, the notes and, last, the properties of a planned table."""
+    config, store = parse_table_config(planned), client.store
     _check_place(store)
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
@@ -358,8 +360,6 @@ def _make_files(
     notes = {"index": index} if isinstance(merge, MergeMode) else {"index": index, "merge": merge}
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)
-    if requests:
-        create_metadata_indexes(client, requests)
 
 
 def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:
