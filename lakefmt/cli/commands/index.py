@@ -28,7 +28,9 @@ def index() -> None:
 @index.command("list", short_help="List the indexes.")
 @table_argument
 @table_options
-def list_indexes(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
+def list_indexes_command(
+    table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]
+) -> None:
     """List the indexes that TABLE advertises, with their state and size."""
     indexes = open_for(table, options, storage_options).index.list()
     if as_json:
@@ -40,7 +42,7 @@ def list_indexes(table: str, as_json: bool, options: Mapping[str, str], storage_
         click.echo("no metadata table")
 
 
-@index.command(short_help="Make an index.")
+@index.command("create", short_help="Make an index.")
 @table_argument
 @click.argument("kind")
 @click.option(
@@ -54,7 +56,7 @@ def list_indexes(table: str, as_json: bool, options: Mapping[str, str], storage_
 @click.option("--partitioned", is_flag=True, help="A record index whose keys are unique in their data partition only.")
 @unneeded_yes_option
 @table_options
-def create(
+def create_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],
@@ -74,12 +76,12 @@ def create(
     print_json(_index_as_json(made)) if as_json else click.echo(printable(str(made)))
 
 
-@index.command(short_help="Drop an index.")
+@index.command("drop", short_help="Drop an index.")
 @table_argument
 @click.argument("name")
 @yes_option
 @table_options
-def drop(
+def drop_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],
@@ -101,13 +103,13 @@ def drop(
         click.echo(f"{printable(name)} is dropped; left: {', '.join(left) or 'no metadata table'}")
 
 
-@index.command(short_help="Compare the indexes with what is stored, and repair them.")
+@index.command("check", short_help="Compare the indexes with what is stored, and repair them.")
 @table_argument
 @click.option("--repair", is_flag=True, help="Make anew what differs; asks for confirmation.")
 @dry_run_option
 @yes_option
 @table_options
-def check(
+def check_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],

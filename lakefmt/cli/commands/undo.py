@@ -109,7 +109,7 @@ def savepoint() -> None:
 @unneeded_yes_option
 @dry_run_option
 @table_options
-def create_savepoint(
+def create_savepoint_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],
@@ -164,7 +164,7 @@ def list_command(table: str, as_json: bool, options: Mapping[str, str], storage_
 @yes_option
 @dry_run_option
 @table_options
-def delete_savepoint(
+def delete_savepoint_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],

@@ -24,6 +24,8 @@ from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.log.blocks import BlockKind
+from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.formats.properties import decode_properties
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
@@ -192,24 +194,40 @@ class MetadataTable:
             self._written = self._read_written()
         present = {file_id for ids in groups.values() for file_id in ids}
         # Where there are none at all, every commit is asked whether there ever was one.
-        written = self._written if groups else self._read_written(self.timeline.commits)
-        lost = sorted(written.get(partition, set()) - present)
+        written = self._written if groups else self._read_written(everything=True)
+        lost = written.get(partition, set()) - present
+        if lost:  # unless it was dropped and made anew with fewer of them
+            lost &= self._read_written(self._made_at(partition), everything=not groups).get(partition, set())
         if lost:
             raise CorruptFile(
-                f"{METADATA_DIRECTORY}/{partition} lacks the file group {lost[0]}: keys would be looked for in wrong "
+                f"{METADATA_DIRECTORY}/{partition} lacks the file group {min(lost)}: keys would be looked for in wrong "
                 "places; drop this index, a later write can build it again"
             )
 
-    def _read_written(self, commits: Sequence[Instant] = ()) -> dict[str, set[str]]:
+    def _made_at(self, partition: str) -> str:
+        """Return when a partition was made; the empty text where no instant on the timeline says so."""
+        name = f"{METADATA_DIRECTORY}/{partition}/{PARTITION_METADATA}"
+        try:
+            maker = decode_properties(self.store.read(name, MAX_BODY_BYTES), what=name).get("commitTime", "")
+        except ObjectNotFound:
+            return ""
+        return max((each.order_time for each in self.timeline.commits if each.time == maker), default="")
+
+    def _read_written(self, since: str = "", *, everything: bool = False) -> dict[str, set[str]]:
         """Return the file groups that commits say they wrote, by partition: the last compaction names all of them.
 
-        Before the first compaction there are a few deltacommits, and all of those are read. `commits` are read instead.
+        Before the first compaction there are a few deltacommits, and all of those are read.
+
+        Parameters:
+            since: only commits that were completed at this time or later.
+            everything: read all commits, also those before the last compaction.
         """
-        if not commits:
-            compactions = [one for one in self.timeline.commits if one.action is Action.COMMIT]
-            commits = compactions[-1:] or [one for one in self.timeline.commits if one.action is Action.DELTA_COMMIT]
+        later = [each for each in self.timeline.commits if each.order_time >= since]
+        compactions = [each for each in later if each.action is Action.COMMIT]
+        deltas = [each for each in later if each.action is Action.DELTA_COMMIT]
+        commits = later if everything else compactions[-1:] or deltas
         written: dict[str, set[str]] = {}
-        for commit in map_concurrently(self.store, [partial(self._commit, one) for one in commits]):
+        for commit in map_concurrently(self.store, [partial(self._commit, each) for each in commits]):
             for stat in () if commit is None else commit.stats:
                 written.setdefault(stat.partition_path, set()).add(stat.file_id)
         return written
