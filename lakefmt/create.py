@@ -335,18 +335,29 @@ def run_creation(
         database=database,
         properties=properties,
     )
-    _make_files(client, planned, index, mode, durable=durable)
+    capabilities = client.store.capabilities
+    requests = requests_of_new_table(
+        indexes,
+        parse_table_config(planned),
+        stored,
+        settings,
+        is_remote=not (capabilities.directories or capabilities.low_latency),
+        needed=_RECORD_INDEXES.get(index),
+    )
+    _make_files(client, planned, index, mode, requests, durable=settings.text("lakefmt.durability") == "fsync")
 
 
 def _make_files(
-    client: TableClient, planned: Mapping[str, str], index: str, merge: MergeMode | str, *, durable: bool
+    client: TableClient,
+    planned: Mapping[str, str],
+    index: str,
+    merge: MergeMode | str,
+    requests: Sequence[IndexRequest],
+    *,
+    durable: bool,
 ) -> None:
     """Make the directories, the notes and, last, the properties of a planned table; then the index that it begins with."""
-    config = parse_table_config(planned)
-    store, durable = client.store, settings.text("lakefmt.durability") == "fsync"
-    is_remote = not (store.capabilities.directories or store.capabilities.low_latency)
-    needed = _RECORD_INDEXES.get(index)
-    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote, needed=needed)
+    config, store = parse_table_config(planned), client.store
     _check_place(store)
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]

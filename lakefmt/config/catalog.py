@@ -172,6 +172,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("fsync", "none"),
     ),
     _honoured(
+        "lakefmt.expression.timezone",
+        _text,
+        "UTC",
+        "the time zone in which expression indexes read times: the same as `spark.sql.session.timeZone` of the Spark jobs "
+        "that use the table",
+    ),
+    _honoured(
         "lakefmt.merge.function",
         _text,
         None,

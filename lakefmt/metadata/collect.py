@@ -90,6 +90,7 @@ class FactCollector:
         columns: whose statistics are kept.
         with_bloom_filters: whether bloom filters are kept.
         known_ranges: statistics of files that were looked at before, by path; files never change.
+        time_zone: in which expression indexes read times.
     """
 
     client: TableClient
@@ -100,6 +101,7 @@ class FactCollector:
     columns: Sequence[str] = ()
     with_bloom_filters: bool = False
     known_ranges: dict[tuple[str, int], Mapping[str, ColumnRange]] = field(default_factory=dict)
+    time_zone: str = "UTC"
 
     def __post_init__(self) -> None:
         self._schema = with_meta_columns(self.schema)
@@ -230,6 +232,14 @@ class FactCollector:
             is_committed=lambda _: True,
             unstored=virtual_columns_of(self.before.config, self.schema),
         )
+
+    def column(self, file: BaseFile | LogFile, name: str) -> pa.ChunkedArray:
+        """Return a column of a file's rows; of a log's rows the newest of every key, those that are deleted left out."""
+        if isinstance(file, LogFile):
+            alone = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
+            return self.rows(self.after, alone, [name]).column(name)
+        reader = self.client.reader.completing(virtual_columns_of(self.before.config, self.schema))
+        return reconcile(reader.rows(file, [name]), pa.schema([self._schema.field(name)])).column(name)
 
     def _bloom_filter(self, file: BaseFile) -> tuple[str, str] | None:
         entries = self.client.reader.footer(file).entries

@@ -11,6 +11,11 @@ from typing import Any
 from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.metadata.collect import FactCollector, files_of_commit, instant_millis
+from lakefmt.metadata.expressions.index_updates import (
+    expression_updates,
+    first_expression_update,
+    removed_expression_updates,
+)
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.record_schema import RecordFormat
@@ -84,7 +89,7 @@ def updates_of_commit(
         columns = secondary_columns(config, definitions)
         changes = collector.key_changes(befores, afters, commit, sorted(set(columns.values())))
         updates += index_updates(config, form, definitions, changes)
-    return updates
+    return updates + expression_updates(config, form, collector, definitions, commit, afters)
 
 
 def secondary_columns(config: TableConfig, definitions: Definitions) -> dict[str, str]:
@@ -148,7 +153,7 @@ def updates_of_clean(
     if PartitionKind.BLOOM_FILTERS.value in config.metadata_partitions:
         bases = [(path, name) for path, name in files if not name.startswith(".")]
         updates.append(bloom_filters_update((), form, removed=bases))
-    return updates
+    return updates + removed_expression_updates(config, form, definitions, files)
 
 
 def updates_of_rollback(record: Mapping[str, Any], form: RecordFormat) -> list[PartitionUpdate]:
@@ -199,6 +204,8 @@ def first_update(
     if kind is PartitionKind.BLOOM_FILTERS:
         collector.with_bloom_filters = True
         return bloom_filters_update(collector.files_of(newest), form)
+    if kind is PartitionKind.EXPRESSION_INDEX:
+        return first_expression_update(config, form, collector, definitions[name], newest)
     column = definitions[name].columns if kind is PartitionKind.SECONDARY_INDEX else ()
     changes = [
         KeyChange(

@@ -52,7 +52,9 @@ def stats_schema(kind: pa.DataType) -> pa.Schema:
     )
 
 
-def decode_stats(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str) -> pa.Table:
+def decode_stats(
+    values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str, *, nulls_counted: bool = True
+) -> pa.Table:
     """Return statistics records of one column (:func:`stats_schema`), those of removed files left out.
 
     An end that is not known, or not of the column's type, is null.
@@ -62,6 +64,7 @@ def decode_stats(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: s
         schema: the Avro schema of the records, as JSON text.
         kind: the column's type in the table.
         what: how the file is named in errors.
+        nulls_counted: the rows that are counted include those with null.
 
     Raises:
         CorruptFile: a record is damaged.
@@ -76,7 +79,7 @@ def decode_stats(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: s
         other = _stats_field(some, plain.of(branch, upto=2), "maxBranch", what) != branch
         # Ends of two kinds cannot be compared: nothing is known of those.
         some = some.filter(pa.array(~other))
-        parts.append(_decode_alike(some, plain.of(branch, upto=3), kind, what))
+        parts.append(_decode_alike(some, plain.of(branch, upto=3), kind, what, nulls_counted))
     return pa.concat_tables([stats_schema(kind).empty_table(), *parts])
 
 
@@ -94,7 +97,7 @@ def _stats_field(values: pa.BinaryArray, schema: str, name: str, what: str) -> I
     return numbers
 
 
-def _decode_alike(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str) -> pa.Table:
+def _decode_alike(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str, nulls_counted: bool) -> pa.Table:
     stats = _decode(values, schema, what)
     names = {field.name for field in stats.type}
     nothing = pa.nulls(len(stats), pa.int32())
@@ -110,7 +113,8 @@ def _decode_alike(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: 
     zero = pa.scalar(0, pa.int64())
     counts, nulls = (pc.fill_null(stats.field(name), zero) for name in ("valueCount", "nullCount"))
     # Where all values are null, some releases store 0 or false as both ends.
-    ends = [pc.if_else(pc.equal(counts, nulls), pa.scalar(None, kind), end) for end in ends]
+    nothing_known = pc.equal(counts, nulls if nulls_counted else zero)
+    ends = [pc.if_else(nothing_known, pa.scalar(None, kind), end) for end in ends]
     tight = stats.field("isTightBound") if "isTightBound" in names else pa.array(np.zeros(len(stats), bool))
     columns = [
         stats.field("fileName"),

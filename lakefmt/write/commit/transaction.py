@@ -28,6 +28,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.metadata.manage import check_expression_indexes
 from lakefmt.schema import evolve
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
@@ -209,6 +210,7 @@ def plan_instant(
     state = client.load()
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
+        check_expression_indexes(client, state.config, state.timeline, write_client.settings)
     schema = _evolved(client, state, request, incoming, first)
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
