@@ -105,10 +105,10 @@ def parse_index_request(
 
 
 def _parse_kind(text: str) -> PartitionKind:
-    known = {kind.value.rstrip("_"): kind for kind in _MADE}
-    if text not in known:
-        raise InvalidInputError(f"lakefmt makes no index of kind {text!r}: the kinds are {', '.join(known)}")
-    return known[text]
+    kinds = {kind.value.rstrip("_"): kind for kind in _MADE}
+    if text not in kinds:
+        raise InvalidInputError(f"lakefmt makes no index of kind {text!r}: the kinds are {', '.join(kinds)}")
+    return kinds[text]
 
 
 def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
