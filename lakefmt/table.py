@@ -373,8 +373,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             places = None if asked is None else self.client.chosen_partitions(state, asked)
             if isinstance(given, GivenKeys):
                 return given_to_delete(self.client, state, given, places, request.options), None
-            found = Snapshot(self.client, state).read(key_columns(self.client, state), given)
-            return delete_rows(self.client, state, found, places), state
+            chosen_rows = Snapshot(self.client, state).read(key_columns(self.client, state), given)
+            return delete_rows(self.client, state, chosen_rows, places), state
 
         def attempt() -> CommitResult | None:
             keys, based_on = chosen_keys()
