@@ -83,7 +83,7 @@ def select_slices(
     """
     selector = _Selector(client, state, plan, query)
     selection = selector.select(explained=explained)
-    if selector.relies_on_newest and not _is_newest(client, state):
+    if selector.is_outdated or (selector.relies_on_newest and not _is_newest(client, state)):
         return _Selector(client, state, plan, query, newest=False).select(explained=explained)
     return selection
 
@@ -119,6 +119,7 @@ class _Selector:
     query: str
     newest: bool = True
     relies_on_newest: bool = False
+    is_outdated: bool = False
     unused: list[UnusedIndex] = field(default_factory=list)
     steps: list[tuple[str, Callable[[FileSlice], bool]]] = field(default_factory=list)
 
@@ -135,9 +136,12 @@ class _Selector:
         partitions, groups = self._narrowed()
         pin = partial(pinned_slices, self.client, self.state, listing=self._listing)
         if not explained:
-            slices = self._as_queried(pin(partitions, groups=groups))
-            return Selection(self.by_column_stats(slices))
-        slices = self._as_queried(pin(None))
+            slices = pin(partitions, groups=groups)
+            self._check_places(slices, partitions, groups)
+            return Selection(self.by_column_stats(self._as_queried(slices)))
+        slices = pin(None)
+        self._check_places(slices, partitions, groups)
+        slices = self._as_queried(slices)
         left = [("stored", slices)]
         for name, keeps in self.steps:
             slices = [file_slice for file_slice in slices if keeps(file_slice)]
@@ -147,6 +151,14 @@ class _Selector:
         if _COLUMN_STATS in self._ready and self.plan.condition is not None and len(self.unused) == count:
             left.append((_COLUMN_STATS, kept))
         return Selection(kept, tuple(left), tuple(self.unused))
+
+    def _check_places(
+        self, slices: list[FileSlice], partitions: list[PartitionPath] | None, groups: Groups | None
+    ) -> None:
+        """Note when an index names a file group that the snapshot does not have: what it says of keys is not current."""
+        kept = frozenset(partitions or ())
+        named = {(path, file_id) for path, file_id in groups or () if path in kept}
+        self.is_outdated = not named <= {(file_slice.partition, file_slice.file_id) for file_slice in slices}
 
     def _as_queried(self, slices: list[FileSlice]) -> list[FileSlice]:
         if self.query == "snapshot":
