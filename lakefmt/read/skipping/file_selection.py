@@ -19,7 +19,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings, resolve_settings
-from lakefmt.config.table_config import merge_rule
+from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
@@ -29,7 +29,7 @@ from lakefmt.metadata.reading.listing import MetadataListing
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt.read.scan import Query, prune_partitions
 from lakefmt.read.skipping._by_key import Groups, groups_of_keys, groups_of_values, secondary_indexes
-from lakefmt.read.skipping._by_statistics import partitions_by_statistics, slices_by_statistics, statistic_columns
+from lakefmt.read.skipping._by_statistics import Leaf, partitions_by_statistics, slices_by_statistics, statistic_columns
 from lakefmt.read.skipping.key_values import indexed_values, record_keys_of_condition
 from lakefmt.read.skipping.report import UnusedIndex
 from lakefmt.read.snapshot_files import pinned_slices
@@ -216,10 +216,13 @@ class _Selector:
     def _by_partition_stats(self, partitions: list[PartitionPath] | None) -> list[PartitionPath] | None:
         if partitions is None or not self._serves_newest(_PARTITION_STATS):
             return partitions
-        leaves = statistic_columns(self.plan, self.state.config, merged=True)
-        few = len(partitions) <= FEW_PARTITIONS
-        if few or not leaves:
-            self._leave_out(_PARTITION_STATS, f"{len(partitions)} partitions are listed sooner" if few else _NO_COLUMN)
+        leaves: list[Leaf] = []
+        reason = f"{len(partitions)} partitions are listed sooner"
+        if len(partitions) > FEW_PARTITIONS:
+            may_merge = self.query == "snapshot" and self.state.config.table_type is TableType.MERGE_ON_READ
+            leaves, reason = self._leaves(merged=may_merge)
+        if not leaves:
+            self._leave_out(_PARTITION_STATS, reason)
             return partitions
         kept = self._of_metadata(
             _PARTITION_STATS, lambda table: partitions_by_statistics(table, partitions, leaves, self.plan)
@@ -237,21 +240,28 @@ class _Selector:
         if self.plan.condition is None or not slices or not self._is_on(_COLUMN_STATS):
             return slices
         merged = any(file_slice.logs for file_slice in slices)
-        leaves = statistic_columns(self.plan, self.state.config, merged=merged)
-        reason = ""
+        leaves: list[Leaf] = []
         if self._by_key:
             reason = f"{self._by_key} names the file groups"
         elif len(slices) <= self._few_files and not merged:
             reason = f"the footers of {len(slices)} files are read sooner"
-        elif not leaves:
-            reason = _NO_COLUMN
-        elif merged and merge_rule(self.state.config).custom is not None:
-            reason = "rows are merged by a function of one's own, which may return values that no file has"
-        if reason:
+        else:
+            leaves, reason = self._leaves(merged=merged)
+        if not leaves:
             self._leave_out(_COLUMN_STATS, reason)
             return slices
         kept = self._of_metadata(_COLUMN_STATS, lambda table: slices_by_statistics(table, slices, leaves, self.plan))
         return slices if kept is None else kept
+
+    def _leaves(self, *, merged: bool) -> tuple[list[Leaf], str]:
+        """Return the columns whose statistics may leave out rows, or why there are none.
+
+        Parameters:
+            merged: rows are merged with those of logs.
+        """
+        if merged and not _keeps_values(self.state.config):
+            return [], "rows are merged by a function of one's own, which may return values that no file has"
+        return statistic_columns(self.plan, self.state.config, merged=merged), _NO_COLUMN
 
     @property
     def _few_files(self) -> int:
@@ -310,6 +320,14 @@ class _Selector:
             reason = f"it cannot be read: {error}"
         self._leave_out(name, reason)
         return None
+
+
+def _keeps_values(config: TableConfig) -> bool:
+    """Return whether a merged row has no other values than the rows that it is made of."""
+    try:
+        return merge_rule(config).custom is None
+    except UnsupportedError:
+        return False
 
 
 def _by_values(
