@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from lakefmt.arguments import shown, text_argument, texts_argument
 from lakefmt.config.mergers import MergeFunction, merger_name, strategy_id
+from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import (
     PAYLOADS,
     STRATEGY_IDS,
@@ -34,12 +35,14 @@ from lakefmt.keys import (
     path_tells,
     plan_key_spec,
 )
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema, with_spark_types
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.timeline.store import put_if_absent_confirmed
-from lakefmt.transactions.metadata_indexes import create_metadata_index
+from lakefmt.transactions.index_request import IndexRequest, requests_of_new_table
+from lakefmt.transactions.metadata_indexes import create_metadata_indexes
 from lakefmt.values import MergeMode, TableType, TableVersion
 
 __all__ = ["run_creation"]
@@ -76,9 +79,9 @@ _TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
 _WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
 #: Indexes that are in the metadata table, which is made with them, and the settings of their making.
-_RECORD_INDEXES: Mapping[str, Mapping[str, object]] = {
-    "record": {},
-    "partitioned_record": {"hoodie.metadata.record.level.index.enable": True},
+_RECORD_INDEXES = {
+    "record": IndexRequest(PartitionKind.RECORD_INDEX),
+    "partitioned_record": IndexRequest(PartitionKind.RECORD_INDEX, partitioned=True),
 }
 #: A bucket may hold thousands of directories: making a table does not look into each.
 _PLACES_TO_LOOK_AT = 64
@@ -292,12 +295,12 @@ def run_creation(
     name: str,
     database: str | None,
     properties: Mapping[str, str],
-    durable: bool,
-    exact_types: bool = False,
+    settings: Settings,
+    indexes: Sequence[IndexRequest] | None = None,
 ) -> None:
-    """Create the table's directories, notes and, last, its properties.
+    """Create the table's directories, notes and its properties, and then the indexes of its metadata table.
 
-    `exact_types` stores milliseconds and bytes of fixed length as they are; other arguments as for `create_table`.
+    `settings` are those of the call; other arguments as for `create_table`.
 
     Raises:
         TableExists: there is one already.
@@ -306,7 +309,7 @@ def run_creation(
     _check_arguments(schema, properties, table_type=table_type, name=name, database=database or "", index=index)
     kind = TableType.parse(table_type)
     given = normalise_schema(schema)
-    stored = given if exact_types else with_spark_types(given)
+    stored = given if settings.text("lakefmt.create.types") == "exact" else with_spark_types(given)
     check_names(stored)
     fields = _names(ordering, "ordering") or []
     spec = plan_key_spec(
@@ -332,15 +335,20 @@ def run_creation(
         database=database,
         properties=properties,
     )
-    _make_files(client, planned, index, mode, durable=durable)
+    store = client.store
+    is_remote = not (store.capabilities.directories or store.capabilities.low_latency)
+    needed, config = _RECORD_INDEXES.get(index), parse_table_config(planned)
+    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote, needed=needed)
+    _make_files(client, planned, index, mode, durable=settings.text("lakefmt.durability") == "fsync")
+    if requests:
+        create_metadata_indexes(client, requests)
 
 
 def _make_files(
     client: TableClient, planned: Mapping[str, str], index: str, merge: MergeMode | str, *, durable: bool
 ) -> None:
-    """Make the directories, the notes and, last, the properties of a planned table; then the index that it begins with."""
-    config = parse_table_config(planned)
-    store = client.store
+    """Make the directories, the notes and, last, the properties of a planned table."""
+    config, store = parse_table_config(planned), client.store
     _check_place(store)
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
@@ -352,8 +360,6 @@ def _make_files(
     notes = {"index": index} if isinstance(merge, MergeMode) else {"index": index, "merge": merge}
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)
-    if index in _RECORD_INDEXES:
-        create_metadata_index(client, "record_index", options=_RECORD_INDEXES[index])
 
 
 def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from lakefmt.config.settings import resolve_settings
 from lakefmt.create import run_creation
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
 from lakefmt.filegroups.table_client import TableClient
@@ -331,7 +332,8 @@ class _World:
             name="simulated",
             database=None,
             properties=shape.properties,
-            durable=False,
+            settings=resolve_settings({"lakefmt.durability": "none"}),
+            indexes=(),
         )
         return table
 

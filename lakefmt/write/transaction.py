@@ -307,11 +307,11 @@ class WriteTransaction:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
             self._index = choose_index(self.client, self._settings, self.state.config, self.state)
-            with_rings = isinstance(self._index, ConsistentBucketIndex)
-            places_keys = places_new_keys(self._index) and not with_rings
+            rings = self._index.rings if isinstance(self._index, ConsistentBucketIndex) else None
+            places_keys = rings is None and places_new_keys(self._index)
             check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
-            if with_rings and self.context.operation in REPLACING:
-                self._index.rings.replace_all()
+            if rings is not None and self.context.operation in REPLACING:
+                rings.replace_all()
         return self._index
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
@@ -400,7 +400,9 @@ class WriteTransaction:
         assigned = place_rows(self.client, self.bound, self.state, located)
         self._check_early(assigned)
         if isinstance(self._index, ConsistentBucketIndex):
-            self._index.rings.keep(self.context.instant)
+            changed = self._index.rings.keep(self.context.instant)
+            if self._covers is not None:
+                self._covers |= frozenset(changed)
         if self._saved is not None:
             self.save_for_others(self._saved)
         return PlacedRows(located.batch, assigned)
@@ -494,7 +496,7 @@ class WriteTransaction:
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
-        return replace(result, seconds=seconds, warnings=self._warnings())
+        return replace(result, seconds=seconds, warnings=(*result.warnings, *self._warnings()))
 
     def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
         """Commit; when there are no files and nothing to remember, abort and return None."""

@@ -28,6 +28,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.metadata.manage import check_expression_indexes
 from lakefmt.schema import evolve
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
@@ -44,6 +45,7 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
 from lakefmt.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt.transactions.instant import InstantTransaction
+from lakefmt.transactions.lost_indexes import lost_index_warnings, note_indexes
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt.transactions.rollback_executor import run_rollback
 from lakefmt.values import (
@@ -208,6 +210,7 @@ def plan_instant(
     state = client.load()
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
+        check_expression_indexes(client, state.config, state.timeline, write_client.settings)
     schema = _evolved(client, state, request, incoming, first)
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
@@ -378,12 +381,13 @@ def complete_instant(
         transaction = write.instant
         completed = transaction.complete(lease, config, timeline, body, metadata)
         write_client.client.keep_commit(completed, metadata)
+        note_indexes(write_client, config)
     try:
         _remove_saved(write.instant, is_saved=is_saved)
         write.instant.finish()
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    return _result(context, completed, metadata.stats)
+    return _result(context, completed, metadata.stats, lost_index_warnings(config))
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
@@ -469,7 +473,9 @@ def _was_requested(timeline: Timeline, pending: Instant) -> bool:
     return any(file.state is State.REQUESTED for file in timeline.files_of(pending))
 
 
-def _result(context: WriteContext, completed: Instant, stats: tuple[WriteStat, ...]) -> CommitResult:
+def _result(
+    context: WriteContext, completed: Instant, stats: tuple[WriteStat, ...], warnings: tuple[str, ...]
+) -> CommitResult:
     return CommitResult(
         instant=context.instant,
         completion_time=completed.completion,
@@ -480,6 +486,7 @@ def _result(context: WriteContext, completed: Instant, stats: tuple[WriteStat, .
         num_deletes=sum(s.num_deletes for s in stats),
         files=stats,
         bytes_written=sum(s.file_size_in_bytes for s in stats),
+        warnings=warnings,
     )
 
 
