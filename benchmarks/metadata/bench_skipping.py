@@ -117,9 +117,9 @@ def of_ducklake(path: str, rows: int, files: int) -> Queries:
 
     def read(condition: str) -> pa.Table:
         connection = opened()
-        found = connection.execute(f"SELECT * FROM lake.t WHERE {condition}").to_arrow_table()
+        rows_read = connection.execute(f"SELECT * FROM lake.t WHERE {condition}").to_arrow_table()
         connection.close()
-        return found
+        return rows_read
 
     return {"range": lambda: read(f"number >= {low} AND number < {high}"), "key": lambda: read("id = 'key-7'")}
 
@@ -146,10 +146,12 @@ def environments(peers: list[str]) -> dict[str, str]:
 
     if peers == ["lakefmt"]:
         return {"lakefmt": sys.executable}
-    found = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "bench_env.py"), "--find"], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return pythons(json.loads(found.stdout))
+    command = [sys.executable, str(ROOT / "tools" / "bench_env.py"), "--find"]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    available, missing = pythons(peers, json.loads(answer.stdout))
+    for peer, reason in missing.items():
+        print(f"{peer:10} not measured: {reason}")
+    return available
 
 
 def main(given: list[str] | None = None) -> None:
@@ -166,8 +168,6 @@ def main(given: list[str] | None = None) -> None:
     wanted = options.peers.split(",")
     sums: dict[str, float] = {}
     for peer, python in environments(wanted).items():
-        if peer not in wanted:
-            continue
         command = [python, "-m", "benchmarks.metadata.bench_skipping", "--alone", peer, "--rows", str(options.rows)]
         command += ["--files", str(options.files), "--repeat", str(options.repeat)]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)

@@ -306,12 +306,12 @@ class WriteTransaction:
     def index(self) -> Index:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
-            self._index = choose_index(self.client, self._settings, self.state.config, self.state)
-            rings = self._index.rings if isinstance(self._index, ConsistentBucketIndex) else None
-            places_keys = rings is None and places_new_keys(self._index)
+            index = self._index = choose_index(self.client, self._settings, self.state.config, self.state)
+            with_rings = isinstance(index, ConsistentBucketIndex)
+            places_keys = places_new_keys(index) and not with_rings
             check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
-            if rings is not None and self.context.operation in REPLACING:
-                rings.replace_all()
+            if isinstance(index, ConsistentBucketIndex) and self.context.operation in REPLACING:
+                index.rings.replace_all()
         return self._index
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
