@@ -31,6 +31,7 @@ from lakefmt.metadata.updates import (
     removed_files_update,
     secondary_index_update,
 )
+from lakefmt.schema.types import field_at
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.values import META_COLUMNS, InstantTime
 
@@ -51,7 +52,8 @@ def stats_columns(config: TableConfig, collector: FactCollector, definitions: De
     if definition is None:
         names = indexed_columns(collector.schema, meta_columns=False, most=len(collector.schema))
         return (*META_COLUMNS, *names) if config.populate_meta_fields else names
-    known = {one.name for one in collector.schema if is_indexable(one.type)} | {*META_COLUMNS}
+    fields = {name: field_at(collector.schema, name) for name in definition.columns}
+    known = {name for name, field in fields.items() if field is not None and is_indexable(field.type)} | {*META_COLUMNS}
     return tuple(name for name in definition.columns if name in known)
 
 

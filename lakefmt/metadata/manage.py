@@ -48,17 +48,21 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, TableVersion
 
 __all__ = [
+    "SEEN_KEY",
     "MetadataTableManager",
     "advertised_partitions",
     "check_expression_indexes",
     "committed_files",
     "expression_time_zone",
     "load_definitions",
+    "partitions_by_settings",
     "wanted_partitions",
 ]
 
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
 INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
+#: The partitions that lakefmt saw last, a property of its own: another engine that drops one leaves it as it is.
+SEEN_KEY = "lakefmt.metadata.partitions"
 DEFINITIONS_KEY = "hoodie.table.index.defs.path"
 _MAX_DEFINITIONS_BYTES = 16 << 20
 
@@ -70,8 +74,16 @@ def wanted_partitions(config: TableConfig, settings: Settings) -> tuple[str, ...
         config: the table's properties.
         settings: of the call; nothing is asked for unless ``hoodie.metadata.enable`` is true.
     """
-    if settings.values["hoodie.metadata.enable"] is not True:
-        return ()
+    return partitions_by_settings(config, settings) if settings.values["hoodie.metadata.enable"] is True else ()
+
+
+def partitions_by_settings(config: TableConfig, settings: Settings) -> tuple[str, ...]:
+    """Return the partitions that a metadata table with these settings has, in the order of their making.
+
+    Parameters:
+        config: the table's properties.
+        settings: of the call; whether there is to be one is asked by :func:`wanted_partitions`.
+    """
     stats = settings.flag("hoodie.metadata.index.column.stats.enable")
     partitioned = config.is_partitioned and config.version is not TableVersion.SIX
     chosen = {
@@ -264,10 +276,17 @@ class MetadataTableManager:
 
     def _advertise(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> TableConfig:
         changes = advertised_partitions(self.config, names)
+        changes[SEEN_KEY] = changes[PARTITIONS_KEY]
         if definitions:
             changes[DEFINITIONS_KEY] = definitions_path(self.config)
             data = render_index_definitions(definitions)
             self.client.store.put(definitions_path(self.config), data, durable=self.durable)
+        now = self.client.clock.now()
+        return parse_table_config(update_properties(self.client.store, changes, now, durable=self.durable))
+
+    def _hide(self, names: Iterable[str]) -> TableConfig:
+        """Advertise only these partitions while others are made anew; should that fail, the next write says what is gone."""
+        changes = advertised_partitions(self.config, names)
         now = self.client.clock.now()
         return parse_table_config(update_properties(self.client.store, changes, now, durable=self.durable))
 
@@ -282,11 +301,7 @@ class MetadataTableManager:
         for name in names:
             if kind_of_partition(name) is None:
                 raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
-        without = parse_table_config(
-            update_properties(
-                self.client.store, advertised_partitions(self.config, ()), self.client.clock.now(), durable=self.durable
-            )
-        )
+        without = self._hide(())
         ordered = sorted(names, key=lambda name: (BUILD_ORDER.index(kind_of_partition(name) or BUILD_ORDER[0]), name))
         return replace(self, config=without).add(ordered, definitions)
 
@@ -306,7 +321,7 @@ class MetadataTableManager:
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
         hidden = {name, *_resting_on(name, names)}
-        without = self._advertise([each for each in names if each not in hidden], definitions)
+        without = self._hide([each for each in names if each not in hidden])
         self.client.store.delete_tree(f"{METADATA_DIRECTORY}/{name}")
         config = replace(self, config=without).add([name], definitions)
         if len(config.metadata_partitions) == len(names):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
+from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.metadata.index_definitions import (
@@ -18,10 +19,18 @@ from lakefmt.metadata.index_definitions import (
     secondary_index_definition,
 )
 from lakefmt.metadata.layout import BUILD_ORDER, PartitionKind, kind_of_partition
+from lakefmt.metadata.manage import partitions_by_settings
 from lakefmt.metadata.statistics import indexed_columns, is_indexable
 from lakefmt.values import TableVersion
 
-__all__ = ["IndexRequest", "definition_of", "in_build_order", "parse_index_request", "parse_index_requests"]
+__all__ = [
+    "IndexRequest",
+    "definition_of",
+    "in_build_order",
+    "parse_index_request",
+    "parse_index_requests",
+    "requests_of_new_table",
+]
 
 #: What an index rests on: it is made with it when it is missing.
 _NEEDS = {
@@ -187,6 +196,41 @@ def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
     if len(set(names)) < len(names):
         raise InvalidInputError(f"indexes names one of {', '.join(names)} twice")
     return tuple(parsed)
+
+
+def requests_of_new_table(
+    asked: Sequence[IndexRequest] | None,
+    config: TableConfig,
+    schema: pa.Schema,
+    settings: Settings,
+    *,
+    is_remote: bool,
+    needed: IndexRequest | None = None,
+) -> tuple[IndexRequest, ...]:
+    """Return the indexes with which a table begins, checked against its columns.
+
+    Parameters:
+        asked: by the caller; None: those of the settings, and on an object store, where a listing takes a request for each
+            partition, the list of files and statistics unless ``hoodie.metadata.enable`` is false.
+        config: the properties of the table.
+        schema: its columns.
+        settings: of the call.
+        is_remote: whether the table is on an object store.
+        needed: the index by which writes find keys, if the metadata table has that.
+
+    Raises:
+        InvalidInputError, UnsupportedFeature: see :func:`definition_of`.
+    """
+    if asked is None:
+        enabled = settings.values["hoodie.metadata.enable"]
+        by_default = enabled is True or (enabled is None and is_remote)
+        names = partitions_by_settings(config, settings) if by_default else ()
+        asked = [IndexRequest(_parse_kind(name)) for name in names]
+    if needed is not None:
+        asked = [*(each for each in asked if each.kind is not needed.kind), needed]
+    for request in asked:
+        definition_of(request, config, schema, 1)
+    return tuple(asked)
 
 
 def definition_of(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from lakefmt.errors import CommitConflict, CorruptFile
@@ -127,12 +128,21 @@ class RingFiles:
         """From now on give every node a new file group: what is stored in the partitions is replaced."""
         self._replaces = True
 
-    def keep(self, instant: InstantTime) -> None:
+    def change(self, ring: HashRing) -> None:
+        """Use another ring for its partition from now on."""
+        self.ring(ring.partition)
+        self._rings[ring.partition] = ring
+
+    def keep(self, instant: InstantTime) -> list[PartitionPath]:
         """Store the rings that were made, before the first file that relies on them is written.
+
+        Returns:
+            The partitions whose ring was another one before.
 
         Raises:
             CommitConflict: another writer has begun the same partition with another ring.
         """
+        changed: list[PartitionPath] = []
         for partition, earlier in self._unmarked:
             self._mark(partition, earlier)
         self._unmarked.clear()
@@ -140,9 +150,11 @@ class RingFiles:
             if ring == self._stored[partition]:
                 continue
             if ring.instant != FIRST_RING:
-                ring = HashRing(partition, instant, ring.num_buckets, ring.sequence, ring.nodes)
+                ring = replace(ring, instant=instant)
+                changed.append(partition)
             self._put(partition, ring)
             self._rings[partition] = self._stored[partition] = ring
+        return changed
 
     def _put(self, partition: PartitionPath, ring: HashRing) -> None:
         name = f"{ring_directory(partition)}/{ring.instant}.hashing_meta"

@@ -95,7 +95,7 @@ def table_bucket_index(
     strict = state.config.version is TableVersion.SIX
     if asked.engine == CONSISTENT_HASHING:
         rings = RingFiles(client, state, asked.counts.default)
-        return ConsistentBucketIndex(rings, asked.hash_fields, strict=strict, threads=threads)
+        return ConsistentBucketIndex(rings, asked.counts.default, asked.hash_fields, strict=strict, threads=threads)
     check_no_rings(client)
     kept = load_bucket_counts(client.store, state.timeline)
     if kept is not None:
