@@ -34,15 +34,16 @@ from lakefmt.keys import (
     path_tells,
     plan_key_spec,
 )
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema, with_spark_types
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.timeline.store import put_if_absent_confirmed
-from lakefmt.transactions.metadata_indexes import create_metadata_index
+from lakefmt.transactions.index_request import IndexRequest
 from lakefmt.values import MergeMode, TableType, TableVersion
 
-__all__ = ["run_creation"]
+__all__ = ["indexes_to_make", "run_creation"]
 
 _COMMON = {
     "hoodie.table.timeline.timezone": "UTC",
@@ -75,11 +76,6 @@ _STORED = {
 _TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
 _WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
-#: Indexes that are in the metadata table, which is made with them, and the settings of their making.
-_RECORD_INDEXES: Mapping[str, Mapping[str, object]] = {
-    "record": {},
-    "partitioned_record": {"hoodie.metadata.record.level.index.enable": True},
-}
 #: A bucket may hold thousands of directories: making a table does not look into each.
 _PLACES_TO_LOOK_AT = 64
 
@@ -184,7 +180,7 @@ def _without_spellings(planned: Mapping[str, str], properties: Mapping[str, str]
 
 def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
     """Raise when rows could not be completed again from what files and paths hold (docs/format.md, Property keys)."""
-    if config.populate_meta_fields and not config.drop_partition_columns:
+    if config.stores_every_column:
         return
     check_writable(config)
     if not config.populate_meta_fields and config.drop_partition_columns:
@@ -294,8 +290,8 @@ def run_creation(
     properties: Mapping[str, str],
     durable: bool,
     exact_types: bool = False,
-) -> None:
-    """Create the table's directories, notes and, last, its properties.
+) -> str:
+    """Create the table's directories, notes and, last, its properties; return the name of its index.
 
     `exact_types` stores milliseconds and bytes of fixed length as they are; other arguments as for `create_table`.
 
@@ -319,7 +315,7 @@ def run_creation(
     )
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
-    index, properties = _with_index(index, properties, spec, TableVersion.parse(table_version))
+    index, properties = _with_index(index, properties, spec, kind, TableVersion.parse(table_version))
     mode = _merge_mode(merge, fields)
     planned = _plan_properties(
         name,
@@ -342,11 +338,30 @@ def run_creation(
         index = "simple"  # the default of a table whose files have no filters
     if index == "bucket":
         save_table_buckets(store, planned, durable=durable)
-    notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
+    notes = {"index": index} | ({} if isinstance(mode, MergeMode) else {"merge": mode})
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)
-    if index in _RECORD_INDEXES:
-        create_metadata_index(client, "record_index", options=_RECORD_INDEXES[index])
+    return index
+
+
+def indexes_to_make(index: str, asked: Sequence[IndexRequest] | None) -> tuple[IndexRequest, ...]:
+    """Return the indexes of the metadata table that a new table is to have. Pure.
+
+    Args:
+        index: how keys are found, as :func:`run_creation` returns it.
+        asked: what else is asked for.
+
+    Example:
+        >>> [(one.partition, one.partitioned) for one in indexes_to_make("partitioned_record", None)]
+        [('record_index', True)]
+    """
+    given = tuple(asked or ())
+    if index not in ("record", "partitioned_record"):
+        return given
+    record = IndexRequest(PartitionKind.RECORD_INDEX, partitioned=index == "partitioned_record")
+    if not any(request.kind is record.kind for request in given):
+        return (record, *given)
+    return tuple(record if request.kind is record.kind and record.partitioned else request for request in given)
 
 
 def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:
@@ -360,7 +375,7 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
 
 
 def _with_index(
-    index: str, properties: Mapping[str, str], spec: KeySpec, version: TableVersion
+    index: str, properties: Mapping[str, str], spec: KeySpec, kind: TableType, version: TableVersion
 ) -> tuple[str, Mapping[str, str]]:
     """Return the index of the table, and its properties with those of the index.
 
@@ -368,6 +383,7 @@ def _with_index(
         index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index.
         properties: what the caller asks for.
         spec: the table's keys.
+        kind: the table's type.
         version: the table's.
 
     Raises:
@@ -384,7 +400,7 @@ def _with_index(
         return record, properties
     open_index(index)
     if index.lower() == "bucket":
-        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields)}
+        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields, kind)}
     if index.lower() == "global_bloom" and not has_meta_fields:
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     return index, properties

@@ -27,10 +27,9 @@ from lakefmt.compaction import (
 from lakefmt.config.mergers import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import check_merger
-from lakefmt.create import run_creation
+from lakefmt.create import indexes_to_make, run_creation
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index import IndexView
 from lakefmt.keys import partition_items
 from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.read.filters import Filter
@@ -38,6 +37,9 @@ from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.schema import unreadable_by_spark
 from lakefmt.storage.open import location_text, open_store
+from lakefmt.table_indexes import TableIndexes
+from lakefmt.transactions.index_request import parse_index_requests
+from lakefmt.transactions.metadata_indexes import create_metadata_indexes
 from lakefmt.undo.verbs import UndoVerbs
 from lakefmt.upgrade.plan import UpgradePlan
 from lakefmt.upgrade.run import upgrade_table
@@ -76,6 +78,7 @@ def create_table(
     table_type: str = "cow",
     table_version: int = 8,
     index: str = "bloom",
+    indexes: Sequence[str | Mapping[str, object]] | None = None,
     merge: str | MergeFunction | None = None,
     name: str | None = None,
     database: str | None = None,
@@ -99,6 +102,9 @@ def create_table(
         table_version: 6, 8 or 9.
         index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"``, ``"bucket"``,
             ``"record"`` or ``"partitioned_record"`` (docs/index.md).
+        indexes: of a metadata table, which the table then has from its beginning: kinds such as ``"column_stats"``,
+            ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/index.md). None: the store's
+            default.
         merge: ``"event_time"`` or ``"commit_time"``, default from `ordering`; or a function ``(older, newer) -> merged``
             over Arrow tables, or its name (docs/merging.md).
         name: default: the last part of the path.
@@ -124,12 +130,13 @@ def create_table(
     check_texts(name=name, database=database)
     place, handle_options = location_text(path), mapping_argument(options, "options")
     settings = resolve_settings(handle_options)
+    asked = None if indexes is None else parse_index_requests(indexes)
     client = TableClient(
         open_store(place, storage_options), with_merger(handle_options, merge), metadata_listing=ListingByMetadata()
     )
     columns = open_stream(data)[0] if schema is None else schema
     try:
-        run_creation(
+        made_index = run_creation(
             client,
             columns,
             record_key=record_key,
@@ -149,6 +156,9 @@ def create_table(
         if if_exists == "error":
             raise
         return Table(client)
+    requests = indexes_to_make(made_index, asked)
+    if requests:
+        create_metadata_indexes(client, requests)
     return Table(client, _creation_warnings(columns))
 
 
@@ -470,9 +480,9 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             return run_archive(self.client, options)
 
     @property
-    def index(self) -> IndexView:
-        """How this table finds keys: ``table.index.explain(keys)``."""
-        return IndexView(self.client, partial(keys_to_delete, self.client))
+    def index(self) -> TableIndexes:
+        """How this table finds keys, and the indexes of its metadata table: ``explain``, ``list``, ``create``, ``drop``."""
+        return TableIndexes(self.client, partial(keys_to_delete, self.client), self._writing)
 
     def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
         """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.

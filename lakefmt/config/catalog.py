@@ -578,7 +578,11 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("keep_latest_commits", "keep_latest_file_versions", "keep_latest_by_hours"),
     ),
     _honoured(
-        "hoodie.clean.commits.retained", int, 10, "number of latest commits whose states stay readable", minimum=1
+        "hoodie.clean.commits.retained",
+        int,
+        10,
+        "number of latest commits whose states stay readable; archiving leaves one more where this is set",
+        minimum=1,
     ),
     _honoured(
         "hoodie.clean.fileversions.retained", int, 3, "number of file slices that stay in each file group", minimum=1

@@ -98,6 +98,11 @@ class TableConfig:
         """The zone of instant times: UTC, or None for the machine's local zone."""
         return UTC if self.utc_timeline else None
 
+    @cached_property
+    def stores_every_column(self) -> bool:
+        """Whether base files hold all columns: meta columns with values, and the partition columns."""
+        return self.populate_meta_fields and not self.drop_partition_columns
+
     @property
     def is_partitioned(self) -> bool:
         """Whether the table has partition columns."""
@@ -264,7 +269,7 @@ def check_writable(config: TableConfig) -> None:
     if config.table_type is TableType.MERGE_ON_READ:
         _check_logs_writable(config)
     _check_unstored(config)
-    if cdc_mode(properties) is not None and (config.drop_partition_columns or not config.populate_meta_fields):
+    if cdc_mode(properties) is not None and not config.stores_every_column:
         raise UnsupportedFeature(
             "hoodie.table.cdc.enabled=true is not written for tables without meta columns or with dropped partition columns"
         )

@@ -21,7 +21,7 @@ from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, Unsuppo
 from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.virtual_columns import virtual_columns_of, with_partition_columns
+from lakefmt.filegroups.virtual_columns import stored_schema, virtual_columns_of, with_partition_columns
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema.history import LATEST_SCHEMA, parse_internal_schema, parse_schema_history, why_names_fail
@@ -29,13 +29,12 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.object_names import check_name
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.archive.store import History, HistoryStore
-from lakefmt.timeline.clock import InstantClock
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import CommitObserver
 from lakefmt.timeline.properties_store import load_properties
-from lakefmt.timeline.store import TimelineStore
+from lakefmt.timeline.store import InstantClock, TimelineStore
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import (
     Clock,
@@ -104,6 +103,7 @@ class TableClient:
         self._key_spec: tuple[TableConfig, KeySpec] | None = None
         self._instant_clock: InstantClock | None = None
         self._schemas: dict[str, pa.Schema] = {}
+        self._schema_texts: tuple[pa.Schema, TableConfig, tuple[str, str]] | None = None
         self._followed: set[str] = set()
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
@@ -258,7 +258,22 @@ class TableClient:
             UnsupportedFeature: after schema changes the names do not identify columns of older
                 files.
         """
-        return with_partition_columns(state.config, self._cached_schema(state))
+        stored = self._cached_schema(state)
+        return with_partition_columns(state.config, stored) if state.config.drop_partition_columns else stored
+
+    def schema_texts(self, config: TableConfig, schema: pa.Schema) -> tuple[str, str]:
+        """Return a table schema as Avro JSON: as commits store it, and with meta columns as files do.
+
+        Args:
+            config: the table's properties.
+            schema: without meta columns. The texts of the last one are cached: most writes change no column.
+        """
+        cached = self._schema_texts
+        if cached is None or cached[0] is not schema or cached[1] is not config:
+            in_files = stored_schema(config, schema)
+            texts = arrow_to_avro(schema, config.name), arrow_to_avro(in_files, config.name, with_meta=True)
+            self._schema_texts = cached = (schema, config, texts)
+        return cached[2]
 
     def internal_schema(self, state: TableState) -> str | None:
         """Return the latest internal schema in the table's commits; None if there is none."""
@@ -320,7 +335,7 @@ class TableClient:
 
     def row_reader(self, state: TableState) -> BaseFileReader:
         """Return the reader of complete rows: columns that files lack are added."""
-        if state.config.populate_meta_fields and not state.config.drop_partition_columns:
+        if state.config.stores_every_column:
             return self.reader
         return self.reader.completing(virtual_columns_of(state.config, self.schema(state)))
 

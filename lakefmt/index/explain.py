@@ -19,10 +19,10 @@ from lakefmt.index.locations import locate_everywhere, partitions_of_keys
 from lakefmt.index.registry import choose_index
 from lakefmt.values import Partitions
 
-__all__ = ["IndexView", "LookUpReport"]
+__all__ = ["IndexView", "LookUpReport", "ToKeys"]
 
 #: Turns what a caller calls keys into record keys.
-_ToKeys = Callable[[TableState, object], pa.StringArray]
+ToKeys = Callable[[TableState, object], pa.StringArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class IndexView:
         to_keys: turns rows or values into record keys; None: keys are given as they are stored.
     """
 
-    def __init__(self, client: TableClient, to_keys: _ToKeys | None = None) -> None:
+    def __init__(self, client: TableClient, to_keys: ToKeys | None = None) -> None:
         self._client = client
         self._to_keys = to_keys
 

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from lakefmt.arrays import common_length, text_offsets
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.avro.columnar.varint import overlapping_words
-from lakefmt.formats.parquet.base_file import in_java_order, java_order_key
+from lakefmt.formats.parquet.base_file import BaseFileFooter, in_java_order, java_order_key
 from lakefmt.index._bloom_probe import SharedHashes, StoredFilter, stored_filter
 from lakefmt.index.api import (
     FilterTally,
@@ -329,8 +329,10 @@ class _Task:
 
     def __call__(self, candidate: Candidate) -> _Seen:
         """Take a file from step to step, as long as rows are left."""
-        rows = in_range = self._in_range(candidate)
-        stored = self._filter(candidate.file, len(rows)) if self._how.filters and len(rows) else None
+        asks_footer = self._ranges is not None or self._how.filters
+        footer = self._reader.footer(candidate.file) if asks_footer else None
+        rows = in_range = self._in_range(candidate, footer)
+        stored = _filter(footer, len(rows)) if footer is not None and self._how.filters and len(rows) else None
         if stored is not None:
             rows = rows[stored.contains(self._hashes, rows)]
         found = self._found(candidate.file, rows) if len(rows) else None
@@ -346,20 +348,14 @@ class _Task:
             positions=nothing if found is None else found[1],
         )
 
-    def _in_range(self, candidate: Candidate) -> Rows:
-        if self._ranges is None:
+    def _in_range(self, candidate: Candidate, footer: BaseFileFooter | None) -> Rows:
+        if self._ranges is None or footer is None:
             return candidate.rows
-        footer = self._reader.footer(candidate.file)
         if not footer.num_rows:
             return candidate.rows[:0]
         if footer.min_key is None or footer.max_key is None:
             return candidate.rows
         return self._ranges.inside(candidate.rows, footer.min_key, footer.max_key)
-
-    def _filter(self, file: BaseFile, num_keys: int) -> StoredFilter | None:
-        footer = self._reader.footer(file)
-        # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
-        return None if num_keys > max(_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
 
     def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
         """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
@@ -375,6 +371,11 @@ class _Task:
         else:
             stored = self._reader.keys(file)
         return None if stored is None else (rows[_present(mine, stored)], None)
+
+
+def _filter(footer: BaseFileFooter, num_keys: int) -> StoredFilter | None:
+    # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
+    return None if num_keys > max(_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
 
 
 def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

@@ -14,15 +14,17 @@ from lakefmt.index._metadata_access import open_for_look_up, why_missing
 from lakefmt.index._metadata_footers import FOOTER_PARTITIONS
 from lakefmt.index.api import Index
 from lakefmt.index.bloom import BloomIndex
-from lakefmt.index.bucket import BucketIndex
-from lakefmt.index.bucket_files import table_bucket_index
-from lakefmt.index.bucket_settings import (
+from lakefmt.index.bucket.fixed import BucketIndex
+from lakefmt.index.bucket.settings import (
+    BUCKET_ENGINE,
+    CONSISTENT_HASHING,
     HASH_FIELD,
     INDEX_TYPE,
     check_asked_buckets,
     check_hash_fields,
     parse_bucket_settings,
 )
+from lakefmt.index.bucket.table_index import check_no_rings, table_bucket_index
 from lakefmt.index.context import index_context
 from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
 from lakefmt.index.record import RECORD_INDEX_NAMES, open_record_index
@@ -66,6 +68,8 @@ def _bucket(is_global: bool, options: Options) -> Index:
     if is_global:
         raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
     asked = parse_bucket_settings(options)
+    if asked.engine == CONSISTENT_HASHING:
+        raise UnsupportedFeature(f"{BUCKET_ENGINE}={asked.engine} goes with a table: its rings are kept there")
     return BucketIndex(asked.counts, asked.hash_fields, threads=_number(options, _THREADS))
 
 
@@ -141,9 +145,10 @@ def choose_index(
             f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges and "
             "no filters; use SIMPLE or GLOBAL_SIMPLE"
         )
+    notes = client.load_notes()
     if str(asked).lower() == "bucket" and config is not None and INDEX_TYPE not in config.properties:
-        _check_no_other_index(client.load_notes())
-    name = str(asked or client.load_notes().get("index") or (_DEFAULT if stored else "simple"))
+        _check_no_other_index(notes)
+    name = str(asked or notes.get("index") or (_DEFAULT if stored else "simple"))
     options = _index_options(settings)
     if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_known(asked):
         installed = load_installed_index(
@@ -153,6 +158,8 @@ def choose_index(
             return installed
     if config is not None:
         options.setdefault(HASH_FIELD, ",".join(config.record_key_fields))
+    if config is not None and "index" not in notes and name.lower() != "bucket":
+        check_no_rings(client)
     if name.lower() in RECORD_INDEX_NAMES and not options.get(INDEX_CLASS):
         properties = client.load_config() if config is None else config
         return open_record_index(client, settings, properties, state, is_global=RECORD_INDEX_NAMES[name.lower()])

@@ -9,19 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from lakefmt.errors import StateError
 from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.storage.api import ObjectStore, PutOutcome
-from lakefmt.timeline.instant import Action, State, completed_action
+from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome
+from lakefmt.timeline.instant import Action, Instant, State, completed_action
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
-from lakefmt.values import TableVersion
+from lakefmt.timeline.timeline import Timeline, build_timeline
+from lakefmt.values import InstantTime, TableVersion
 
-__all__ = ["MetadataInstant", "MetadataTimeline", "MetadataTimelineStore"]
+__all__ = ["INITIALISATION", "MetadataInstant", "MetadataTimeline", "MetadataTimelineStore"]
 
 _NAME = re.compile(r"(\d{14,20})(?:_(\d{14,20}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII)
 _ACTIONS = {action.value: action for action in Action}
-_INITIALISATION = "0" * 14
+#: How the instants of initialisations begin.
+INITIALISATION = "0" * 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class MetadataInstant:
     @property
     def is_initialisation(self) -> bool:
         """Whether it made a partition of the metadata table."""
-        return self.time.startswith(_INITIALISATION)
+        return self.time.startswith(INITIALISATION)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,28 @@ class MetadataTimeline:
         """Return the instants of a requested time, pending ones included."""
         return tuple(one for one in self.instants if one.time == time)
 
+    @cached_property
+    def _first_active(self) -> str:
+        regular = (each.time for each in self.completed() if not each.is_initialisation)
+        return min(regular, default="")
+
+    @cached_property
+    def _completions(self) -> dict[str, str | None]:
+        return {each.time: each.completion for each in self.instants}
+
+    def completion_of(self, time: str) -> str | None:
+        """Return when the instant that wrote a file was complete; None when it is not.
+
+        An instant that is older than the timeline is archived. One that is not on it and is not older was never complete:
+        a writer that had lost the lock wrote the file.
+
+        Parameters:
+            time: its requested time.
+        """
+        if time in self._completions:
+            return self._completions[time]
+        return time if time < self._first_active or time.startswith(INITIALISATION) else None
+
     @property
     def highest_time(self) -> str:
         """The largest requested or completion time; the empty text without instants."""
@@ -82,6 +107,36 @@ class MetadataTimeline:
     def initialisations(self) -> tuple[MetadataInstant, ...]:
         """The completed instants that made partitions."""
         return tuple(one for one in self.completed(Action.DELTA_COMMIT) if one.is_initialisation)
+
+
+def parse_timeline_files(listed: Iterable[ObjectInfo], layout: int) -> Timeline:
+    """Return the timeline of a directory with all its files, as the archive of a timeline needs it. Pure.
+
+    Parameters:
+        listed: the files of the directory; others are ignored.
+        layout: the timeline layout, 1 or 2.
+    """
+    files = []
+    for each in listed:
+        name = each.name.rpartition("/")[2]
+        parsed = _parse_name(name, layout)
+        if parsed is not None:
+            time, action, state, completion = parsed
+            done = None if completion is None else InstantTime(completion)
+            files.append(Instant(InstantTime(time), action, state, done, name, each.size, each.modified))
+    return build_timeline(files, layout)
+
+
+def _parse_name(name: str, layout: int) -> tuple[str, Action, State, str | None] | None:
+    """Return time, action, state and completion time of a file name; None for other names."""
+    match = _NAME.fullmatch(name)
+    action = None if match is None else _ACTIONS.get(match[3])
+    if match is None or action is None:
+        return None
+    state = State(match[4]) if match[4] else State.COMPLETED
+    if (state is State.COMPLETED and layout == 2) != (match[2] is not None):
+        return None
+    return match[1], action, state, match[2]
 
 
 def parse_timeline(names: Iterable[str], layout: int) -> MetadataTimeline:
@@ -99,19 +154,15 @@ def parse_timeline(names: Iterable[str], layout: int) -> MetadataTimeline:
     files: dict[tuple[str, Action], list[str]] = {}
     best: dict[tuple[str, Action], tuple[State, str | None, Action]] = {}
     for name in sorted(names):
-        found = _NAME.fullmatch(name)
-        action = None if found is None else _ACTIONS.get(found[3])
-        if found is None or action is None:
+        parsed = _parse_name(name, layout)
+        if parsed is None:
             continue
-        state = State(found[4]) if found[4] else State.COMPLETED
-        if (state is State.COMPLETED and layout == 2) != (found[2] is not None):
-            continue
-        key = (found[1], completed_action(action))
+        time, action, state, completion = parsed
+        key = (time, completed_action(action))
         files.setdefault(key, []).append(name)
         known = best.get(key)
         if known is None or state.rank > known[0].rank:
-            completion = (found[2] or found[1]) if state is State.COMPLETED else None
-            best[key] = (state, completion, action)
+            best[key] = (state, (completion or time) if state is State.COMPLETED else None, action)
     instants = [
         MetadataInstant(time, action, state, completion, tuple(files[time, key]))
         for (time, key), (state, completion, action) in best.items()
@@ -140,6 +191,19 @@ class MetadataTimelineStore:
         skip = len(self.directory) + 1
         found = self._store.list(self.directory, recursive=False)
         return parse_timeline((each.name[skip:] for each in found), self.layout)
+
+    def load_files(self) -> Timeline:
+        """Return the timeline with all its files."""
+        return parse_timeline_files(self._store.list(self.directory, recursive=False), self.layout)
+
+    @property
+    def archive_directory(self) -> str:
+        """Where archived instants are."""
+        return f"{METADATA_DIRECTORY}/.hoodie/archived" if self.layout == 1 else f"{self.directory}/history"
+
+    def remove_files(self, files: Iterable[Instant]) -> None:
+        """Remove files of the timeline, in this order."""
+        self._store.delete(f"{self.directory}/{file.file_name}" for file in files)
 
     def read_body(self, name: str) -> bytes:
         """Return the content of a file of the timeline.

@@ -104,7 +104,7 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
             at += 1
         if at == len(ordered) or ordered[at].time != instant.time:
             ordered.insert(at, instant)
-        elif ordered[at].state.rank < instant.state.rank:
+        elif instant.state is State.COMPLETED or ordered[at].state.rank < instant.state.rank:
             ordered[at] = instant
     return Timeline(view.layout, tuple(ordered), names=tuple(sorted((*view.names, *new))))
 

@@ -8,7 +8,7 @@ returned, and the table lock is proved to be held.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from lakefmt.config.table_config import TableConfig
@@ -148,6 +148,8 @@ class InstantTransaction:
         next_time = self.write_client.instant_time_generator(config, timeline)
         if observers := self.write_client.observers(config):
             pending = PendingCompletion(self.time, self.action, config, timeline, body, commit, next_time)
+            if lease is not None:
+                pending = replace(pending, prove_lock=lease.check)
             for observer in observers:
                 observer.before_completion(pending)
         completion = next_time()

@@ -35,6 +35,7 @@ class BoundContext:
         threads: how many threads the write may use in this process.
         codec: how column chunks of base files are compressed, and `codec_level`, how much.
         beside: the writer expects others at work.
+        writes_filters: base files get a bloom filter of their keys.
 
     Raises:
         MergerMissing: this process does not have the function by which the table merges.
@@ -57,6 +58,7 @@ class BoundContext:
         "store",
         "threads",
         "virtual_columns",
+        "writes_filters",
     )
 
     def __init__(
@@ -78,10 +80,12 @@ class BoundContext:
         self.cdc = cdc_mode(self.config.properties)
         self.schema = avro_to_arrow(context.schema_text)
         self.file_schema = avro_to_arrow(context.file_schema_text)
-        self.virtual_columns = virtual_columns_of(self.config, self.schema)
+        in_files = self.config.stores_every_column
+        self.virtual_columns = None if in_files else virtual_columns_of(self.config, self.schema)
         values = self.settings
         self.durable = values.text("lakefmt.durability") == "fsync"
         self.threads = values.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
         self.codec = values.text("hoodie.parquet.compression.codec") or "zstd"
         self.codec_level = values.integer("lakefmt.parquet.compression.level")
         self.beside = is_beside(values)
+        self.writes_filters = values.flag("hoodie.parquet.bloom.filter.enabled")

@@ -431,4 +431,4 @@ def write_assigned_files(
             for number, work in zip(bundle, made, strict=True):
                 works[number] = workers.submit(write_assigned_log, bound, work)
             wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
-        return results(works[number] for number in range(len(assigned)))
+        return results([works[number] for number in range(len(assigned))])

@@ -19,6 +19,7 @@ import pyarrow as pa
 from lakefmt.errors import CommitConflict, LakefmtError, LeaseLost, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import (
+    ConsistentBucketIndex,
     Index,
     IndexKeys,
     announce_commit,
@@ -40,6 +41,7 @@ from lakefmt.write._partition_path_updates import fill_from_stored, partition_ch
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
 from lakefmt.write.assign import Assigned, FileSizing, Routes
 from lakefmt.write.bulk.bulk_insert import stream_files
+from lakefmt.write.bulk.placed_parts import group_names, placed_parts
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early, clustered_groups
 from lakefmt.write.commit.saved_write import SavedWrite
 from lakefmt.write.commit.transaction import (
@@ -50,7 +52,7 @@ from lakefmt.write.commit.transaction import (
     complete_instant,
     plan_instant,
 )
-from lakefmt.write.context import APPENDING, FileAssignment, WritePlan, WriteRequest, WriteStatus
+from lakefmt.write.context import APPENDING, REPLACING, FileAssignment, WritePlan, WriteRequest, WriteStatus
 from lakefmt.write.ingest import KeyedBatch, combine, key_batch, record_keys
 from lakefmt.write.mutations import DeleteKeys
 from lakefmt.write.pipeline import (
@@ -305,7 +307,11 @@ class WriteTransaction:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
             self._index = choose_index(self.client, self._settings, self.state.config, self.state)
-            check_non_blocking(self._settings, self.state.config, places_keys=places_new_keys(self._index))
+            with_rings = isinstance(self._index, ConsistentBucketIndex)
+            places_keys = places_new_keys(self._index) and not with_rings
+            check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
+            if with_rings and self.context.operation in REPLACING:
+                self._index.rings.replace_all()
         return self._index
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
@@ -393,6 +399,8 @@ class WriteTransaction:
         """
         assigned = place_rows(self.client, self.bound, self.state, located)
         self._check_early(assigned)
+        if isinstance(self._index, ConsistentBucketIndex):
+            self._index.rings.keep(self.context.instant)
         if self._saved is not None:
             self.save_for_others(self._saved)
         return PlacedRows(located.batch, assigned)
@@ -426,12 +434,17 @@ class WriteTransaction:
         """Key, place and write a stream of rows window by window, in bounded memory."""
         spec = self.client.key_spec(self.state.config)
         schema = self.bound.schema
-        if capabilities_of(self.index).places_new_keys:
-            # One file for each file group, whatever comes last: the rows are held together.
-            parts = [self._keyed(spec, schema, table).table for table in tables]
-            return self.write(self.place(self.locate(self.key(pa.concat_tables(parts))))) if parts else []
-        check_unknown_buckets(self.client, self.state)
         keyed = partial(self._keyed, spec, schema)
+        if places_new_keys(self.index):
+            replaces = self.context.operation in REPLACING
+            names = partial(group_names, self.client, self.state, self.index, keyed, replaces)
+            memory = self._settings.integer("lakefmt.write.window.bytes")
+            statuses: list[WriteStatus] = []
+            for part in placed_parts((keyed(table).table for table in tables), names, memory):
+                statuses += self.write(self.place(self.locate(self.key(part))))
+                del part
+            return statuses
+        check_unknown_buckets(self.client, self.state)
         return stream_files(self.client, self.bound, spec, schema, tables, keyed, self._sizing, sort)
 
     def cover(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
@@ -476,6 +489,8 @@ class WriteTransaction:
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.client, self.state, self.context.instant, stats))
         result = complete_instant(self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None)
+        if isinstance(self._index, ConsistentBucketIndex):
+            self._index.rings.settle(self.context.instant)
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)

@@ -15,10 +15,9 @@ from lakefmt.filegroups.missing_completions import missing_completion
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.instant import Action, Instant, State, check_transition
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt.timeline.transitions import check_transition
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.rollback_executor import check_rollback_allowed
 from lakefmt.values import InstantTime, PartitionPath, TableType
@@ -109,7 +108,7 @@ def require_merge_on_read(config: TableConfig) -> None:
     check_readable(config)
     if config.table_type is not TableType.MERGE_ON_READ:
         raise UnsupportedFeature("only merge-on-read tables have logs to compact; this one is copy-on-write")
-    if cdc_mode(config.properties) is not None and (config.drop_partition_columns or not config.populate_meta_fields):
+    if cdc_mode(config.properties) is not None and not config.stores_every_column:
         raise UnsupportedFeature(
             "hoodie.table.cdc.enabled=true: changes are not written for tables without meta columns or with dropped "
             "partition columns, and a compaction would lose them"

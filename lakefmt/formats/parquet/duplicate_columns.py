@@ -37,6 +37,7 @@ __all__ = [
     "DuplicatePages",
     "PageWriter",
     "Span",
+    "are_within",
     "duplicate_key_column",
     "equal_column",
     "find_duplicate_column",
@@ -339,9 +340,10 @@ class Span:
     offset: int
     size: int
 
-    def is_within(self, file_size: int) -> bool:
-        """Tell whether a file of that many bytes has them all: a footer may claim anything."""
-        return 0 <= self.offset <= self.offset + self.size <= file_size
+
+def are_within(spans: Iterable[Span], file_size: int) -> bool:
+    """Tell whether a file of that many bytes has them all: a footer may claim anything."""
+    return all(0 <= span.offset <= span.offset + span.size <= file_size for span in spans)
 
 
 def equal_column(table: pa.Table, texts: pa.ChunkedArray, among: Sequence[str]) -> str | None:

@@ -8,7 +8,7 @@ read by :mod:`~lakefmt.metadata.reading.metadata_files`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,7 +36,7 @@ from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
-__all__ = ["MetadataTable", "RecordRun", "newest_records", "ready_partitions"]
+__all__ = ["GroupRecords", "MetadataTable", "RecordRun", "newest_records", "ready_partitions"]
 
 _READY = "hoodie.table.metadata.partitions"
 _PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
@@ -69,6 +69,23 @@ class RecordRun:
     values: pa.ChunkedArray | None
     schema: str
     what: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupRecords:
+    """The records of one file group.
+
+    Attributes:
+        run: the data partition, escaped, in a partitioned record index.
+        number: which of the file groups it is.
+        count: how many there are.
+        records: oldest first.
+    """
+
+    run: str | None
+    number: int
+    count: int
+    records: list[RecordRun]
 
 
 def ready_partitions(config: TableConfig) -> tuple[str, ...]:
@@ -238,6 +255,19 @@ class MetadataTable:
             SnapshotExpired: a file was removed meanwhile; open the metadata table again.
         """
         return self._records(self.file_slices(partition).get(run, []), HFileReader.read, None)
+
+    def scan_groups(self, partition: str) -> Iterator[GroupRecords]:
+        """Yield all records of a partition by file group.
+
+        Parameters:
+            partition: the metadata table's partition.
+
+        Raises:
+            CorruptFile, SnapshotExpired: see :meth:`scan`.
+        """
+        for run, slices in self.file_slices(partition).items():
+            for number, file_slice in enumerate(slices):
+                yield GroupRecords(run, number, len(slices), self._records([file_slice], HFileReader.read, None))
 
     def lookup_prefixes(self, partition: str, prefixes: pa.Array) -> list[RecordRun]:
         """Return the records whose keys begin with one of the prefixes; every file group is asked.

@@ -28,8 +28,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import stored_schema
-from lakefmt.schema import arrow_to_avro, evolve
+from lakefmt.schema import evolve
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
@@ -265,9 +264,10 @@ def _evolved(
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
-    if request.action is Action.COMMIT and config.table_type is TableType.MERGE_ON_READ:
+    action = request.action
+    if action is Action.COMMIT and config.table_type is TableType.MERGE_ON_READ:
         return Action.DELTA_COMMIT  # also where inserts go to base files
-    return request.action
+    return action
 
 
 def _pending_write(
@@ -275,14 +275,15 @@ def _pending_write(
 ) -> PendingWrite:
     write_client, config = instant.write_client, state.config
     options = {**write_client.client.options, **request.options}
+    schema_text, file_schema_text = write_client.client.schema_texts(config, schema)
     context = WriteContext(
         url=write_client.client.store.url,
         owner=write_client.owner,
         instant=instant.time,
         action=instant.action.value,
         operation=request.operation,
-        schema_text=arrow_to_avro(schema, config.name),
-        file_schema_text=arrow_to_avro(stored_schema(config, schema), config.name, with_meta=True),
+        schema_text=schema_text,
+        file_schema_text=file_schema_text,
         properties=dict(config.properties),
         options={key: value for key, value in options.items() if key not in SECRET_OPTIONS},
         commit_metadata=dict(request.commit_metadata),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -143,8 +142,9 @@ def adopt(bound: BoundContext, assignment: FileAssignment) -> WriteStatus | None
     footer = BaseFileReader(bound.store).footer(written)
     try:
         counts = json.loads(footer.entries[STAT_KEY])
-        found = _status(bound, assignment, {k: int(v) for k, v in counts.items()}, info.size, adopted=True)
-        return replace(found, keys=_ends(footer.min_key, footer.max_key))
+        counts = {name: int(count) for name, count in counts.items()}
+        ends = _ends(footer.min_key, footer.max_key)
+        return _status(bound, assignment, counts, info.size, ends, adopted=True)
     except (KeyError, ValueError, TypeError, AttributeError):
         raise CorruptFile(f"{assignment.path} exists and was not written by this write") from None
 
@@ -307,15 +307,14 @@ class FileInProgress:
         outcome = self._sink.put_if_absent()
         if outcome is PutOutcome.DONE:
             counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
-            status = _status(self._bound, self._assignment, counts, self._sink.size, adopted=False)
-            return replace(status, keys=_ends(low, high), hashes=hashes)
+            return _status(self._bound, self._assignment, counts, self._sink.size, _ends(low, high), hashes)
         found = adopt(self._bound, self._assignment)
         if found is None:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
         return found
 
     def _filter(self) -> BloomFilter | None:
-        if not self._has_keys or not self._settings.flag("hoodie.parquet.bloom.filter.enabled"):
+        if not self._has_keys or not self._bound.writes_filters:
             return None
         # Rows that mark themselves deleted are left out: then the filter that was made is of too many keys.
         if self._bloom is not None and (self._assignment.base is not None or self._bloom.num_keys == len(self._keys)):
@@ -357,7 +356,14 @@ def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:
 
 
 def _status(
-    bound: BoundContext, assignment: FileAssignment, counts: Mapping[str, int], size: int, *, adopted: bool
+    bound: BoundContext,
+    assignment: FileAssignment,
+    counts: Mapping[str, int],
+    size: int,
+    keys: tuple[str, str] | None,
+    hashes: bytes | None = None,
+    *,
+    adopted: bool = False,
 ) -> WriteStatus:
     base = assignment.base
     stat = WriteStat(
@@ -374,7 +380,8 @@ def _status(
         prev_base_file=None if base is None else base.name,
         extra={} if bound.cdc is None else cdc_stats(bound, assignment, counts),
     )
-    return WriteStatus(bound.instant, stat, counts["rows_in"], counts["late"], counts["ignored"], adopted)
+    late, ignored = counts["late"], counts["ignored"]
+    return WriteStatus(bound.instant, stat, counts["rows_in"], late, ignored, adopted=adopted, keys=keys, hashes=hashes)
 
 
 #: Filters of files with more keys are made file by file: there the calls cost less than the hashes.
@@ -393,7 +400,7 @@ def bloom_filters_of_small_files(
         if one.assignment.base is None and one.assignment.log is None and 0 < len(one.rows) <= _FEW_KEYS
     ]
     settings = bound.settings
-    wanted = bound.config.populate_meta_fields and settings.flag("hoodie.parquet.bloom.filter.enabled")
+    wanted = bound.config.populate_meta_fields and bound.writes_filters
     if keys is None or not wanted or len(new) < 2 or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS:
         return {}
     keys_of_files = [keys.take(pa.array(assigned[number].rows)) for number in new]

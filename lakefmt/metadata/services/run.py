@@ -1,0 +1,45 @@
+"""Services of the metadata table, run before an instant is recorded in it (effects, under the table lock).
+
+A compaction writes a base file for every file group of every partition. Its instant lies below that of the pending
+instant, which can then still be rolled back by any engine (docs/format.md, Metadata table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lakefmt.config.settings import Settings
+from lakefmt.metadata.services.archive import archive_metadata_timeline, metadata_archive_rules
+from lakefmt.metadata.services.clean import clean_metadata_table
+from lakefmt.metadata.services.compaction import compact_metadata_table, compaction_instant
+from lakefmt.metadata.services.dead_instants import without_dead_instants
+from lakefmt.metadata.writer import MetadataTableWriter
+from lakefmt.timeline.instant import Instant
+from lakefmt.timeline.observer import PendingCompletion
+
+__all__ = ["run_metadata_services"]
+
+#: As many commits of the metadata table stay readable at least.
+_RETAINED = 20
+
+
+def run_metadata_services(
+    writer: MetadataTableWriter, pending: PendingCompletion, settings: Settings, read_body: Callable[[Instant], bytes]
+) -> None:
+    """Remove what dead processes left, then run the services that are due.
+
+    Parameters:
+        writer: writes the metadata table.
+        pending: the instant that is about to be recorded.
+        settings: of the call.
+        read_body: reads a file of the data table's timeline.
+    """
+    timeline = without_dead_instants(writer, writer.timeline_store.load(), pending, read_body)
+    after = settings.integer("hoodie.metadata.compact.max.delta.commits")
+    instant = compaction_instant(timeline, pending, after, writer.config.version)
+    retained = max(_RETAINED, 2 * after)
+    if instant is not None:
+        compact_metadata_table(writer, timeline, instant, pending)
+        clean_metadata_table(writer, pending, retained)
+        timeline = writer.timeline_store.load()
+    archive_metadata_timeline(writer, timeline, pending, metadata_archive_rules(settings, retained))
