@@ -340,8 +340,7 @@ def run_creation(
     )
     if index.lower() == "bloom" and not config.populate_meta_fields:
         index = "simple"  # the default of a table whose files have no filters
-    if index == "bucket":
-        save_table_buckets(store, planned, durable=durable)
+    save_table_buckets(store, planned, durable=durable)
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)
