@@ -60,21 +60,28 @@ class TableIndexes(IndexView):
         *,
         name: str | None = None,
         partitioned: bool = False,
+        function: str | None = None,
+        index_type: str | None = None,
+        function_options: Mapping[str, object] | None = None,
         options: Mapping[str, object] | None = None,
     ) -> MetadataIndex:
         """Make an index of the metadata table from what is committed, and what it rests on; from then on writes keep it.
 
         Args:
-            kind: ``"files"``, ``"column_stats"``, ``"partition_stats"``, ``"bloom_filters"``, ``"record_index"`` or
-                ``"secondary_index"``.
-            columns: of ``"column_stats"``: those with statistics, default the first 32; of a secondary index its column.
-            name: of a secondary index; default: its column.
+            kind: ``"files"``, ``"column_stats"``, ``"partition_stats"``, ``"bloom_filters"``, ``"record_index"``,
+                ``"secondary_index"`` or ``"expression_index"``.
+            columns: of ``"column_stats"``: those with statistics, default the first 32; of a secondary or expression index
+                its column.
+            name: of a secondary or expression index; default: its column.
             partitioned: a record index whose keys are unique in their data partition only.
+            function: of an expression index: one of Spark's functions, such as ``"from_unixtime"``.
+            index_type: of an expression index: ``"column_stats"`` (default) or ``"bloom_filters"``.
+            function_options: of an expression index, such as ``{"format": "yyyy-MM-dd"}``.
             options: settings of the call.
 
         Raises:
             InvalidInputError: it is there already, or the arguments do not fit the kind or the table.
-            UnsupportedFeature: tables of this version cannot have it.
+            UnsupportedFeature: tables of this version cannot have it, or lakefmt does not compute the function.
 
         Example:
             >>> import lakefmt, pyarrow as pa
@@ -84,7 +91,15 @@ class TableIndexes(IndexView):
             >>> t.index.create("secondary_index", "city").records
             2
         """
-        request = parse_index_request(kind, columns, name=name, partitioned=partitioned)
+        request = parse_index_request(
+            kind,
+            columns,
+            name=name,
+            partitioned=partitioned,
+            function=function,
+            index_type=index_type,
+            function_options=function_options,
+        )
         given = mapping_argument(options, "options")
         with self._writing:
             create_metadata_indexes(self._client, [request], given)

@@ -172,6 +172,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("fsync", "none"),
     ),
     _honoured(
+        "lakefmt.expression.timezone",
+        _text,
+        "UTC",
+        "the time zone in which expression indexes read times: the same as `spark.sql.session.timeZone` of the Spark jobs "
+        "that use the table",
+    ),
+    _honoured(
         "lakefmt.merge.function",
         _text,
         None,
@@ -360,6 +367,19 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         None,
         "`true` makes a metadata table, or the missing partitions of one; `false` drops an existing one before the write, "
         "as Hudi does; without it one that is there is kept right",
+    ),
+    _honoured(
+        "hoodie.enable.data.skipping",
+        _bool,
+        True,
+        "reads with a filter leave out files by the statistics and indexes of the metadata table",
+    ),
+    _honoured(
+        "hoodie.fileIndex.dataSkippingFailureMode",
+        _text,
+        "fallback",
+        "a read that finds them damaged: `fallback` logs a warning and opens all files, `strict` raises",
+        choices=("fallback", "strict"),
     ),
     _honoured(
         "hoodie.metadata.index.column.stats.enable",

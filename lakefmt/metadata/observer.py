@@ -15,7 +15,12 @@ from lakefmt.errors import StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
-from lakefmt.metadata.manage import MetadataTableManager, load_definitions, wanted_partitions
+from lakefmt.metadata.manage import (
+    MetadataTableManager,
+    expression_time_zone,
+    load_definitions,
+    wanted_partitions,
+)
 from lakefmt.metadata.services.run import run_metadata_services
 from lakefmt.metadata.statistics import ColumnRange
 from lakefmt.metadata.timeline import MetadataTimelineStore
@@ -113,7 +118,15 @@ class MetadataTableObserver:
         text = None if pending.commit is None else pending.commit.schema_text
         schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
-        return FactCollector(self.client, before, after, pending.time, schema, known_ranges=self._known_ranges)
+        return FactCollector(
+            self.client,
+            before,
+            after,
+            pending.time,
+            schema,
+            known_ranges=self._known_ranges,
+            time_zone=expression_time_zone(self.settings),
+        )
 
     def before_rollback(self, config: TableConfig, targets: Sequence[Instant]) -> None:
         """Refuse the rollback of an instant that a compaction of the metadata table has taken in.
