@@ -190,7 +190,7 @@ def _were_complete(
 def _read_ahead(client: TableClient, state: TableState) -> None:
     """Read the newest commit beside the other requests: its schema is needed next, while the lock is held."""
     if state.timeline.commits and not client.store.capabilities.low_latency:
-        with suppress(LakefmtError):  # whoever needs the commit reads it again and gets the error
+        with suppress(LakefmtError):  # who needs the commit reads it again and gets the error
             client.commit_metadata(state, state.timeline.commits[-1])
 
 
