@@ -16,6 +16,7 @@ from benchmarks.harness.data import prepare
 from benchmarks.harness.field import Field
 from benchmarks.harness.measure import Referee
 from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
+from benchmarks.metadata import bench_skipping
 
 pytestmark = pytest.mark.slow
 ROWS = 2_000
@@ -255,3 +256,10 @@ def test_the_page_of_the_project_has_a_place_for_either_number_of_rows(tmp_path)
     for marks in (run.MARKS, run.OTHER_MARKS):
         run.write_page("new\n", page, marks)
         assert f"{marks[0]}new\n{marks[1]}" in page.read_text("utf-8")
+
+
+def test_reads_with_a_filter():
+    figures = bench_skipping.measured("lakefmt", ROWS, 3, 1)
+    low, high = bench_skipping.bounds(ROWS)
+    assert figures["range"][2] == figures["range without skipping"][2] == sum(range(low, high))
+    assert figures["key"][2] == figures["key without skipping"][2]

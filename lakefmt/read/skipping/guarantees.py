@@ -186,10 +186,10 @@ def all_known(parts: Sequence[Sequence[pc.Expression | None]]) -> list[pc.Expres
 def exact_in_partitions(kind: pa.DataType) -> bool:
     """Return whether ranges of whole partitions can be relied on for a type.
 
-    A range of a partition leaves out files whose ends are not known: floats with NaN, and long texts.
+    A range of a partition leaves out files whose ends are not known: floats with NaN, long texts, Spark's old timestamps.
 
     Example:
         >>> exact_in_partitions(pa.int64()), exact_in_partitions(pa.string())
         (True, False)
     """
-    return not (_is_text(kind) or pt.is_floating(kind))
+    return _tells_nulls(kind) and not pt.is_floating(kind)
