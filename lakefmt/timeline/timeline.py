@@ -106,7 +106,7 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
             index += 1
         if index == len(ordered) or ordered[index].time != instant.time:
             ordered.insert(index, instant)
-        elif instant.state is State.COMPLETED or ordered[index].state.rank < instant.state.rank:
+        elif ordered[index].state.rank < instant.state.rank:
             ordered[index] = instant
     return Timeline(view.layout, tuple(ordered), names=tuple(sorted((*view.names, *new))))
 

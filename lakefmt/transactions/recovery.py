@@ -164,8 +164,10 @@ def undo_dead_writes(
             finish_rollback(write_client, state, pending, lease)
         else:
             run_rollback(write_client, state, pending, plan, lease)
-    look = read_under_lock(write_client, config) if changed else look
-    if _sweep(write_client, TableState(config, look.timeline), rules, look.claims, look.markers) or changed:
+    if changed:
+        look = read_under_lock(write_client, config)
+        state = TableState(config, look.timeline)
+    if _sweep(write_client, state, rules, look.claims, look.markers) or changed:
         remove_abandoned(store)
     behind = _behind_completed(store, look)
     if later is None:

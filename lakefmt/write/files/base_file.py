@@ -301,12 +301,12 @@ class FileInProgress:
         low, high = self._keys.range
         footers = key_footers(KeySummary(low, high, self._filter()), self._bound.context.file_schema_text)
         hashes = self._hashes()
-        footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
+        counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
+        footers[STAT_KEY] = json.dumps(counts)
         self._writer.close(footers)
         self._keys.close()
         outcome = self._sink.put_if_absent()
         if outcome is PutOutcome.DONE:
-            counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
             return _status(self._bound, self._assignment, counts, self._sink.size, _ends(low, high), hashes)
         adopted = adopt(self._bound, self._assignment)
         if adopted is None:
