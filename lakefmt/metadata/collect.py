@@ -6,7 +6,7 @@ went shows a comparison of the file slices without and with the instant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from lakefmt.filegroups.reader import parquet_file, reading
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
-from lakefmt.metadata.records import RecordLocation
+from lakefmt.metadata.records import MetadataRecord, RecordLocation
 from lakefmt.metadata.statistics import ColumnRange, footer_ranges, merged_ranges, row_ranges
 from lakefmt.metadata.updates import DataFile, KeyChange
 from lakefmt.schema import reconcile, with_meta_columns
@@ -33,6 +33,9 @@ from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
 __all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis", "timeline_with"]
+
+#: Returns the newest records of a partition of the metadata table that have some keys, by key.
+StoredRecords = Callable[[str, Iterable[str]], Mapping[str, MetadataRecord]]
 
 #: Operations that move rows to other files without changing them or where a key's file group is.
 _SAME_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
@@ -89,6 +92,7 @@ class FactCollector:
         columns: whose statistics are kept.
         with_bloom_filters: whether bloom filters are kept.
         known_ranges: statistics of files that were looked at before, by path; files never change.
+        stored: returns the records of a partition of the metadata table with some keys, as they are without the instant.
     """
 
     client: TableClient
@@ -99,6 +103,7 @@ class FactCollector:
     columns: Sequence[str] = ()
     with_bloom_filters: bool = False
     known_ranges: dict[tuple[str, int], Mapping[str, ColumnRange]] = field(default_factory=dict)
+    stored: StoredRecords | None = None
 
     def __post_init__(self) -> None:
         self._schema = with_meta_columns(self.schema)
@@ -129,6 +134,21 @@ class FactCollector:
         }
         after = build_slices(bases, logs, _with_archived(self.after.timeline, slicing), {**hidden, **gone})
         return before, after
+
+    def written_slices(self, commit: CommitMetadata) -> list[FileSlice]:
+        """Return every file that a commit wrote as a slice of its own, without a listing.
+
+        Parameters:
+            commit: what it wrote.
+        """
+        written = {stat.path for stat in commit.stats}
+        slices = []
+        for path, sizes in files_of_commit(commit).items():
+            objects = [ObjectInfo(join_path(path, name), size) for name, size in sizes.items()]
+            bases, logs = parse_files(PartitionPath(path), [one for one in objects if one.name in written])
+            slices += [FileSlice(base.partition, base.file_id, base.instant, base) for base in bases]
+            slices += [FileSlice(log.partition, log.file_id, log.instant, None, (log,)) for log in logs]
+        return slices
 
     def new_files(self, slices: Iterable[FileSlice], commit: CommitMetadata) -> list[DataFile]:
         """Return what the metadata table keeps of the files that a commit wrote.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
@@ -16,9 +17,11 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
 from lakefmt.metadata.manage import MetadataTableManager, load_definitions, wanted_partitions
+from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.services import run_metadata_services
 from lakefmt.metadata.statistics import ColumnRange
-from lakefmt.metadata.timeline import MetadataTimelineStore
+from lakefmt.metadata.stored_records import stored_records
+from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.timeline.instant import Action, Instant
@@ -72,47 +75,64 @@ class MetadataTableObserver:
                 config = manager.add(missing)
         if not config.metadata_partitions:
             return
-        if not MetadataTimelineStore(self.client.store, config.version, durable=self.durable).load().completed():
+        timelines = MetadataTimelineStore(self.client.store, config.version, durable=self.durable)
+        timeline = timelines.load()
+        if not timeline.completed():
             config = manager.rebuild()  # its directory is gone, or was never finished
-        self._record(pending, config)
+            timeline = timelines.load()
+        self._record(pending, config, timeline)
 
-    def _record(self, pending: PendingCompletion, config: TableConfig) -> None:
+    def _record(self, pending: PendingCompletion, config: TableConfig, loaded: MetadataTimeline) -> None:
         writer = MetadataTableWriter(self.client.store, config, self.durable)
         if pending.action is Action.ROLLBACK:
-            self._record_rollback(writer, pending)
+            self._record_rollback(writer, pending, loaded)
             return
-        run_metadata_services(writer, pending, self.settings)
+        timeline = run_metadata_services(writer, pending, self.settings, loaded)
         definitions = load_definitions(self.client, config)
         if pending.commit is not None:
             updates = updates_of_commit(
-                config, writer.form, self._collector(config, pending), definitions, pending.commit
+                config, writer.form, self._collector(config, pending, timeline), definitions, pending.commit
             )
         elif pending.action is Action.CLEAN:
             record = decode_body(BodyKind.CLEAN_METADATA, pending.body, what=f"the clean {pending.time}")
-            updates = updates_of_clean(config, writer.form, self._collector(config, pending), definitions, record)
+            updates = updates_of_clean(
+                config, writer.form, self._collector(config, pending, timeline), definitions, record
+            )
         else:
             return
-        writer.write(pending.time, updates, pending.next_time)
+        writer.write(pending.time, updates, pending.next_time, timeline)
 
-    def _record_rollback(self, writer: MetadataTableWriter, pending: PendingCompletion) -> None:
+    def _record_rollback(
+        self, writer: MetadataTableWriter, pending: PendingCompletion, timeline: MetadataTimeline
+    ) -> None:
         """Remove what the metadata table has of instants that are rolled back."""
         record = decode_body(BodyKind.ROLLBACK_METADATA, pending.body, what=f"the rollback {pending.time}")
-        timeline = writer.timeline_store.load()
         targets = record.get("commitsRollback")
         for time in targets if isinstance(targets, list) else ():
             if timeline.of_time(str(time)):
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)
         if updates:
-            writer.write(pending.time, updates, pending.next_time)
+            writer.write(pending.time, updates, pending.next_time, writer.timeline_store.load())
 
-    def _collector(self, config: TableConfig, pending: PendingCompletion) -> FactCollector:
+    def _collector(
+        self, config: TableConfig, pending: PendingCompletion, metadata_timeline: MetadataTimeline
+    ) -> FactCollector:
         before = TableState(config, pending.timeline)
         completed = timeline_with(pending.timeline, pending.time, pending.action, pending.next_time())
         text = None if pending.commit is None else pending.commit.schema_text
         schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
-        return FactCollector(self.client, before, after, pending.time, schema, known_ranges=self._known_ranges)
+        table = MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
+        return FactCollector(
+            self.client,
+            before,
+            after,
+            pending.time,
+            schema,
+            known_ranges=self._known_ranges,
+            stored=partial(stored_records, table),
+        )
 
     def before_rollback(self, config: TableConfig, targets: Sequence[Instant]) -> None:
         """Refuse the rollback of an instant that a compaction of the metadata table has taken in.

@@ -41,20 +41,25 @@ _PLAN_VERSION = 2
 _MAX_FILE_BYTES = 4 << 30
 
 
-def run_metadata_services(writer: MetadataTableWriter, pending: PendingCompletion, settings: Settings) -> None:
-    """Run the services that are due.
+def run_metadata_services(
+    writer: MetadataTableWriter, pending: PendingCompletion, settings: Settings, loaded: MetadataTimeline
+) -> MetadataTimeline:
+    """Run the services that are due; return the metadata table's timeline afterwards.
 
     Parameters:
         writer: writes the metadata table.
         pending: the instant that is about to be recorded.
         settings: of the call.
+        loaded: the metadata table's timeline.
     """
-    timeline = _without_dead_services(writer, writer.timeline_store.load(), pending)
+    timeline = _without_dead_services(writer, loaded, pending)
     after = settings.integer("hoodie.metadata.compact.max.delta.commits")
     instant = compaction_instant(timeline, pending, after, writer.config.version)
     if instant is not None:
         compact_metadata_table(writer, timeline, instant, pending)
         clean_metadata_table(writer, pending, max(_RETAINED, 2 * after))
+        timeline = writer.timeline_store.load()
+    return timeline
 
 
 def _without_dead_services(

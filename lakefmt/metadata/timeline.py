@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakefmt.errors import StateError
 from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.api import ObjectStore, PutOutcome, SupportsNames
 from lakefmt.timeline.instant import Action, State, completed_action
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
 from lakefmt.values import TableVersion
@@ -99,24 +100,33 @@ def parse_timeline(names: Iterable[str], layout: int) -> MetadataTimeline:
     files: dict[tuple[str, Action], list[str]] = {}
     best: dict[tuple[str, Action], tuple[State, str | None, Action]] = {}
     for name in sorted(names):
-        found = _NAME.fullmatch(name)
-        action = None if found is None else _ACTIONS.get(found[3])
-        if found is None or action is None:
+        parsed = _parse_name(name, layout)
+        if parsed is None:
             continue
-        state = State(found[4]) if found[4] else State.COMPLETED
-        if (state is State.COMPLETED and layout == 2) != (found[2] is not None):
-            continue
-        key = (found[1], completed_action(action))
+        time, action, state, completion = parsed
+        key = (time, completed_action(action))
         files.setdefault(key, []).append(name)
         known = best.get(key)
         if known is None or state.rank > known[0].rank:
-            completion = (found[2] or found[1]) if state is State.COMPLETED else None
-            best[key] = (state, completion, action)
+            best[key] = (state, (completion or time) if state is State.COMPLETED else None, action)
     instants = [
         MetadataInstant(time, action, state, completion, tuple(files[time, key]))
         for (time, key), (state, completion, action) in best.items()
     ]
     return MetadataTimeline(tuple(sorted(instants, key=lambda one: one.time)))
+
+
+@lru_cache(maxsize=1 << 14)
+def _parse_name(name: str, layout: int) -> tuple[str, Action, State, str | None] | None:
+    """Return time, action, state and completion time of a file name; None for other names."""
+    found = _NAME.fullmatch(name)
+    action = None if found is None else _ACTIONS.get(found[3])
+    if found is None or action is None:
+        return None
+    state = State(found[4]) if found[4] else State.COMPLETED
+    if (state is State.COMPLETED and layout == 2) != (found[2] is not None):
+        return None
+    return found[1], action, state, found[2]
 
 
 class MetadataTimelineStore:
@@ -137,6 +147,8 @@ class MetadataTimelineStore:
 
     def load(self) -> MetadataTimeline:
         """Return the timeline as it is now."""
+        if isinstance(self._store, SupportsNames):
+            return parse_timeline(self._store.list_names(self.directory), self.layout)
         skip = len(self.directory) + 1
         found = self._store.list(self.directory, recursive=False)
         return parse_timeline((each.name[skip:] for each in found), self.layout)
