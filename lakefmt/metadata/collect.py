@@ -34,8 +34,8 @@ from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, Partitio
 
 __all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis", "timeline_with"]
 
-#: Returns the newest records of a partition of the metadata table that have some keys, by key.
-StoredRecords = Callable[[str, Iterable[str]], Mapping[str, MetadataRecord]]
+#: Returns the records of a partition of the metadata table that have some keys, by key.
+StoredRecords = Callable[[Sequence[str]], Mapping[str, MetadataRecord]]
 
 #: Operations that move rows to other files without changing them or where a key's file group is.
 _SAME_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
@@ -92,7 +92,7 @@ class FactCollector:
         columns: whose statistics are kept.
         with_bloom_filters: whether bloom filters are kept.
         known_ranges: statistics of files that were looked at before, by path; files never change.
-        stored: returns the records of a partition of the metadata table with some keys, as they are without the instant.
+        stored_statistics: returns the records of ``partition_stats`` with some keys, as they are without the instant.
     """
 
     client: TableClient
@@ -103,7 +103,7 @@ class FactCollector:
     columns: Sequence[str] = ()
     with_bloom_filters: bool = False
     known_ranges: dict[tuple[str, int], Mapping[str, ColumnRange]] = field(default_factory=dict)
-    stored: StoredRecords | None = None
+    stored_statistics: StoredRecords | None = None
 
     def __post_init__(self) -> None:
         self._schema = with_meta_columns(self.schema)

@@ -96,11 +96,11 @@ def updates_of_commit(
 
 def _widened_stats(collector: FactCollector, form: RecordFormat, commit: CommitMetadata) -> PartitionUpdate | None:
     """Return the update of ``partition_stats`` from what is stored; None: that does not tell."""
-    if collector.stored is None:
+    if collector.stored_statistics is None:
         return None
     added = collector.partition_ranges(collector.written_slices(commit))
     keys = [partition_stats_key(column, path) for path, columns in added.items() for column in columns]
-    stored = collector.stored(PartitionKind.PARTITION_STATS.value, keys) if keys else {}
+    stored = collector.stored_statistics(keys) if keys else {}
     return widened_partition_stats(stored, added, collector.types, form)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
@@ -16,11 +15,13 @@ from lakefmt.errors import StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.manage import MetadataTableManager, load_definitions, wanted_partitions
 from lakefmt.metadata.reading.reader import MetadataTable
+from lakefmt.metadata.records import MetadataRecord
 from lakefmt.metadata.services import run_metadata_services
 from lakefmt.metadata.statistics import ColumnRange
-from lakefmt.metadata.stored_records import stored_records
+from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.schema import avro_to_arrow, without_meta_columns
@@ -100,7 +101,9 @@ class MetadataTableObserver:
             )
         else:
             return
-        writer.write(pending.time, updates, pending.next_time, timeline)
+        completion = writer.write(pending.time, updates, pending.next_time, timeline)
+        statistics = next((one for one in updates if one.partition == PartitionKind.PARTITION_STATS.value), None)
+        written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
 
     def _record_rollback(
         self, writer: MetadataTableWriter, pending: PendingCompletion, timeline: MetadataTimeline
@@ -123,7 +126,14 @@ class MetadataTableObserver:
         text = None if pending.commit is None else pending.commit.schema_text
         schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
-        table = MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
+
+        def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
+            known = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
+            if known is not None:
+                return known
+            table = MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
+            return stored_records(table, PartitionKind.PARTITION_STATS.value, keys)
+
         return FactCollector(
             self.client,
             before,
@@ -131,7 +141,7 @@ class MetadataTableObserver:
             pending.time,
             schema,
             known_ranges=self._known_ranges,
-            stored=partial(stored_records, table),
+            stored_statistics=stored,
         )
 
     def before_rollback(self, config: TableConfig, targets: Sequence[Instant]) -> None:
