@@ -162,7 +162,10 @@ class HFileReader:
             keys: binary, in any order; nulls are not looked for.
             run: how the look-ups of groups of blocks are run.
         """
-        probes, bounds = self._assigned(pc.unique(keys.cast(pa.binary())).drop_null())
+        asked = pc.unique(keys.cast(pa.binary())).drop_null()
+        if len(self._blocks) == 1 and len(asked):
+            return _joined([[_matches(block, block.keys(), asked) for _, block in self._load([0])]])
+        probes, bounds = self._assigned(asked)
         wanted = [block for block in range(len(self._blocks)) if bounds[block] < bounds[block + 1]]
 
         def found(group: Sequence[int]) -> list[pa.RecordBatch]:
