@@ -19,7 +19,7 @@ from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.manage import MetadataTableManager, load_definitions, wanted_partitions
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.records import MetadataRecord
-from lakefmt.metadata.services import run_metadata_services
+from lakefmt.metadata.services.run import run_metadata_services
 from lakefmt.metadata.statistics import ColumnRange
 from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
