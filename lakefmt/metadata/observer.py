@@ -7,7 +7,7 @@ settings do not ask for. An instant that is recorded twice, because its process 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
@@ -20,7 +20,6 @@ from lakefmt.metadata.manage import MetadataTableManager, load_definitions, want
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.records import MetadataRecord
 from lakefmt.metadata.services.run import run_metadata_services
-from lakefmt.metadata.statistics import ColumnRange
 from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
@@ -46,7 +45,6 @@ class MetadataTableObserver:
 
     client: TableClient
     settings: Settings
-    _known_ranges: dict[tuple[str, int], Mapping[str, ColumnRange]] = field(default_factory=dict)
 
     @property
     def durable(self) -> bool:
@@ -140,7 +138,6 @@ class MetadataTableObserver:
             after,
             pending.time,
             schema,
-            known_ranges=self._known_ranges,
             stored_statistics=stored,
         )
 

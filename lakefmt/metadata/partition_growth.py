@@ -61,10 +61,10 @@ def widened_partition_stats(
     """
     records: dict[str, MetadataRecord] = {}
     for path, columns in added.items():
-        for column, found in columns.items():
+        for column, values in columns.items():
             key = partition_stats_key(column, path)
             name = partition_identifier(path)
-            newer = column_stats_of(found, types[column], name, form.version, is_tight=True)
+            newer = column_stats_of(values, types[column], name, form.version, is_tight=True)
             older = stored[key].column_stats if key in stored else None
             widened = None if older is None else _widened(older, newer)
             if widened is None:
@@ -75,13 +75,14 @@ def widened_partition_stats(
 
 def _widened(older: ColumnStats, newer: ColumnStats) -> ColumnStats | None:
     """Return the range of both; None where the older one is no range of live rows, or is of another type."""
-    kinds = {one.value_type for one in (older, newer) if one.value_count}
-    wrappers = {one.wrapper for one in (older, newer) if one.wrapper is not None}
+    kinds = {stats.value_type for stats in (older, newer) if stats.value_count}
+    wrappers = {stats.wrapper for stats in (older, newer) if stats.wrapper is not None}
     if older.is_deleted or not older.is_tight or len(kinds) > 1 or len(wrappers) > 1:
         return None
+    kind = next(iter(kinds), newer.value_type)
     records = [
-        MetadataRecord(RecordType.PARTITION_STATS, column_stats=replace(one, is_tight=False, value_type=kind))
-        for one, kind in zip((older, newer), 2 * [next(iter(kinds), newer.value_type)], strict=True)
+        MetadataRecord(RecordType.PARTITION_STATS, column_stats=replace(stats, is_tight=False, value_type=kind))
+        for stats in (older, newer)
     ]
     both = combine_records(*records).column_stats
     return None if both is None else replace(both, is_tight=True)

@@ -1,11 +1,11 @@
 """What the metadata table holds of some keys before an instant is recorded in it (effects on reading only).
 
-A handle that writes one commit after the other knows what it wrote last, and reads nothing while nobody else has written.
+A handle that writes one commit after the other keeps what it wrote last, and reads nothing until another writer writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from weakref import WeakKeyDictionary
@@ -43,7 +43,7 @@ class WrittenRecords:
     _records: dict[str, MetadataRecord] = field(default_factory=dict)
 
     def look_up(
-        self, keys: Iterable[str], metadata: MetadataTimeline, data: Timeline
+        self, keys: Sequence[str], metadata: MetadataTimeline, data: Timeline
     ) -> dict[str, MetadataRecord] | None:
         """Return the records of keys; None: they have to be read.
 
@@ -58,8 +58,8 @@ class WrittenRecords:
             or not data.is_committed(InstantTime(self._newest[0]))
         ):
             return None
-        found = {key: self._records[key] for key in keys if key in self._records}
-        return found if len(found) == len(set(keys)) else None
+        records = {key: self._records[key] for key in keys if key in self._records}
+        return records if len(records) == len(set(keys)) else None
 
     def remember(
         self, update: PartitionUpdate | None, form: RecordFormat, before: MetadataTimeline, after: _Deltacommit
@@ -86,8 +86,8 @@ class WrittenRecords:
 
 
 def _newest(timeline: MetadataTimeline) -> _Deltacommit | None:
-    done = ((one.time, one.completion) for one in timeline.completed(Action.DELTA_COMMIT))
-    return max(done, key=lambda one: (one[1] or "", one[0]), default=None)
+    completed = ((instant.time, instant.completion) for instant in timeline.completed(Action.DELTA_COMMIT))
+    return max(completed, key=lambda times: (times[1] or "", times[0]), default=None)
 
 
 def written_records(client: TableClient) -> WrittenRecords:
