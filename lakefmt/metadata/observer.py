@@ -16,7 +16,12 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
 from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.manage import MetadataTableManager, load_definitions, wanted_partitions
+from lakefmt.metadata.manage import (
+    MetadataTableManager,
+    expression_time_zone,
+    load_definitions,
+    wanted_partitions,
+)
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.records import MetadataRecord
 from lakefmt.metadata.services.run import run_metadata_services
@@ -62,7 +67,7 @@ class MetadataTableObserver:
         asked = wanted_partitions(config, self.settings)
         if not (config.metadata_partitions or asked) or pending.action in _WITHOUT_FILES:
             return
-        manager = MetadataTableManager(self.client, config, pending.timeline, self.settings, pending.next_time)
+        manager = MetadataTableManager(self.client, config, pending.timeline, self.settings, pending.proved_time)
         if pending.action is Action.RESTORE:
             # What was restored may be in the metadata table's base files already: nothing but a new one is right.
             if config.metadata_partitions:
@@ -86,7 +91,8 @@ class MetadataTableObserver:
         if pending.action is Action.ROLLBACK:
             self._record_rollback(writer, pending, loaded)
             return
-        timeline = run_metadata_services(writer, pending, self.settings, loaded)
+        read_body = self.client.timeline_store(config).read_body
+        timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded)
         definitions = load_definitions(self.client, config)
         if pending.commit is not None:
             updates = updates_of_commit(
@@ -99,7 +105,7 @@ class MetadataTableObserver:
             )
         else:
             return
-        completion = writer.write(pending.time, updates, pending.next_time, timeline)
+        completion = writer.write(pending.time, updates, pending.proved_time, timeline)
         statistics = next((one for one in updates if one.partition == PartitionKind.PARTITION_STATS.value), None)
         written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
 
@@ -114,7 +120,7 @@ class MetadataTableObserver:
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)
         if updates:
-            writer.write(pending.time, updates, pending.next_time, writer.timeline_store.load())
+            writer.write(pending.time, updates, pending.proved_time, writer.timeline_store.load())
 
     def _collector(
         self, config: TableConfig, pending: PendingCompletion, metadata_timeline: MetadataTimeline
@@ -139,6 +145,7 @@ class MetadataTableObserver:
             pending.time,
             schema,
             stored_statistics=stored,
+            time_zone=expression_time_zone(self.settings),
         )
 
     def before_rollback(self, config: TableConfig, targets: Sequence[Instant]) -> None:

@@ -16,7 +16,7 @@ from benchmarks.harness.data import prepare
 from benchmarks.harness.field import Field
 from benchmarks.harness.measure import Referee
 from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
-from benchmarks.metadata import bench_commit_cost
+from benchmarks.metadata import bench_commit_cost, bench_skipping
 
 pytestmark = pytest.mark.slow
 ROWS = 2_000
@@ -274,3 +274,10 @@ def test_a_metadata_table_that_lists_other_files_has_no_figure(tmp_path):
     (written.parent / copy).write_bytes(written.read_bytes())
     with pytest.raises(SystemExit, match="lists other files"):
         bench_commit_cost.check(table, "statistics", bench_commit_cost.ROWS)
+
+
+def test_reads_with_a_filter():
+    figures = bench_skipping.measured("lakefmt", ROWS, 3, 1)
+    low, high = bench_skipping.bounds(ROWS)
+    assert figures["range"][2] == figures["range without skipping"][2] == sum(range(low, high))
+    assert figures["key"][2] == figures["key without skipping"][2]

@@ -124,14 +124,15 @@ def _key_tails(data: U8) -> I64:
     """
     shift = -data.ctypes.data % 4
     words = data[shift : shift + (len(data) - shift) // 4 * 4].view(np.uint32)
-    ends = 4 * np.flatnonzero(words == 0xFFFFFFFF) + (shift + 4)
+    ends: I64 = 4 * np.flatnonzero(words == 0xFFFFFFFF) + (shift + 4)
     ends = ends[ends + 3 < len(data)]
     more = data[ends] == 255
-    steps = more.astype(np.int64)
+    steps: I64 = more.astype(np.int64)
     for step in (1, 2):
         more &= data[ends + step] == 255
         steps += more
-    return ends + steps - (len(KEY_TAIL) - 1)
+    tails: I64 = ends + steps - (len(KEY_TAIL) - 1)
+    return tails
 
 
 def _candidates(data: U8) -> tuple[I64, I64, I64]:
