@@ -6,7 +6,7 @@ other way round: first from the properties, then its directory, so that no reade
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -274,9 +274,12 @@ class MetadataTableManager:
         text = self.settings.text("hoodie.metadata.index.column.stats.column.list")
         return None if not text else [name.strip() for name in text.split(",") if name.strip()]
 
-    def _advertise(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> TableConfig:
+    def _advertise(
+        self, names: Collection[str], definitions: Mapping[str, IndexDefinition], dropped: Iterable[str] = ()
+    ) -> TableConfig:
         changes = advertised_partitions(self.config, names)
-        changes[SEEN_KEY] = changes[PARTITIONS_KEY]
+        seen = {name for name in self.config.properties.get(SEEN_KEY, "").split(",") if name} | set(names)
+        changes[SEEN_KEY] = ",".join(sorted(seen - set(dropped))) or None
         if definitions:
             changes[DEFINITIONS_KEY] = definitions_path(self.config)
             data = render_index_definitions(definitions)
@@ -345,7 +348,7 @@ class MetadataTableManager:
         whole = name == PartitionKind.FILES.value
         gone = set(names) if whole else {name, *_resting_on(name, names)}
         definitions = {key: one for key, one in load_definitions(self.client, self.config).items() if key not in gone}
-        config = self._advertise([one for one in names if one not in gone], definitions)
+        config = self._advertise([one for one in names if one not in gone], definitions, gone)
         for one in sorted(gone):
             self.client.store.delete_tree(METADATA_DIRECTORY if whole else f"{METADATA_DIRECTORY}/{one}")
         return config

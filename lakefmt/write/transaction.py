@@ -221,7 +221,7 @@ class WriteTransaction:
             try:
                 self._abort_without_held_lock()
             except LakefmtError as error:
-                # A rollback may have deleted the markers: then nobody but this write knows its files.
+                # A rollback may have deleted the markers: then only this write knows its files.
                 if pause is not None and isinstance(error, StorageError) and error.transient:
                     self.client.time_source.sleep(pause)
                     continue
@@ -233,7 +233,7 @@ class WriteTransaction:
         try:
             self.abort()
         except LeaseLost:
-            # The lock was lost: whoever took it may have rolled this write back before its last file appeared.
+            # The lock was lost: its next holder may have rolled this write back before its last file appeared.
             held_lock = held_lock_of(self.client.store.url)
             if held_lock is None:
                 raise
@@ -306,12 +306,12 @@ class WriteTransaction:
     def index(self) -> Index:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
-            self._index = choose_index(self.client, self._settings, self.state.config, self.state)
-            with_rings = isinstance(self._index, ConsistentBucketIndex)
-            places_keys = places_new_keys(self._index) and not with_rings
+            index = self._index = choose_index(self.client, self._settings, self.state.config, self.state)
+            with_rings = isinstance(index, ConsistentBucketIndex)
+            places_keys = places_new_keys(index) and not with_rings
             check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
-            if with_rings and self.context.operation in REPLACING:
-                self._index.rings.replace_all()
+            if isinstance(index, ConsistentBucketIndex) and self.context.operation in REPLACING:
+                index.rings.replace_all()
         return self._index
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:

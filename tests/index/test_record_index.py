@@ -118,7 +118,7 @@ def test_a_dropped_index_is_replaced_by_the_simple_one_and_the_write_says_so() -
     table.upsert(rows(0, 4, 1))
     drop_metadata_index(table.client, "record_index")
     result = table.upsert(rows(2, 6, 2, shift=1))
-    assert "no record index" in result.warnings[0]
+    assert "no record_index" in result.warnings[0]
     assert "global_simple" in result.warnings[0]
     assert values(table) == {"k0": 1, "k1": 1, "k2": 2, "k3": 2, "k4": 2, "k5": 2}
     create_metadata_index(table.client, "record_index", options=OPTIONS)
@@ -370,3 +370,13 @@ def test_a_place_whose_file_group_is_gone_does_not_count(monkeypatch: pytest.Mon
     monkeypatch.setattr(record, "lookup_locations", lambda *given: pa.concat_tables([look_up(*given), stale]))
     assert table.upsert(rows(0, 6, 3)).num_inserts == 4
     assert values(table) == {f"k{n}": 3 for n in range(6)}
+
+
+def test_the_index_is_made_once_beside_others_that_are_asked_for() -> None:
+    names = {"files", "record_index", "column_stats", "secondary_index_city"}
+    for more in (["record_index", "column_stats"], ["column_stats"]):
+        table = make(indexes=[*more, {"kind": "secondary_index", "columns": ["city"]}])
+        assert set(table.properties.metadata_partitions) == names
+    partitioned = make("partitioned_record", 9, indexes=["record_index"])
+    partitioned.upsert(rows(0, 4, 1))
+    assert partitioned.upsert(rows(2, 6, 2, shift=1)).num_inserts == 4

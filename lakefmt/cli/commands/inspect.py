@@ -123,11 +123,11 @@ def _slice_as_json(file_slice: FileSlice) -> dict[str, object]:
 @table_options
 def stats(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
     """Count the rows, files and bytes of TABLE's latest snapshot."""
-    found = open_for(table, options, storage_options).stats()
+    table_stats = open_for(table, options, storage_options).stats()
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(table_stats))
     else:
-        click.echo(str(found))
+        click.echo(str(table_stats))
 
 
 @click.command(short_help="Show what a filtered read opens.")
