@@ -300,7 +300,7 @@ def run_creation(
 ) -> None:
     """Create the table's directories, notes and its properties, and then the indexes of its metadata table.
 
-    `settings` are those of the call; other arguments as for `create_table`.
+    Arguments as for `create_table`; `settings` are those of the call.
 
     Raises:
         TableExists: there is one already.
@@ -337,9 +337,8 @@ def run_creation(
     )
     config = parse_table_config(planned)
     store, durable = client.store, settings.text("lakefmt.durability") == "fsync"
-    is_remote = not (store.capabilities.directories or store.capabilities.low_latency)
     needed = _RECORD_INDEXES.get(index)
-    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote, needed=needed)
+    requests = requests_of_new_table(indexes, config, stored, settings, store.capabilities, needed)
     _check_place(store)
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
