@@ -30,7 +30,7 @@ from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
 from lakefmt.index.locations import locate_everywhere, partitions_of_keys, partitions_to_list
-from lakefmt.index.record import record_index_name
+from lakefmt.index.record import RecordIndex, bringing_instants, record_index_name
 from lakefmt.index.registry import (
     INDEX_NAMES,
     TABLE_INDEX_NAMES,
@@ -57,7 +57,9 @@ __all__ = [
     "LookUpReport",
     "LookUpStep",
     "PlacingIndex",
+    "RecordIndex",
     "announce_commit",
+    "bringing_instants",
     "bucket_properties",
     "capabilities_of",
     "check_no_buckets",

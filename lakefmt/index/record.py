@@ -7,7 +7,7 @@ key of a data partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -34,7 +34,7 @@ from lakefmt.metadata.reading.record_index_reader import LOCATION_SCHEMA, is_par
 from lakefmt.storage.object_names import check_name
 from lakefmt.values import TableVersion
 
-__all__ = ["RECORD_INDEX_NAMES", "RecordIndex", "open_record_index", "record_index_name"]
+__all__ = ["RECORD_INDEX_NAMES", "RecordIndex", "bringing_instants", "open_record_index", "record_index_name"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -110,6 +110,23 @@ def open_record_index(
     return simple
 
 
+def bringing_instants(
+    client: TableClient, state: TableState, keys: pa.StringArray, partitions: Collection[str] | None
+) -> frozenset[int]:
+    """Return the instants that brought keys to where they are, in milliseconds since 1970.
+
+    Args:
+        client: the table, which has a record index.
+        state: the table as it is.
+        keys: record keys.
+        partitions: only keys in these count; None: anywhere.
+    """
+    places = reading_newest(lambda: lookup_locations(open_for_look_up(client, state), keys))
+    if partitions is not None:
+        places = places.filter(pc.is_in(places["partition"], value_set=pa.array(sorted(partitions), pa.string())))
+    return frozenset(places["instant_millis"].unique().to_pylist())  # instants, not rows
+
+
 class RecordIndex:
     """Finds keys through the record index of the metadata table.
 
@@ -146,10 +163,8 @@ class RecordIndex:
         """
         places = self.key_locations(wanted)
         located = locations_in(places, slices)
-        groups = pa.table([places.partitions, places.file_ids], ["partition", "file_id"]).group_by(
-            ["partition", "file_id"]
-        )
-        named = LookUpStep("in the record index", groups.aggregate([]).num_rows, len(places.rows))
+        groups = pc.binary_join_element_wise(places.partitions, places.file_ids, "/").unique()
+        named = LookUpStep("in the record index", len(groups), len(places.rows))
         return Located(located.rows, located.slices, (named,))
 
     def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:

@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, parse_table_config
-from lakefmt.errors import InvalidInputError, ObjectNotFound, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, MetadataTablePresent, ObjectNotFound, UnsupportedFeature
 from lakefmt.filegroups.listing import StorageListing
 from lakefmt.filegroups.model import FileSlice, build_slices
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.metadata.collect import FactCollector
 from lakefmt.metadata.commit_updates import first_update
+from lakefmt.metadata.expressions.index_updates import expression_of, expressions_of
 from lakefmt.metadata.index_definitions import (
     INDEX_DEFINITIONS,
     IndexDefinition,
@@ -50,7 +51,9 @@ __all__ = [
     "SEEN_KEY",
     "MetadataTableManager",
     "advertised_partitions",
+    "check_expression_indexes",
     "committed_files",
+    "expression_time_zone",
     "load_definitions",
     "partitions_by_settings",
     "wanted_partitions",
@@ -116,6 +119,37 @@ def load_definitions(client: TableClient, config: TableConfig) -> dict[str, Inde
         return {}
 
 
+def expression_time_zone(settings: Settings) -> str:
+    """Return the time zone in which expression indexes read times. Pure."""
+    return settings.text("lakefmt.expression.timezone") or "UTC"
+
+
+def check_expression_indexes(client: TableClient, config: TableConfig, timeline: Timeline, settings: Settings) -> None:
+    """Raise if the table has an expression index that lakefmt cannot keep.
+
+    Parameters:
+        client: the data table.
+        config: its properties.
+        timeline: its timeline.
+        settings: of the call.
+
+    Raises:
+        MetadataTablePresent: the function is none of those that lakefmt computes, for a column of this type.
+        CorruptFile: the file of definitions is damaged.
+    """
+    if not any(kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX for name in config.metadata_partitions):
+        return
+    schema = client.schema(TableState(config, timeline))
+    try:
+        for definition in expressions_of(config, load_definitions(client, config)):
+            expression_of(config, definition, schema, expression_time_zone(settings))
+    except UnsupportedFeature as error:
+        raise MetadataTablePresent(
+            f"{error}; rows written past it would be missed by readers that use it. Drop that index, or write with "
+            "options={'hoodie.metadata.enable': 'false'} to drop the whole metadata table first, as Hudi itself does"
+        ) from None
+
+
 def advertised_partitions(config: TableConfig, names: Iterable[str]) -> dict[str, str | None]:
     """Return the changes of the table's properties that advertise these partitions and no others. Pure."""
     text = ",".join(sorted(names))
@@ -157,12 +191,20 @@ class MetadataTableManager:
         """Return the table's columns, without meta columns."""
         return self.client.schema(TableState(self.config, self.timeline))
 
+    def check_expression(self, definition: IndexDefinition) -> None:
+        """Raise if lakefmt cannot keep an expression index.
+
+        Raises:
+            UnsupportedFeature: it says which function, option or type is not supported.
+        """
+        expression_of(self.config, definition, self.schema(), expression_time_zone(self.settings))
+
     def add(self, names: Sequence[str], definitions: Mapping[str, IndexDefinition] | None = None) -> TableConfig:
         """Make partitions from what is committed and advertise them; return the table's properties afterwards.
 
         Parameters:
             names: partitions that are not there yet, in the order of their making.
-            definitions: of secondary indexes among them.
+            definitions: of secondary and expression indexes among them.
 
         Raises:
             UnsupportedFeature: a partition that lakefmt cannot make.
@@ -259,12 +301,20 @@ class MetadataTableManager:
         """
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
-        for name in names:
-            if kind_of_partition(name) in (None, PartitionKind.EXPRESSION_INDEX):
-                raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
+        self._check_makeable(names, definitions)
         without = self._hide(())
         ordered = sorted(names, key=lambda name: (BUILD_ORDER.index(kind_of_partition(name) or BUILD_ORDER[0]), name))
         return replace(self, config=without).add(ordered, definitions)
+
+    def _check_makeable(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> None:
+        """Refuse before anything is removed what could not be made again."""
+        for name in names:
+            kind = kind_of_partition(name)
+            needs_definition = kind in (PartitionKind.EXPRESSION_INDEX, PartitionKind.SECONDARY_INDEX)
+            if kind is None or (needs_definition and name not in definitions):
+                raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
+            if kind is PartitionKind.EXPRESSION_INDEX:
+                self.check_expression(definitions[name])
 
     def rebuild_index(self, name: str) -> TableConfig:
         """Make one partition anew from what is committed; return the table's properties afterwards.
@@ -277,10 +327,9 @@ class MetadataTableManager:
         Raises:
             UnsupportedFeature: lakefmt cannot make it.
         """
-        if kind_of_partition(name) in (None, PartitionKind.EXPRESSION_INDEX):
-            raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
+        self._check_makeable([name], definitions)
         hidden = {name, *_resting_on(name, names)}
         without = self._hide([each for each in names if each not in hidden])
         self.client.store.delete_tree(f"{METADATA_DIRECTORY}/{name}")
@@ -315,7 +364,8 @@ class MetadataTableManager:
 
     def _collector(self) -> FactCollector:
         state = TableState(self.config, self.timeline)
-        return FactCollector(self.client, state, state, InstantTime(""), self.client.schema(state))
+        schema, zone = self.client.schema(state), expression_time_zone(self.settings)
+        return FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone)
 
 
 def committed_files(

@@ -1,8 +1,7 @@
 """Simulate several writers of a table in one thread, on a virtual clock, from a seed.
 
-A *seed* determines everything: table type and lock, number of writers, their operations and
-services, the time of each request, lost answers, pauses beyond every lease, and crashes. The same
-seed gives the same history. :func:`simulate` creates one, :func:`check_history` checks it.
+A *seed* determines everything: table type and lock, number of writers, their operations and services, the time of each
+request, lost answers, pauses beyond every lease, and crashes. The same seed gives the same history. :func:`simulate` creates one, :func:`check_history` checks it.
 
 :mod:`lakefmt.testing.serializability` describes the checks.
 """

@@ -71,8 +71,9 @@ def take_turns(root: Path, table: Table, spark: SparkJudge, expected: Expected, 
         spark.write(root, expected.upsert(rows(first, first + 35, 2 * turn + 2)), options=SPARK, index="RECORD_INDEX")
         assert "record_index" in table.properties.metadata_partitions, "Spark kept the index"
         table.delete(expected.delete(f"key-{first + 7:03d}"))
+        stored = len(expected.rows)
         done = table.upsert(expected.upsert(rows(first + 20, first + 50, 2 * turn + 3)))
-        assert (done.num_updates, done.num_inserts, done.warnings) == (15, 15, ())
+        assert (done.num_inserts, done.warnings) == (len(expected.rows) - stored, ())
         judge(root, table, spark, expected)
         spark.write(
             root, expected.upsert(rows(first + 5, first + 9, 2 * turn + 4)), options=SPARK, index="RECORD_INDEX"
