@@ -172,6 +172,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("fsync", "none"),
     ),
     _honoured(
+        "lakefmt.expression.timezone",
+        _text,
+        "UTC",
+        "the time zone in which expression indexes read times: the same as `spark.sql.session.timeZone` of the Spark jobs "
+        "that use the table",
+    ),
+    _honoured(
         "lakefmt.merge.function",
         _text,
         None,
@@ -319,10 +326,39 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("regex",),
     ),
     _honoured(
+        "hoodie.bucket.index.min.num.buckets",
+        int,
+        None,
+        "consistent hashing: a partition keeps this many buckets when buckets are merged; default: as many as it begins with",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.bucket.index.max.num.buckets",
+        int,
+        None,
+        "consistent hashing: a partition gets no more buckets than these; default: as many as it begins with",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.bucket.index.split.threshold",
+        float,
+        2.0,
+        "consistent hashing: buckets of more than this many times `hoodie.parquet.max.file.size` are split",
+        minimum=0,
+    ),
+    _honoured(
+        "hoodie.bucket.index.merge.threshold",
+        float,
+        0.2,
+        "consistent hashing: neighbours of less than this many times `hoodie.parquet.max.file.size` are merged",
+        minimum=0,
+    ),
+    _honoured(
         "hoodie.index.bucket.engine",
         _text,
         None,
-        "bucket index: `simple`, a fixed number of buckets ([index.md](index.md))",
+        "bucket index: `simple`, a fixed number of buckets, or `consistent_hashing`, whose buckets can be split and merged "
+        "([index.md](index.md))",
         choices=("simple", "consistent_hashing"),
     ),
     _honoured(
@@ -331,6 +367,19 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         None,
         "`true` makes a metadata table, or the missing partitions of one; `false` drops an existing one before the write, "
         "as Hudi does; without it one that is there is kept right",
+    ),
+    _honoured(
+        "hoodie.enable.data.skipping",
+        _bool,
+        True,
+        "reads with a filter leave out files by the statistics and indexes of the metadata table",
+    ),
+    _honoured(
+        "hoodie.fileIndex.dataSkippingFailureMode",
+        _text,
+        "fallback",
+        "a read that finds them damaged: `fallback` logs a warning and opens all files, `strict` raises",
+        choices=("fallback", "strict"),
     ),
     _honoured(
         "hoodie.metadata.index.column.stats.enable",

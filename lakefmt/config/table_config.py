@@ -277,11 +277,11 @@ def check_writable(config: TableConfig) -> None:
 
 #: Partitions of the metadata table that lakefmt keeps, and how the names of further ones begin.
 _KEPT_PARTITIONS = frozenset({"files", "column_stats", "bloom_filters", "record_index", "partition_stats"})
-_KEPT_PREFIX = "secondary_index_"
+_KEPT_PREFIXES = ("secondary_index_", "expr_index_")
 
 
 def _is_kept(partition: str) -> bool:
-    return partition in _KEPT_PARTITIONS or partition.startswith(_KEPT_PREFIX)
+    return partition in _KEPT_PARTITIONS or partition.startswith(_KEPT_PREFIXES)
 
 
 class CdcMode(enum.Enum):

@@ -221,7 +221,7 @@ class WriteTransaction:
             try:
                 self._abort_without_held_lock()
             except LakefmtError as error:
-                # A rollback may have deleted the markers: then nobody but this write knows its files.
+                # A rollback may have deleted the markers: then only this write knows its files.
                 if pause is not None and isinstance(error, StorageError) and error.transient:
                     self.client.time_source.sleep(pause)
                     continue
@@ -233,7 +233,7 @@ class WriteTransaction:
         try:
             self.abort()
         except LeaseLost:
-            # The lock was lost: whoever took it may have rolled this write back before its last file appeared.
+            # The lock was lost: its next holder may have rolled this write back before its last file appeared.
             held_lock = held_lock_of(self.client.store.url)
             if held_lock is None:
                 raise
@@ -306,12 +306,12 @@ class WriteTransaction:
     def index(self) -> Index:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
-            self._index = choose_index(self.client, self._settings, self.state.config, self.state)
-            with_rings = isinstance(self._index, ConsistentBucketIndex)
-            places_keys = places_new_keys(self._index) and not with_rings
+            index = self._index = choose_index(self.client, self._settings, self.state.config, self.state)
+            with_rings = isinstance(index, ConsistentBucketIndex)
+            places_keys = places_new_keys(index) and not with_rings
             check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
-            if with_rings and self.context.operation in REPLACING:
-                self._index.rings.replace_all()
+            if isinstance(index, ConsistentBucketIndex) and self.context.operation in REPLACING:
+                index.rings.replace_all()
         return self._index
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
@@ -365,7 +365,7 @@ class WriteTransaction:
         self._rely_on_deletes(wanted.keys, batch.partitions)
         return batch.take(pa.array(np.flatnonzero(fresh)))
 
-    def _rely_on_deletes(self, keys: pa.StringArray, homes: pa.DictionaryArray | None) -> None:
+    def _rely_on_deletes(self, keys: pa.StringArray, partitions: pa.DictionaryArray | None) -> None:
         """Remember the file groups whose logs have deleted keys that this write takes for absent.
 
         Another write may bring such a key back. A row that goes to such a log counts as an update: that commit does not
@@ -377,10 +377,10 @@ class WriteTransaction:
         if places_new_keys(index) or capabilities_of(index).covers_logs:
             return
         slices = [file_slice for file_slice in self.client.slices(self.state) if file_slice.logs]
-        if homes is None or index.is_global:
+        if partitions is None or index.is_global:
             located, places = locate_everywhere(index, keys, slices, reader), None
         else:
-            located, places = index.locate(IndexKeys(keys, homes), slices, reader), homes
+            located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
         located = apply_log_deletes(self.client, self.state, keys, places, located, slices, alive=False)
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
 
@@ -400,7 +400,9 @@ class WriteTransaction:
         assigned = place_rows(self.client, self.bound, self.state, located)
         self._check_early(assigned)
         if isinstance(self._index, ConsistentBucketIndex):
-            self._index.rings.keep(self.context.instant)
+            changed = self._index.rings.keep(self.context.instant)
+            if self._covers is not None:
+                self._covers |= frozenset(changed)
         if self._saved is not None:
             self.save_for_others(self._saved)
         return PlacedRows(located.batch, assigned)
@@ -427,8 +429,8 @@ class WriteTransaction:
 
     def write(self, placed: PlacedRows) -> list[WriteStatus]:
         """Write every file of a placement."""
-        known = key_files(self.client, self.state).known
-        return write_assigned_files(self.bound, placed.batch, placed.assigned, known)
+        footer_of = key_files(self.client, self.state).known
+        return write_assigned_files(self.bound, placed.batch, placed.assigned, footer_of)
 
     def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
         """Key, place and write a stream of rows window by window, in bounded memory."""
@@ -494,7 +496,7 @@ class WriteTransaction:
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
-        return replace(result, seconds=seconds, warnings=self._warnings())
+        return replace(result, seconds=seconds, warnings=(*result.warnings, *self._warnings()))
 
     def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
         """Commit; when there are no files and nothing to remember, abort and return None."""

@@ -308,3 +308,28 @@ def test_consistent_hashing_in_turn(tmp_path: Path, spark_judge: SparkJudge, our
     spark_judge.write(root, rows(0, 30, 10, "s"), index="BUCKET", options=more)
     assert_same_multiset(table.read(), expected, what="Spark's last")
     check_rings(table)
+    done = table.index.resize_buckets(options={"hoodie.bucket.index.min.num.buckets": 2})
+    assert done.merges
+    spark_judge.assert_same_rows(root, expected, what="after our merge")
+    expected = put(model, rows(20, 70, 11, "s"))
+    spark_judge.write(root, rows(20, 70, 11, "s"), index="BUCKET", options=more)
+    assert_same_multiset(table.read(), expected, what="Spark's on top of our merge")
+    check_rings(table)
+    split = {"hoodie.bucket.index.max.num.buckets": 12, "hoodie.bucket.index.split.threshold": 0}
+    done = table.index.resize_buckets(options=split)
+    assert done.splits
+    assert all(len(ring.nodes) > 2 for ring in check_rings(table).values())
+    expected = put(model, rows(0, 75, 12, "s"))
+    spark_judge.write(root, rows(0, 75, 12, "s"), index="BUCKET", options=more)
+    assert_same_multiset(table.read(), expected, what="Spark's on top of our split")
+    check_rings(table)
+    # What an overwrite replaces stays hidden under its ids: Spark follows the ring of our overwrite.
+    fresh = rows(0, 12, 13, "o")
+    table.insert_overwrite_table(fresh)
+    model.clear()
+    put(model, fresh)
+    expected = put(model, rows(6, 30, 14, "s"))
+    spark_judge.write(root, rows(6, 30, 14, "s"), index="BUCKET", options=more)
+    spark_judge.assert_same_rows(root, expected, what="after our overwrite")
+    assert_same_multiset(table.read(), expected, what="Spark's on top of our overwrite")
+    check_rings(table)

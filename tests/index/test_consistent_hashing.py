@@ -23,7 +23,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index.bucket import _xxhash32
+from lakefmt.index.bucket import _xxhash32, consistent
 from lakefmt.index.bucket._java_hash import joined_values
 from lakefmt.index.bucket._xxhash32 import xxhash32
 from lakefmt.index.bucket.ring import (
@@ -37,10 +37,9 @@ from lakefmt.index.bucket.ring import (
 )
 from lakefmt.index.bucket.ring_files import RING_DIRECTORY, RingFiles, ring_directory
 from lakefmt.values import PartitionPath
+from tests.index.ring_tables import ENGINE, FAST, check, make, rows
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "index" / "bucket_vectors.json").read_text("utf-8"))
-FAST = {"lakefmt.durability": "none"}
-NUM, ENGINE = "hoodie.bucket.index.num.buckets", "hoodie.index.bucket.engine"
 P = PartitionPath("p")
 
 # ------------------------------------------------------------------------------------------------------ the hash
@@ -218,55 +217,6 @@ def test_damaged_rings_are_refused(change: dict[str, object]) -> None:
 # ----------------------------------------------------------------------------------------------------- the table
 
 
-def rows(first: int, last: int, v: int, partitions: int = 2) -> pa.Table:
-    numbers = range(first, last)
-    columns = {"id": [f"k{n}" for n in numbers], "n": [n % 3 for n in numbers]}
-    return pa.table({**columns, "p": [f"p{n // 3 % partitions}" for n in numbers], "v": [v] * len(numbers)})
-
-
-def make(name: str, **how: object) -> lakefmt.Table:
-    properties = {NUM: "4", ENGINE: "CONSISTENT_HASHING"}
-    arguments = {
-        "record_key": "id",
-        "partition_by": "p",
-        "index": "bucket",
-        "table_type": "mor",
-        "properties": properties,
-    }
-    return lakefmt.create_table(
-        f"memory://consistent-{name}",
-        schema=rows(0, 1, 0).schema,
-        options=FAST,
-        **{**arguments, **how},  # type: ignore[arg-type]
-    )
-
-
-def rings_of(table: lakefmt.Table) -> dict[str, HashRing]:
-    client = TableClient(table.client.store)
-    files = RingFiles(client, client.load(), 4)
-    partitions = {one.partition for one in table.file_groups()}
-    found = {partition: files.stored_ring(PartitionPath(partition)) for partition in partitions}
-    return {partition: ring for partition, ring in found.items() if ring is not None}
-
-
-def check(table: lakefmt.Table, expected: dict[str, int], fields: list[str] | None = None) -> None:
-    """Every row is stored once, in the file group of its node."""
-    stored = table.read(meta_columns=True)
-    found = dict(zip(stored["id"].to_pylist(), stored["v"].to_pylist(), strict=True))
-    assert stored.num_rows == len(found)
-    assert found == expected
-    rings = rings_of(table)
-    keys = stored["_hoodie_record_key"].combine_chunks().cast(pa.string())
-    values = (xxhash32(joined_values(keys, fields or ["id"])) & np.uint32(LARGEST_HASH)).astype(np.int64)
-    partitions = stored["_hoodie_partition_path"].to_pylist()
-    names = stored["_hoodie_file_name"].to_pylist()
-    for name, partition, value in zip(names, partitions, values, strict=True):
-        ring = rings[partition]
-        assert name.startswith(ring.nodes[ring.node_numbers(np.array([value]))[0]].file_id)
-    ids = {partition: {node.file_id for node in ring.nodes} for partition, ring in rings.items()}
-    assert all(group.file_id in ids[group.partition] for group in table.file_groups())
-
-
 def test_rows_lie_by_the_rings_of_their_partitions() -> None:
     table = make("rows")
     model: dict[str, int] = {}
@@ -317,8 +267,15 @@ def test_a_ring_of_an_undone_instant_does_not_count() -> None:
     assert done.instant is not None
     table.rollback(done.instant)
     check(table, {f"k{n}": 1 for n in range(30)})
+    directory = ring_directory(PartitionPath("p=p0"))
+
+    def rings() -> set[str]:
+        return {info.name.rpartition("/")[2] for info in table.client.store.list(directory)}
+
+    assert rings() == {f"{FIRST_RING}.hashing_meta", f"{done.instant}.commit", f"{done.instant}.hashing_meta"}
     table.upsert(rows(0, 40, 3))
     check(table, {f"k{n}": 3 for n in range(40)})
+    assert rings() == {f"{FIRST_RING}.hashing_meta"}, "Hudi 1.0 would believe the mark"
 
 
 def test_two_writers_of_a_new_partition_use_one_ring() -> None:
@@ -382,3 +339,13 @@ def test_what_does_not_go_with_rings_is_refused() -> None:
     aware = {"hoodie.index.type": "BUCKET", ENGINE: "CONSISTENT_HASHING"}
     unaware.upsert(rows(0, 20, 2), options=aware)
     check(unaware, {f"k{n}": 2 for n in range(20)})
+
+
+def test_a_key_at_a_wrong_node_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law can say no: with another hash rows lie in other file groups."""
+    table = make("wrong")
+    with monkeypatch.context() as wrong:
+        wrong.setattr(consistent, "xxhash32", lambda texts: xxhash32(texts) ^ np.uint32(1 << 30))
+        table.upsert(rows(0, 20, 1))
+    with pytest.raises(AssertionError):
+        check(table, {f"k{n}": 1 for n in range(20)})

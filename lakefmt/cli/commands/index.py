@@ -9,7 +9,7 @@ import click
 
 from lakefmt.cli.confirm import confirm, dry_run_option, unneeded_yes_option, yes_option
 from lakefmt.cli.formatters import printable
-from lakefmt.cli.options import open_for, table_argument, table_options
+from lakefmt.cli.options import Pair, as_mapping, open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import print_json
 
@@ -50,10 +50,25 @@ def list_indexes_command(
     "columns",
     multiple=True,
     metavar="COLUMN",
-    help="Column of a secondary index, or one with statistics. Repeatable.",
+    help="Column of a secondary or expression index, or one with statistics. Repeatable.",
 )
-@click.option("--name", help="Name of a secondary index; default: its column.")
+@click.option("--name", help="Name of a secondary or expression index; default: its column.")
 @click.option("--partitioned", is_flag=True, help="A record index whose keys are unique in their data partition only.")
+@click.option("--function", help="Function of an expression index, such as from_unixtime.")
+@click.option(
+    "--index-type",
+    type=click.Choice(["column_stats", "bloom_filters"]),
+    help="What an expression index keeps of the function's values; default: column_stats.",
+)
+@click.option(
+    "--function-option",
+    "function_options",
+    type=Pair(),
+    callback=as_mapping,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of the function, such as format=yyyy-MM-dd. Repeatable.",
+)
 @unneeded_yes_option
 @table_options
 def create_command(
@@ -65,14 +80,25 @@ def create_command(
     columns: tuple[str, ...],
     name: str | None,
     partitioned: bool,
+    function: str | None,
+    index_type: str | None,
+    function_options: Mapping[str, str],
 ) -> None:
     """Make an index of KIND for TABLE from what is committed, and what it rests on.
 
-    KIND is files, column_stats, partition_stats, bloom_filters, record_index or secondary_index.
+    KIND is files, column_stats, partition_stats, bloom_filters, record_index, secondary_index or expression_index.
     """
     opened = open_for(table, options, storage_options)
     with progress("index"):
-        made = opened.index.create(kind, list(columns) or None, name=name, partitioned=partitioned)
+        made = opened.index.create(
+            kind,
+            list(columns) or None,
+            name=name,
+            partitioned=partitioned,
+            function=function,
+            index_type=index_type,
+            function_options=function_options or None,
+        )
     print_json(_index_as_json(made)) if as_json else click.echo(printable(str(made)))
 
 

@@ -50,8 +50,8 @@ class CleanPolicy(enum.Enum):
         try:
             return cls(text.upper())
         except ValueError:
-            known = ", ".join(policy.value for policy in cls)
-            raise UnknownSetting(f"unknown clean policy {text!r}: expected one of {known}") from None
+            names = ", ".join(policy.value for policy in cls)
+            raise UnknownSetting(f"unknown clean policy {text!r}: expected one of {names}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
@@ -39,8 +40,16 @@ class Rings(Protocol):
         """From now on give every node a new file group: what is stored in the partitions is replaced."""
         ...
 
-    def keep(self, instant: InstantTime) -> None:
-        """Store the rings that were made, before the first file that relies on them is written."""
+    def change(self, ring: HashRing) -> None:
+        """Use another ring for its partition from now on."""
+        ...
+
+    def keep(self, instant: InstantTime) -> list[PartitionPath]:
+        """Store the rings that were made, before the first file that relies on them is written.
+
+        Returns:
+            The partitions whose ring was another one before.
+        """
         ...
 
     def settle(self, instant: InstantTime) -> None:
@@ -53,6 +62,7 @@ class ConsistentBucketIndex:
 
     Args:
         rings: tells the ring of a partition.
+        num_buckets: nodes of the ring of a new partition.
         hash_fields: names of the record key fields that are hashed.
         strict: refuse keys that Hudi before 1.0 puts into another bucket (tables of version 6).
         threads: how many files are looked at together; 0: as many as suits the store.
@@ -62,8 +72,11 @@ class ConsistentBucketIndex:
     is_global = False
     capabilities = IndexCapabilities(places_new_keys=True)
 
-    def __init__(self, rings: Rings, hash_fields: Sequence[str], *, strict: bool = False, threads: int = 0) -> None:
+    def __init__(
+        self, rings: Rings, num_buckets: int, hash_fields: Sequence[str], *, strict: bool = False, threads: int = 0
+    ) -> None:
         self.rings = rings
+        self.num_buckets = num_buckets
         self.hash_fields = tuple(hash_fields)
         self._strict = strict
         self._threads = threads
@@ -114,8 +127,7 @@ class ConsistentBucketIndex:
 
     def _places(self, wanted: IndexKeys) -> I64:
         """Return for each key the code of its partition times :data:`MAX_BUCKETS`, and its node's number."""
-        values = joined_values(wanted.keys, self.hash_fields, strict=self._strict)
-        hashes = (xxhash32(values) & np.uint32(LARGEST_HASH)).astype(np.int64)
+        hashes = self._hashes(wanted.keys)
         codes = wanted.partition_codes()
         places = codes * MAX_BUCKETS
         names = wanted.partition_names()
@@ -126,6 +138,32 @@ class ConsistentBucketIndex:
             if len(rows):
                 places[rows] += self.rings.ring(PartitionPath(name)).node_numbers(hashes[rows])
         return places
+
+    def _hashes(self, keys: pa.StringArray) -> I64:
+        values = joined_values(keys, self.hash_fields, strict=self._strict)
+        hashes: I64 = (xxhash32(values) & np.uint32(LARGEST_HASH)).astype(np.int64)
+        return hashes
+
+    def ring_of(self, slices: Sequence[FileSlice]) -> HashRing:
+        """Return the ring of the partition that some file slices are of.
+
+        Args:
+            slices: one at least.
+
+        Raises:
+            UnsupportedFeature: a file group is of no node.
+        """
+        self._check_slices(slices)
+        return self.rings.ring(slices[0].partition)
+
+    def rows_by_file_group(self, keys: pa.StringArray, partition: PartitionPath) -> list[tuple[FileId, I64]]:
+        """Return the file groups of some keys of a partition, each with the numbers of its keys."""
+        ring = self.rings.ring(partition)
+        numbers = ring.node_numbers(self._hashes(keys))
+        order = np.argsort(numbers, kind="stable")
+        ends = np.searchsorted(numbers, np.arange(len(ring.nodes) + 1), sorter=order)
+        spans = zip(ring.nodes, ends[:-1], ends[1:], strict=True)
+        return [(node.file_id, order[first:last]) for node, first, last in spans if first < last]
 
     def _nodes(self, partition: PartitionPath) -> dict[FileId, int]:
         return {node.file_id: number for number, node in enumerate(self.rings.ring(partition).nodes)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from lakefmt.errors import CommitConflict, CorruptFile
@@ -74,6 +75,8 @@ class RingFiles:
         self._spent: Mapping[tuple[str, str], InstantTime] | None = None
         self._replaces = False
         self._unmarked: list[tuple[PartitionPath, str]] = []
+        #: Rings whose instant is neither committed nor pending: it was undone, unless it began after this state.
+        self._undone: list[tuple[PartitionPath, str]] = []
 
     def ring(self, partition: PartitionPath) -> HashRing:
         """Return the ring by which rows of a partition are placed; nodes whose file group is replaced have another one."""
@@ -106,7 +109,12 @@ class RingFiles:
             ids = {node.file_id for node in self._read(partition, instant).nodes}
             return any(file_slice.file_id in ids for file_slice in self._client.slices(self._state, [partition]))
 
-        instant = newest_ring(rings, marks, self._state.timeline, has_files)
+        timeline = self._state.timeline
+        instant = newest_ring(rings, marks, timeline, has_files)
+        pending = {pending.time for pending in timeline.pending}
+        self._undone += [
+            (partition, ring) for ring in rings - {FIRST_RING} - pending if not timeline.is_committed(InstantTime(ring))
+        ]
         if instant is None:
             return None
         if instant not in marks and instant != FIRST_RING:
@@ -127,22 +135,38 @@ class RingFiles:
         """From now on give every node a new file group: what is stored in the partitions is replaced."""
         self._replaces = True
 
-    def keep(self, instant: InstantTime) -> None:
+    def change(self, ring: HashRing) -> None:
+        """Use another ring for its partition from now on."""
+        self.ring(ring.partition)
+        self._rings[ring.partition] = ring
+
+    def keep(self, instant: InstantTime) -> list[PartitionPath]:
         """Store the rings that were made, before the first file that relies on them is written.
+
+        Returns:
+            The partitions whose ring was another one before.
 
         Raises:
             CommitConflict: another writer has begun the same partition with another ring.
         """
+        changed: list[PartitionPath] = []
         for partition, earlier in self._unmarked:
             self._mark(partition, earlier)
         self._unmarked.clear()
+        # Releases before 1.1 believe the mark, whatever became of the instant.
+        undone = [f"{ring_directory(place)}/{ring}" for place, ring in self._undone if ring < instant]
+        self._undone.clear()
+        for suffix in (".commit", ".hashing_meta"):  # Hudi refuses a mark without its ring
+            self._client.store.delete([name + suffix for name in undone])
         for partition, ring in self._rings.items():
             if ring == self._stored[partition]:
                 continue
             if ring.instant != FIRST_RING:
-                ring = HashRing(partition, instant, ring.num_buckets, ring.sequence, ring.nodes)
+                ring = replace(ring, instant=instant)
+                changed.append(partition)
             self._put(partition, ring)
             self._rings[partition] = self._stored[partition] = ring
+        return changed
 
     def _put(self, partition: PartitionPath, ring: HashRing) -> None:
         name = f"{ring_directory(partition)}/{ring.instant}.hashing_meta"

@@ -141,12 +141,12 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
     history = client.with_history(now).history
     archived = () if history is None else history.instants
     floor, pending = begun.timeline.highest_time or "", {i.time for i in begun.timeline.pending}
-    known = {(i.time, i.action) for i in active}
+    still_active = {(i.time, i.action) for i in active}
     other_instants += [
         i
         for i in archived
         if i.action in COMMIT_ACTIONS
-        and (i.time, i.action) not in seen | known
+        and (i.time, i.action) not in seen | still_active
         and (i.order_time > floor or i.time in pending)
     ]
     lost = left - {(i.time, i.action) for i in archived}
@@ -157,13 +157,13 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
 def _plans(
     client: TableClient, changes: Changes, time: InstantTime, begun: TableState, now: TableState
 ) -> Iterator[ConflictFinding | None]:
-    known = {(i.time, i.action) for i in begun.timeline.pending}
+    planned_before = {(i.time, i.action) for i in begun.timeline.pending}
     for pending in now.timeline.pending:
         if pending.action is Action.RESTORE:
             yield ConflictFinding(Verdict.REBASE, Reason.UNDONE, pending)
         if pending.action in PLANNING and pending.time != time:
             planned = groups_of_plan(client, now, pending)
-            newly = (pending.time, pending.action) not in known
+            newly = (pending.time, pending.action) not in planned_before
             yield check_plan_conflict(changes, pending, planned, newly=newly, layout=now.timeline.layout)
 
 
@@ -289,8 +289,8 @@ def _with_schema(
     names: list[tuple[pa.Schema, str]] = []
 
     def name_of(schema: pa.Schema, text: str) -> str:
-        for known, name in names:
-            if known.equals(schema):
+        for named, name in names:
+            if named.equals(schema):
                 return name
         names.append((schema, text))
         return text
