@@ -6,7 +6,7 @@ other way round: first from the properties, then its directory, so that no reade
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -50,6 +50,8 @@ __all__ = [
     "MetadataTableManager",
     "advertised_partitions",
     "committed_files",
+    "inflight_partitions",
+    "instants_being_built",
     "load_definitions",
     "wanted_partitions",
 ]
@@ -104,13 +106,39 @@ def load_definitions(client: TableClient, config: TableConfig) -> dict[str, Inde
         return {}
 
 
-def advertised_partitions(config: TableConfig, names: Iterable[str]) -> dict[str, str | None]:
-    """Return the changes of the table's properties that advertise these partitions and no others. Pure."""
-    text = ",".join(sorted(names))
-    changes: dict[str, str | None] = {PARTITIONS_KEY: text or None, INFLIGHT_KEY: None}
-    if INFLIGHT_KEY in config.properties:
+def inflight_partitions(config: TableConfig) -> tuple[str, ...]:
+    """Return the partitions that are being built: writers keep them, readers do not use them. Pure."""
+    text = config.properties.get(INFLIGHT_KEY, "")
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def advertised_partitions(
+    config: TableConfig, names: Iterable[str], building: Collection[str] = ()
+) -> dict[str, str | None]:
+    """Return the changes of the table's properties that advertise these partitions and no others. Pure.
+
+    Parameters:
+        config: the table's properties.
+        names: the partitions.
+        building: those of them that readers must not use yet.
+    """
+    wanted = sorted(set(names))
+    text = ",".join(name for name in wanted if name not in building)
+    inflight = ",".join(name for name in wanted if name in building)
+    changes: dict[str, str | None] = {PARTITIONS_KEY: text or None, INFLIGHT_KEY: inflight or None}
+    if not inflight and INFLIGHT_KEY in config.properties:
         changes[INFLIGHT_KEY] = ""
     return changes
+
+
+def instants_being_built(writer: MetadataTableWriter) -> set[str]:
+    """Return the instants of partitions that are being built: nothing on the timeline may have them yet.
+
+    Parameters:
+        writer: writes the metadata table.
+    """
+    inflight = map(writer.files, inflight_partitions(writer.config))
+    return {min(file.instant for file in files) for files in inflight if files}
 
 
 @dataclass(frozen=True)
@@ -160,31 +188,46 @@ class MetadataTableManager:
             self.writer.create(self.client.clock.now())
             kept = []
         listed, slices = committed_files(self.client, self.config, self.timeline)
-        collector = self._collector()
+        collector = self.collector()
         known = {**load_definitions(self.client, self.config), **(definitions or {})}
         known = {name: one for name, one in known.items() if name in kept or name in (definitions or {})}
         for name in names:
             if name not in known:
-                known |= self._new_definition(name, collector)
+                known |= self.new_definition(name, collector)
             update = first_update(name, self.config, self.writer.form, collector, known, listed, slices)
             self._initialise(name, update, known, sorted(listed))
-        return self._advertise((*kept, *names), known)
+        return self.advertise((*kept, *names), known, made=names)
 
     def _initialise(
         self, name: str, update: PartitionUpdate, definitions: Mapping[str, IndexDefinition], data_partitions: list[str]
     ) -> None:
+        instant = self.make_file_groups(name, len(update), definitions, data_partitions)
+        self.writer.fill(instant, update, self.next_time)
+
+    def make_file_groups(
+        self, name: str, num_records: int, definitions: Mapping[str, IndexDefinition], data_partitions: list[str]
+    ) -> str:
+        """Make the empty file groups of a partition; return the instant of the deltacommit that is to fill them.
+
+        Parameters:
+            name: the partition.
+            num_records: about how many first records it will have.
+            definitions: of the table's indexes, that of this partition among them.
+            data_partitions: those of the table.
+        """
         done = self.writer.timeline_store.load()
         last = None
         if self.config.version is TableVersion.SIX and self.timeline.commits:
             last = self.timeline.commits[-1].time
         number = len(done.initialisations)
-        archived = archived_initialisations(self.writer)
-        while (time := initial_instant(number, self.config.version, last)) in archived or done.of_time(time):
+        taken = {*archived_initialisations(self.writer), *instants_being_built(self.writer)}
+        while (time := initial_instant(number, self.config.version, last)) in taken or done.of_time(time):
             number += 1
         instant = initial_instant(number, self.config.version, last)
         partitioned = name in definitions and definitions[name].is_partitioned
-        count = self._num_file_groups(name, len(update))
-        self.writer.initialise(instant, name, count, update, self.next_time, data_partitions if partitioned else None)
+        count = self._num_file_groups(name, num_records)
+        self.writer.make_file_groups(instant, name, count, data_partitions if partitioned else None)
+        return instant
 
     def _num_file_groups(self, name: str, num_records: int) -> int:
         kind = kind_of_partition(name)
@@ -196,7 +239,7 @@ class MetadataTableManager:
             maximum=self.settings.integer("hoodie.metadata.global.record.level.index.max.filegroup.count"),
         )
 
-    def _new_definition(self, name: str, collector: FactCollector) -> dict[str, IndexDefinition]:
+    def new_definition(self, name: str, collector: FactCollector) -> dict[str, IndexDefinition]:
         """Return the definition of a new partition; version 6 has no file of definitions."""
         kind = kind_of_partition(name)
         if kind is None or kind is PartitionKind.EXPRESSION_INDEX:
@@ -220,8 +263,17 @@ class MetadataTableManager:
         text = self.settings.text("hoodie.metadata.index.column.stats.column.list")
         return None if not text else [name.strip() for name in text.split(",") if name.strip()]
 
-    def _advertise(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> TableConfig:
-        changes = advertised_partitions(self.config, names)
+    def advertise(
+        self,
+        names: Iterable[str],
+        definitions: Mapping[str, IndexDefinition],
+        *,
+        made: Sequence[str] = (),
+        building: Sequence[str] = (),
+    ) -> TableConfig:
+        """Advertise these partitions and no others; those that were being built still are, unless they are made now."""
+        unready = {*building, *(name for name in inflight_partitions(self.config) if name not in made)}
+        changes = advertised_partitions(self.config, names, unready)
         if definitions:
             changes[DEFINITIONS_KEY] = definitions_path(self.config)
             data = render_index_definitions(definitions)
@@ -264,12 +316,12 @@ class MetadataTableManager:
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
         hidden = {name, *_resting_on(name, names)}
-        without = self._advertise([each for each in names if each not in hidden], definitions)
+        without = self.advertise([each for each in names if each not in hidden], definitions)
         self.client.store.delete_tree(f"{METADATA_DIRECTORY}/{name}")
         config = replace(self, config=without).add([name], definitions)
         if len(config.metadata_partitions) == len(names):
             return config
-        return replace(self, config=config)._advertise(names, definitions)
+        return replace(self, config=config).advertise(names, definitions)
 
     def drop(self, name: str) -> TableConfig:
         """Remove a partition of the metadata table; without ``files`` all of it goes. Return the properties afterwards.
@@ -288,14 +340,15 @@ class MetadataTableManager:
         whole = name == PartitionKind.FILES.value
         gone = set(names) if whole else {name, *_resting_on(name, names)}
         definitions = {key: one for key, one in load_definitions(self.client, self.config).items() if key not in gone}
-        config = self._advertise([one for one in names if one not in gone], definitions)
+        config = self.advertise([one for one in names if one not in gone], definitions)
         for one in sorted(gone):
             self.client.store.delete_tree(METADATA_DIRECTORY if whole else f"{METADATA_DIRECTORY}/{one}")
         return config
 
     # ------------------------------------------------------------------------------------------ what is there already
 
-    def _collector(self) -> FactCollector:
+    def collector(self) -> FactCollector:
+        """Return what reads the facts that the partitions hold."""
         state = TableState(self.config, self.timeline)
         return FactCollector(self.client, state, state, InstantTime(""), self.client.schema(state))
 

@@ -11,10 +11,11 @@ from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
-from lakefmt.metadata.manage import MetadataTableManager
+from lakefmt.metadata.manage import MetadataTableManager, inflight_partitions
 from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.transactions.client import drop_metadata_table, open_write_client
 from lakefmt.transactions.index_request import IndexRequest, definition_of, in_build_order
+from lakefmt.transactions.indexing import withdraw_indexing
 from lakefmt.values import TableVersion
 
 __all__ = [
@@ -100,6 +101,8 @@ def _with_indexes(requests: Sequence[IndexRequest], manager: MetadataTableManage
 def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Remove an index of the metadata table, with those that rest on it; without ``files`` all of it goes.
 
+    A plan that would make the index is withdrawn, with the other indexes that it has begun.
+
     Parameters:
         client: the table.
         name: the metadata table's partition; also one that lakefmt does not keep.
@@ -111,9 +114,17 @@ def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, ob
     Raises:
         InvalidInputError: the table advertises no such index.
     """
-    return change_metadata_table(
-        client, options, lambda manager: manager.drop(name), writable=False
-    ).metadata_partitions
+    return change_metadata_table(client, options, partial(_without_index, name), writable=False).metadata_partitions
+
+
+def _without_index(name: str, manager: MetadataTableManager) -> TableConfig:
+    planned = withdraw_indexing(manager, name)
+    for other in planned - {name}:  # nobody would finish what was begun with it
+        if other in inflight_partitions(manager.config):
+            manager = replace(manager, config=manager.drop(other))
+    if name in planned and name not in manager.config.metadata_partitions:
+        return manager.config
+    return manager.drop(name)
 
 
 def drop_metadata_table_of(client: TableClient, options: Mapping[str, object] | None = None) -> None:
