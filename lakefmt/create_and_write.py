@@ -34,6 +34,7 @@ def write_table(
     table_type: str = "cow",
     table_version: int = 8,
     merge: str | MergeFunction | None = None,
+    indexes: Sequence[str | Mapping[str, object]] | None = None,
     properties: Mapping[str, str] | None = None,
     storage_options: Mapping[str, object] | None = None,
     **call: Any,
@@ -52,9 +53,10 @@ def write_table(
         operation: ``"upsert"``, ``"insert"``, ``"bulk_insert"`` or ``"insert_overwrite"``; default: upsert, and insert
             where the table has no record key.
         table_type: as for :func:`create_table`; of a table that exists nothing is changed. The same for
-            `table_version` and `properties`.
+            `table_version`, `indexes` and `properties`.
         table_version: see `table_type`.
         merge: as for :func:`create_table` and :func:`open_table`.
+        indexes: see `table_type`.
         properties: see `table_type`.
         storage_options: credentials and settings of the store; never kept in the table.
         **call: as for :meth:`Table.upsert`, ``options`` among them.
@@ -85,6 +87,7 @@ def write_table(
             "table_type": table_type,
             "table_version": table_version,
             "merge": merge,
+            "indexes": indexes,
             "properties": properties,
             "options": options,
         }

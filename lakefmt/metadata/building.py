@@ -95,7 +95,7 @@ def begin_building(
     if begun:
         # No writer may find half of the file groups.
         kept = [name for name in manager.config.metadata_partitions if name not in begun]
-        manager = replace(manager, config=manager.advertise(kept, wanted))
+        manager = replace(manager, config=manager.advertise(kept, wanted, begun))
     for name in names:
         if name not in wanted:
             wanted |= manager.new_definition(name, collector)

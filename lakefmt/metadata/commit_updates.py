@@ -11,8 +11,15 @@ from typing import Any
 from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.metadata.collect import FactCollector, files_of_commit, instant_millis
+from lakefmt.metadata.expressions.index_updates import (
+    expression_updates,
+    first_expression_update,
+    removed_expression_updates,
+)
 from lakefmt.metadata.index_definitions import IndexDefinition
+from lakefmt.metadata.keys import partition_stats_key
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
+from lakefmt.metadata.partition_growth import only_adds_files, only_opens_groups, widened_partition_stats
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, RecordLocation
 from lakefmt.metadata.statistics import indexed_columns, is_indexable
@@ -26,6 +33,7 @@ from lakefmt.metadata.updates import (
     removed_files_update,
     secondary_index_update,
 )
+from lakefmt.schema.types import field_at
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.values import META_COLUMNS, InstantTime
 
@@ -46,7 +54,8 @@ def stats_columns(config: TableConfig, collector: FactCollector, definitions: De
     if definition is None:
         names = indexed_columns(collector.schema, meta_columns=False, most=len(collector.schema))
         return (*META_COLUMNS, *names) if config.populate_meta_fields else names
-    known = {one.name for one in collector.schema if is_indexable(one.type)} | {*META_COLUMNS}
+    fields = {name: field_at(collector.schema, name) for name in definition.columns}
+    known = {name for name, field in fields.items() if field is not None and is_indexable(field.type)} | {*META_COLUMNS}
     return tuple(name for name in definition.columns if name in known)
 
 
@@ -67,22 +76,46 @@ def updates_of_commit(
     updates = [files_update(written, form)]
     if kinds <= {PartitionKind.FILES}:
         return updates
-    befores, afters = collector.slices({*written, *commit.replaced_file_ids}, commit)
     if PartitionKind.COLUMN_STATS in kinds:
         collector.columns = stats_columns(config, collector, definitions)
     collector.with_bloom_filters = PartitionKind.BLOOM_FILTERS in kinds
+    adds = only_adds_files(commit)
+    has_keys = bool(kinds & {PartitionKind.RECORD_INDEX, PartitionKind.SECONDARY_INDEX})
+    befores: list[FileSlice] = []
+    # Expression indexes have ranges of whole data partitions.
+    if PartitionKind.EXPRESSION_INDEX not in kinds and (only_opens_groups(commit) or (adds and not has_keys)):
+        afters = collector.written_slices(commit)
+    else:
+        befores, afters = collector.slices({*written, *commit.replaced_file_ids}, commit)
     new = collector.new_files(afters, commit)
     if PartitionKind.COLUMN_STATS in kinds:
         updates.append(column_stats_update(new, collector.types, form))
     if PartitionKind.PARTITION_STATS in kinds:
-        updates.append(partition_stats_update(collector.partition_ranges(afters), collector.types, form))
+        widened = _widened_stats(collector, form, commit) if adds else None
+        updates.append(_whole_stats(collector, form, commit) if widened is None else widened)
     if PartitionKind.BLOOM_FILTERS in kinds:
         updates.append(bloom_filters_update(new, form))
-    if kinds & {PartitionKind.RECORD_INDEX, PartitionKind.SECONDARY_INDEX}:
+    if has_keys:
         columns = secondary_columns(config, definitions)
         changes = collector.key_changes(befores, afters, commit, sorted(set(columns.values())))
         updates += index_updates(config, form, definitions, changes)
-    return updates
+    return updates + expression_updates(config, form, collector, definitions, commit, afters)
+
+
+def _widened_stats(collector: FactCollector, form: RecordFormat, commit: CommitMetadata) -> PartitionUpdate | None:
+    """Return the update of ``partition_stats`` from what is stored; None: that does not tell."""
+    if collector.stored_statistics is None:
+        return None
+    added = collector.partition_ranges(collector.written_slices(commit))
+    keys = [partition_stats_key(column, path) for path, columns in added.items() for column in columns]
+    stored = collector.stored_statistics(keys) if keys else {}
+    return widened_partition_stats(stored, added, collector.types, form)
+
+
+def _whole_stats(collector: FactCollector, form: RecordFormat, commit: CommitMetadata) -> PartitionUpdate:
+    """Return the update of ``partition_stats`` from all files of the data partitions that a commit touched."""
+    _, afters = collector.slices({*files_of_commit(commit), *commit.replaced_file_ids}, commit)
+    return partition_stats_update(collector.partition_ranges(afters), collector.types, form)
 
 
 def secondary_columns(config: TableConfig, definitions: Definitions) -> dict[str, str]:
@@ -146,7 +179,7 @@ def updates_of_clean(
     if PartitionKind.BLOOM_FILTERS.value in config.metadata_partitions:
         bases = [(path, name) for path, name in files if not name.startswith(".")]
         updates.append(bloom_filters_update((), form, removed=bases))
-    return updates
+    return updates + removed_expression_updates(config, form, definitions, files)
 
 
 def updates_of_rollback(record: Mapping[str, Any], form: RecordFormat) -> list[PartitionUpdate]:
@@ -197,6 +230,8 @@ def first_update(
     if kind is PartitionKind.BLOOM_FILTERS:
         collector.with_bloom_filters = True
         return bloom_filters_update(collector.files_of(newest), form)
+    if kind is PartitionKind.EXPRESSION_INDEX:
+        return first_expression_update(config, form, collector, definitions[name], newest)
     column = definitions[name].columns if kind is PartitionKind.SECONDARY_INDEX else ()
     changes = [
         KeyChange(

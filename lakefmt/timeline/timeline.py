@@ -29,7 +29,7 @@ __all__ = ["Timeline", "build_timeline", "extend_timeline", "timeline_from_names
 
 
 def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
-    """Return the timeline of the files listed: the highest state of every deed, ordered by time.
+    """Return the timeline of the files listed: the highest state of every action, ordered by time.
 
     Example:
         >>> build_timeline([], 2).instants
@@ -40,8 +40,8 @@ def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
     for instant in instants:
         key = (instant.time, comparable_action(instant.action))
         files.setdefault(key, []).append(instant)
-        known = best.get(key)
-        if known is None or instant.state.rank > known.state.rank:
+        highest = best.get(key)
+        if highest is None or instant.state.rank > highest.state.rank:
             best[key] = instant
     ordered = tuple(sorted(best.values(), key=lambda i: (i.time, i.action.value)))
     return Timeline(layout, ordered, {key: tuple(group) for key, group in files.items()})
@@ -89,7 +89,7 @@ _COMPLETES_AS = {layout: _pending_suffixes(layout) for layout in (1, 2)}
 def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
     """Return the timeline with more files on it: as :func:`timeline_from_names` of all of them, in less time.
 
-    A writer meets a few new files on a long timeline; only their deeds are looked at.
+    A writer meets a few new files on a long timeline; only their actions are looked at.
 
     Example:
         >>> begun = timeline_from_names(["20260101000000000.inflight"], 2)
@@ -99,28 +99,30 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
     ordered = list(view.instants)
     new = sorted(names)
     for instant in filter(None, (parse_instant_file(name, view.layout) for name in new)):
-        at = bisect_left(ordered, instant.time, key=attrgetter("time"))
-        while at < len(ordered) and ordered[at].time == instant.time and not _same_action(ordered[at], instant):
-            at += 1
-        if at == len(ordered) or ordered[at].time != instant.time:
-            ordered.insert(at, instant)
-        elif instant.state is State.COMPLETED or ordered[at].state.rank < instant.state.rank:
-            ordered[at] = instant
+        index = bisect_left(ordered, instant.time, key=attrgetter("time"))
+        while (
+            index < len(ordered) and ordered[index].time == instant.time and not _same_action(ordered[index], instant)
+        ):
+            index += 1
+        if index == len(ordered) or ordered[index].time != instant.time:
+            ordered.insert(index, instant)
+        elif ordered[index].state.rank < instant.state.rank:
+            ordered[index] = instant
     return Timeline(view.layout, tuple(ordered), names=tuple(sorted((*view.names, *new))))
 
 
-def _same_action(one: Instant, other: Instant) -> bool:
-    return one.action is other.action or comparable_action(one.action) is comparable_action(other.action)
+def _same_action(instant: Instant, other: Instant) -> bool:
+    return instant.action is other.action or comparable_action(instant.action) is comparable_action(other.action)
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The active timeline of a table at one moment, and what was archived of it when somebody asked.
+    """The active timeline of a table at one moment, and what was archived of it when that was asked for.
 
     Attributes:
         layout: 1 or 2.
-        instants: one per deed, in its highest state, ordered by requested time.
-        files: every timeline file of a deed (pending ones stay beside the completed one), when they were given.
+        instants: one per action and time, in its highest state, ordered by requested time.
+        files: every timeline file of an action (pending ones stay beside the completed one), when they were given.
         bound: commits requested after this time do not count; None counts all.
         archived: completed instants that have left the active timeline; empty unless :meth:`with_history` gave them.
         names: every timeline file, sorted, when only names are known.
@@ -169,19 +171,19 @@ class Timeline:
 
     @cached_property
     def _by_action(self) -> dict[Action, tuple[Instant, ...]]:
-        found: dict[Action, list[Instant]] = {}
+        by_action: dict[Action, list[Instant]] = {}
         for instant in self.completed:
-            found.setdefault(instant.action, []).append(instant)
-        return {action: tuple(group) for action, group in found.items()}
+            by_action.setdefault(instant.action, []).append(instant)
+        return {action: tuple(group) for action, group in by_action.items()}
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
         """Completed commits, deltacommits and replacecommits, by requested time; archived ones when they are known."""
-        known = self.completed_of(*COMMIT_ACTIONS)
+        active = self.completed_of(*COMMIT_ACTIONS)
         if self.archived:
             older = (i for i in self.archived if i.action in COMMIT_ACTIONS)
-            known = tuple(sorted((*older, *known), key=attrgetter("time")))
-        return known if self.bound is None else tuple(i for i in known if i.time <= self.bound)
+            active = tuple(sorted((*older, *active), key=attrgetter("time")))
+        return active if self.bound is None else tuple(i for i in active if i.time <= self.bound)
 
     @cached_property
     def commits_by_completion(self) -> tuple[Instant, ...]:
@@ -233,8 +235,8 @@ class Timeline:
 
     def completion_of(self, time: InstantTime) -> InstantTime:
         """Return when commit `time` became visible; without the history archived ones count with their requested time."""
-        found = self._commit_by_time.get(time)
-        return time if found is None else found.order_time
+        commit = self._commit_by_time.get(time)
+        return time if commit is None else commit.order_time
 
     def tells_completion_of(self, time: InstantTime) -> bool:
         """Return whether it is known when commit `time` became visible; of archived ones the history tells."""
@@ -253,7 +255,7 @@ class Timeline:
         return min(matching, key=lambda i: i.action not in COMMIT_ACTIONS)
 
     def files_of(self, instant: Instant) -> tuple[Instant, ...]:
-        """Return every timeline file of the instant's deed."""
+        """Return every timeline file of the instant's action."""
         if not self.names:
             return self.files.get((instant.time, comparable_action(instant.action)), (instant,))
         parsed = filter(None, (parse_instant_file(name, self.layout) for name in self._names_of(instant.time)))

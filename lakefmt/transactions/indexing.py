@@ -73,6 +73,8 @@ def schedule_indexing(
             name for pending in pending_indexing(manager.timeline) for name in _names(_plan(client, manager, pending))
         }
         for request in requests:
+            if request.kind is PartitionKind.EXPRESSION_INDEX:
+                raise UnsupportedFeature(f"{request.partition} cannot be planned: make it at once, with create")
             if request.partition in (*manager.config.metadata_partitions, *planned):
                 raise InvalidInputError(f"the metadata table has {request.partition} already, or a plan of it")
         _definitions(manager, requests)  # refuses what the table cannot have

@@ -14,6 +14,7 @@ from types import TracebackType
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InstantNotPending, StorageError
 from lakefmt.filegroups.table_client import TableState
+from lakefmt.metadata.manage import check_expression_indexes
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import Heartbeat
 from lakefmt.timeline.instant import Action, Instant, State
@@ -68,7 +69,10 @@ class InstantTransaction:
         Raises:
             InternalError: every time that was tried is taken.
             LeaseLost: the lock was lost; the instant stays requested and counts as dead.
+            MetadataTablePresent: the table has an index that lakefmt cannot keep.
         """
+        if state.config.metadata_partitions:
+            check_expression_indexes(write_client.client, state.config, state.timeline, write_client.settings)
         heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, requested_body)
         with cls(write_client, time, action, heartbeat) as claimed:
             lease.check()

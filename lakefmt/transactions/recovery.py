@@ -164,8 +164,10 @@ def undo_dead_writes(
             finish_rollback(write_client, state, pending, lease)
         else:
             run_rollback(write_client, state, pending, plan, lease)
-    look = read_under_lock(write_client, config) if changed else look
-    if _sweep(write_client, TableState(config, look.timeline), rules, look.claims, look.markers) or changed:
+    if changed:
+        look = read_under_lock(write_client, config)
+        state = TableState(config, look.timeline)
+    if _sweep(write_client, state, rules, look.claims, look.markers) or changed:
         remove_abandoned(store)
     behind = _behind_completed(store, look)
     if later is None:
@@ -190,7 +192,7 @@ def _were_complete(
 def _read_ahead(client: TableClient, state: TableState) -> None:
     """Read the newest commit beside the other requests: its schema is needed next, while the lock is held."""
     if state.timeline.commits and not client.store.capabilities.low_latency:
-        with suppress(LakefmtError):  # whoever needs the commit reads it again and gets the error
+        with suppress(LakefmtError):  # who needs the commit reads it again and gets the error
             client.commit_metadata(state, state.timeline.commits[-1])
 
 
@@ -226,17 +228,17 @@ def _sweep(
 ) -> bool:
     """Remove heartbeats and markers of instants that are not on the timeline; return whether there were any."""
     store = write_client.client.store
-    known = {i.time for i in state.timeline}
+    on_timeline = {i.time for i in state.timeline}
     removed = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
     for name in claims:
         time = _time_of(name)
-        if time not in known and (not rules.beside or _is_over(write_client, state, time)):
+        if time not in on_timeline and (not rules.beside or _is_over(write_client, state, time)):
             removed = True
             remove_saved_writes(store, time)
             store.delete([name])
     for directory in markers:
         time = _time_of(directory)
-        if time.isdigit() and time not in known:
+        if time.isdigit() and time not in on_timeline:
             removed = True
             remove_marked_files(write_client.client, state, time)
             remove_saved_writes(store, time)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lakefmt.metadata.file_slices import MetadataSlice, newest_slices
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups
-from lakefmt.metadata.merged_records import Entries, base_entries, log_entries, merge_entries
+from lakefmt.metadata.services.file_slices import MetadataSlice, newest_slices
+from lakefmt.metadata.services.merged_records import Entries, base_entries, log_entries, merge_entries
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.metadata.writer import MetadataTableWriter, WrittenFile
 from lakefmt.timeline.instant import Action, format_instant_time, parse_instant_time

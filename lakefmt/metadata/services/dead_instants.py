@@ -72,5 +72,6 @@ def _undone_deltacommits(
     for rollback in data_timeline.completed_of(Action.ROLLBACK) if strays else ():
         if rollback.time > min(strays):
             record = decode_body(BodyKind.ROLLBACK_METADATA, read_body(rollback), what=rollback.file_name)
-            undone |= strays & {str(time) for time in record["commitsRollback"]}
+            targets = record["commitsRollback"]
+            undone |= strays & {str(time) for time in (targets if isinstance(targets, list) else ())}
     return sorted(undone)

@@ -1,6 +1,6 @@
 """A table lock that stays held while what is done under it asks for it again (effects).
 
-A write that lost takes its turn: it keeps the lock under which it was told so until its next attempt is committed, and nobody
+A write that lost takes its turn: it keeps the lock under which it learnt so until its next attempt is committed, and no other write
 completes in between. Undoing, beginning and committing each ask for the lock; inside a turn they find that it is theirs.
 """
 
@@ -87,7 +87,7 @@ def held_lock_scope(url: str, time_source: TimeSource | None = None) -> Iterator
 
 def held_lock_of(url: str) -> HeldLock | None:
     """Return the turn that this very thread may have or take at the table, None outside of :func:`held_lock_scope`."""
-    return next((held_lock for known, held_lock in _held_locks.get() if known == url), None)
+    return next((held_lock for held_url, held_lock in _held_locks.get() if held_url == url), None)
 
 
 class _Within:
@@ -105,7 +105,7 @@ class _Within:
         """
         lease = self._turn.lease
         if lease is not None:
-            lease.check()  # somebody else may have it by now, and work where only one may
+            lease.check()  # another writer may have it by now, and work where only one may
             yield lease
             return
         with ExitStack() as held:
