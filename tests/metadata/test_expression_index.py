@@ -191,7 +191,7 @@ def test_names_and_zones_are_checked() -> None:
         expression_index_definition("upper", "column_stats", "upper", "id", {}, TableVersion.NINE)
     for arguments in ({"columns": ["id"]}, {"columns": ["id", "v"], "function": "upper"}, {"function": "upper"}):
         with pytest.raises(InvalidInputError, match="expression index"):
-            table.index.create("expression_index", **arguments)  # type: ignore[arg-type]
+            table.index.create("expression_index", **arguments)
     with pytest.raises(InvalidInputError, match="expression_index"):
         table.index.create("bloom_filters", function="upper")
     for name in ("Nowhere", "EST"):

@@ -38,7 +38,7 @@ __all__ = [
 #: Types of expression indexes: ranges, and bloom filters.
 STATISTICS, FILTERS = "column_stats", "bloom_filters"
 _FPP = 1e-9
-#: A filter of so many entries at the smallest rate has 70 MB.
+#: A filter with this number of entries at the smallest rate has 70 MB.
 _MOST_ENTRIES, _SMALLEST_RATE = 10_000_000, 1e-12
 
 
