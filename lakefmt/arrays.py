@@ -1,4 +1,9 @@
-"""The value offsets of Arrow text and binary arrays, as NumPy arrays. Pure."""
+"""The memory of Arrow arrays, as NumPy arrays: offsets of texts, values of one width. Pure.
+
+Replacing a few values of a column copies its memory with NumPy and stores the new values, because
+Arrow's ``replace_with_mask`` visits every row. That needs values of equal width without nulls:
+numbers, dates, times, decimals and texts of equal length, such as most keys.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["common_length", "text_offsets"]
+__all__ = ["common_length", "replaced_items", "text_offsets"]
 
 
 def text_offsets(texts: pa.Array) -> npt.NDArray[np.signedinteger]:
@@ -40,3 +45,67 @@ def common_length(offsets: npt.NDArray[np.signedinteger]) -> int | None:
     # The first and last offset settle most columns of different lengths cheaply.
     is_even = int(offsets[-1] - offsets[0]) == length * (len(offsets) - 1)
     return length if is_even and bool((np.diff(offsets) == length).all()) else None
+
+
+_Items = npt.NDArray[np.generic]
+#: NumPy moves these widths as integers, all others as void.
+_NUMBERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def replaced_items(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Array) -> pa.Array | None:
+    """Return a column with some rows replaced; None if its values do not have one width.
+
+    Args:
+        rows: distinct row numbers, int64.
+        values: the new values, of the column's type.
+
+    Example:
+        >>> replaced_items(pa.array([1, 2, 3]), np.array([2, 0]), pa.array([30, 10])).to_pylist()
+        [10, 2, 30]
+        >>> replaced_items(pa.array(["a", "b"]), np.array([0]), pa.array(["long"])) is None
+        True
+    """
+    if column.type != values.type or column.null_count or values.null_count or not len(column):
+        return None
+    if pt.is_string(column.type) or pt.is_binary(column.type):
+        return _replaced_texts(column, rows, values)
+    width = _width(column.type)
+    if not width:
+        return None
+    items = _fixed(column, width).copy()
+    items[rows] = _fixed(values, width)
+    return pa.Array.from_buffers(column.type, len(items), [None, pa.py_buffer(items)])
+
+
+def _width(kind: pa.DataType) -> int:
+    """Return the width of a value in bytes; 0 if the type has no fixed width."""
+    plain = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_temporal(kind) or pt.is_decimal(kind)
+    if not plain or pt.is_interval(kind):
+        return 0
+    return int(kind.bit_width) // 8
+
+
+def _fixed(column: pa.Array, width: int) -> _Items:
+    kind = np.dtype(_NUMBERS.get(width, f"V{width}"))
+    buffer = column.buffers()[1]
+    return np.empty(0, kind) if buffer is None else np.frombuffer(buffer, kind, len(column), column.offset * width)
+
+
+def _replaced_texts(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Array) -> pa.Array | None:
+    old, new = _texts(column), _texts(values)
+    if old is None or (len(values) and (new is None or new.dtype != old.dtype)):
+        return None
+    items = old.copy()
+    if new is not None:
+        items[rows] = new
+    offsets = np.arange(len(items) + 1, dtype=np.int32) * np.int32(items.itemsize)
+    return pa.Array.from_buffers(column.type, len(items), [None, pa.py_buffer(offsets), pa.py_buffer(items)])
+
+
+def _texts(column: pa.Array) -> _Items | None:
+    """Return texts as fixed-width values; None if they are empty or differ in length."""
+    offsets, data = text_offsets(column), column.buffers()[2]
+    length = common_length(offsets)
+    if not length or data is None:
+        return None
+    return np.frombuffer(data, f"V{length}", len(column), int(offsets[0]))

@@ -23,7 +23,7 @@ from lakefmt.config.table_config import (
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.index import bucket_properties, open_index
+from lakefmt.index import bucket_properties, open_index, record_index_name, save_table_buckets
 from lakefmt.keys import (
     KeyGeneratorType,
     KeySpec,
@@ -39,6 +39,7 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.timeline.store import put_if_absent_confirmed
+from lakefmt.transactions.metadata_indexes import create_metadata_index
 from lakefmt.values import MergeMode, TableType, TableVersion
 
 __all__ = ["run_creation"]
@@ -74,6 +75,11 @@ _STORED = {
 _TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
 _WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
+#: Indexes that are in the metadata table, which is made with them, and the settings of their making.
+_RECORD_INDEXES: Mapping[str, Mapping[str, object]] = {
+    "record": {},
+    "partitioned_record": {"hoodie.metadata.record.level.index.enable": True},
+}
 #: A bucket may hold thousands of directories: making a table does not look into each.
 _PLACES_TO_LOOK_AT = 64
 
@@ -313,7 +319,7 @@ def run_creation(
     )
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
-    index, properties = _with_index(index, properties, spec)
+    index, properties = _with_index(index, properties, spec, TableVersion.parse(table_version))
     mode = _merge_mode(merge, fields)
     planned = _plan_properties(
         name,
@@ -334,9 +340,13 @@ def run_creation(
     )
     if index.lower() == "bloom" and not config.populate_meta_fields:
         index = "simple"  # the default of a table whose files have no filters
+    if index == "bucket":
+        save_table_buckets(store, planned, durable=durable)
     notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)
+    if index in _RECORD_INDEXES:
+        create_metadata_index(client, "record_index", options=_RECORD_INDEXES[index])
 
 
 def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:
@@ -349,13 +359,16 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
         text_argument(value, f"properties[{key!r}]")
 
 
-def _with_index(index: str, properties: Mapping[str, str], spec: KeySpec) -> tuple[str, Mapping[str, str]]:
+def _with_index(
+    index: str, properties: Mapping[str, str], spec: KeySpec, version: TableVersion
+) -> tuple[str, Mapping[str, str]]:
     """Return the index of the table, and its properties with those of the index.
 
     Args:
         index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index.
         properties: what the caller asks for.
         spec: the table's keys.
+        version: the table's.
 
     Raises:
         UnknownSetting: there is no such index.
@@ -365,10 +378,14 @@ def _with_index(index: str, properties: Mapping[str, str], spec: KeySpec) -> tup
     if named is not None and index.lower() not in ("bloom", named.lower()):
         raise InvalidInputError(f"properties: hoodie.index.type={named} contradicts index={index!r}")
     index = named or index
+    has_meta_fields = _stated(properties, "hoodie.populate.meta.fields")
+    record = record_index_name(index, spec.record_key_fields, version, has_meta_fields=has_meta_fields)
+    if record is not None:
+        return record, properties
     open_index(index)
     if index.lower() == "bucket":
         return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields)}
-    if index.lower() == "global_bloom" and not _stated(properties, "hoodie.populate.meta.fields"):
+    if index.lower() == "global_bloom" and not has_meta_fields:
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     return index, properties
 

@@ -99,14 +99,14 @@ class ConflictError(LakefmtError):
     kind = "conflict"
 
 
-_CONFLICT_FIELDS = ("rival", "writer", "file_groups", "partitions", "advice", "can_rebase")
+_CONFLICT_FIELDS = ("other_instant", "writer", "file_groups", "partitions", "advice", "can_rebase")
 
 
 class CommitConflict(ConflictError):
     """This write conflicts with another; nothing of this write is visible.
 
     Attributes:
-        rival: requested time of the other instant; None if it is not a single instant.
+        other_instant: requested time of the other instant; None if it is not a single instant.
         writer: the other writer's name, if known.
         file_groups: (partition, file id) pairs that both changed.
         partitions: common partitions, if not file groups.
@@ -120,7 +120,7 @@ class CommitConflict(ConflictError):
         self,
         message: str,
         *,
-        rival: str | None = None,
+        other_instant: str | None = None,
         writer: str | None = None,
         file_groups: tuple[tuple[str, str], ...] = (),
         partitions: tuple[str, ...] = (),
@@ -128,7 +128,7 @@ class CommitConflict(ConflictError):
         can_rebase: bool = True,
     ) -> None:
         super().__init__(message)
-        self.rival = rival
+        self.other_instant = other_instant
         self.writer = writer
         self.file_groups = file_groups
         self.partitions = partitions

@@ -22,6 +22,7 @@ from lakefmt.compaction import (
     plan_clean_of,
     run_archive,
     run_clean,
+    run_services,
 )
 from lakefmt.config.mergers import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
@@ -29,7 +30,6 @@ from lakefmt.config.table_config import check_merger
 from lakefmt.create import run_creation
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index import IndexView
 from lakefmt.keys import partition_items
 from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.read.filters import Filter
@@ -37,6 +37,9 @@ from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.schema import unreadable_by_spark
 from lakefmt.storage.open import location_text, open_store
+from lakefmt.table_indexes import TableIndexes
+from lakefmt.transactions.index_request import parse_index_requests
+from lakefmt.transactions.metadata_indexes import create_metadata_indexes
 from lakefmt.undo.verbs import UndoVerbs
 from lakefmt.upgrade.plan import UpgradePlan
 from lakefmt.upgrade.run import upgrade_table
@@ -75,6 +78,7 @@ def create_table(
     table_type: str = "cow",
     table_version: int = 8,
     index: str = "bloom",
+    indexes: Sequence[str | Mapping[str, object]] | None = None,
     merge: str | MergeFunction | None = None,
     name: str | None = None,
     database: str | None = None,
@@ -96,7 +100,11 @@ def create_table(
         ordering: the larger value wins when two rows have one key; None: the later write wins.
         table_type: ``"cow"`` or ``"mor"``.
         table_version: 6, 8 or 9.
-        index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"`` or ``"bucket"``.
+        index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"``, ``"bucket"``,
+            ``"record"`` or ``"partitioned_record"`` (docs/index.md).
+        indexes: of a metadata table, which the table then has from its beginning: kinds such as ``"column_stats"``,
+            ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/index.md). None: the store's
+            default.
         merge: ``"event_time"`` or ``"commit_time"``, default from `ordering`; or a function ``(older, newer) -> merged``
             over Arrow tables, or its name (docs/merging.md).
         name: default: the last part of the path.
@@ -122,6 +130,7 @@ def create_table(
     check_texts(name=name, database=database)
     place, handle_options = location_text(path), mapping_argument(options, "options")
     settings = resolve_settings(handle_options)
+    asked = None if indexes is None else parse_index_requests(indexes)
     client = TableClient(
         open_store(place, storage_options), with_merger(handle_options, merge), metadata_listing=ListingByMetadata()
     )
@@ -147,6 +156,8 @@ def create_table(
         if if_exists == "error":
             raise
         return Table(client)
+    if asked:
+        create_metadata_indexes(client, asked)
     return Table(client, _creation_warnings(columns))
 
 
@@ -420,7 +431,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         if result.instant is None:
             return result
         with self._writing:
-            failures = self._services_after(request.options)
+            failures = run_services(self.client, request.options, beside=self.services)
         return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
     def clean(
@@ -468,9 +479,9 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             return run_archive(self.client, options)
 
     @property
-    def index(self) -> IndexView:
-        """How this table finds keys: ``table.index.explain(keys)``."""
-        return IndexView(self.client, partial(keys_to_delete, self.client))
+    def index(self) -> TableIndexes:
+        """How this table finds keys, and the indexes of its metadata table: ``explain``, ``list``, ``create``, ``drop``."""
+        return TableIndexes(self.client, partial(keys_to_delete, self.client), self._writing)
 
     def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
         """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.

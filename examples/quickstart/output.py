@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console, RenderableType
+from rich.text import Text
+from rich.tree import Tree
 
 from examples.quickstart.comparison import Check
-from lakefmt.cli.render import draw_directory, draw_timeline, plain_console
+from lakefmt.cli.formatters import counted, printable, size_text
+from lakefmt.cli.render import draw_timeline, plain_console
 from lakefmt.table import Table
 
-__all__ = ["Output"]
+__all__ = ["Output", "draw_directory"]
 
 
 class Output:
@@ -42,3 +46,37 @@ class Output:
     def _print(self, content: RenderableType, style: str | None = None) -> None:
         if self._console is not None:
             self._console.print(content, style=style, markup=False)
+
+
+def draw_directory(root: Path, opened: Sequence[str]) -> RenderableType:
+    """Return a directory as a tree with sizes; folders outside `opened` show only their number of files.
+
+    Args:
+        root: a local directory.
+        opened: folders whose files are listed, relative to `root`.
+    """
+    tree = Tree(Text(f"{root}  {_folder_size(root)}", "bold"), guide_style="dim")
+    _add_folder(tree, root, root, frozenset(opened))
+    return tree
+
+
+def _add_folder(tree: Tree, folder: Path, root: Path, opened: frozenset[str]) -> None:
+    for path in sorted(folder.iterdir(), key=_by_kind_and_number):
+        name = path.relative_to(root).as_posix()
+        if not path.is_dir():
+            tree.add(Text(f"{printable(path.name)}  {size_text(path.stat().st_size)}"))
+            continue
+        branch = tree.add(Text(f"{printable(path.name)}/  {_folder_size(path)}"))
+        if name in opened:
+            _add_folder(branch, path, root, opened)
+
+
+def _by_kind_and_number(path: Path) -> tuple[bool, str, int, str]:
+    """Folders first; month=2 before month=10."""
+    head, _, tail = path.name.rpartition("=")
+    return (not path.is_dir(), head, int(tail) if tail.isdecimal() else 0, path.name)
+
+
+def _folder_size(folder: Path) -> str:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return f"{counted(len(sizes), 'file')}, {size_text(sum(sizes))}" if sizes else "empty"

@@ -35,7 +35,7 @@ from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt.filegroups.table_client import NOTES, TableClient, TableState
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
-from lakefmt.index import INDEX_NAMES, choose_index, key_files
+from lakefmt.index import TABLE_INDEX_NAMES, choose_index, key_files
 from lakefmt.keys import key_spec_from_properties
 from lakefmt.read.snapshot_files import cleaned_files, record_of_clean
 from lakefmt.schema import reconcile, with_meta_columns
@@ -123,7 +123,7 @@ def _look_at_notes(store: ObjectStore) -> NotesFacts:
     except CorruptFile as error:
         return NotesFacts(str(error))
     named = _INDEX_NAMED.search(data)
-    stored_index = named[1].decode() if named and named[1].decode() in INDEX_NAMES else None
+    stored_index = named[1].decode() if named and named[1].decode() in TABLE_INDEX_NAMES else None
     try:
         notes = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -131,7 +131,7 @@ def _look_at_notes(store: ObjectStore) -> NotesFacts:
     if not isinstance(notes, dict):
         return NotesFacts("it is no JSON object", stored_index)
     index = notes.get("index")
-    if index is not None and str(index).lower() not in INDEX_NAMES:
+    if index is not None and str(index).lower() not in TABLE_INDEX_NAMES:
         return NotesFacts(f"it names the index {index!r:.60}, which lakefmt does not have")
     return NotesFacts()
 

@@ -13,7 +13,7 @@ from lakefmt.check.rules import find_damage, find_notes, find_property_damage
 from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.keys import partition_items
-from lakefmt.storage.api import check_name
+from lakefmt.storage.object_names import check_name
 from lakefmt.values import PartitionPath, Partitions
 
 __all__ = ["check_table"]

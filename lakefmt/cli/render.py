@@ -1,22 +1,20 @@
-"""Render a table's timeline, file slices and directory for the terminal."""
+"""Render a table's timeline and file slices for the terminal."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefmt.cli.formatters import counted, printable, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.tree import Tree
 
     from lakefmt.filegroups.model import FileSlice
     from lakefmt.read.timeline_format import TimelineEntry
 
-__all__ = ["draw_directory", "draw_slices", "draw_timeline", "plain_console"]
+__all__ = ["draw_slices", "draw_timeline", "plain_console"]
 
 _WIDTH_WITHOUT_TERMINAL = 400
 _COLOURS = {"○": "yellow", "◐": "yellow", "●": "green", "✗": "red"}
@@ -66,42 +64,3 @@ def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:
                 Text(f"{printable(file_slice.file_id)}  {file_slice.instant}  {size_text(file_slice.size_bytes)}{logs}")
             )
     return tree
-
-
-def draw_directory(root: Path, opened: Sequence[str]) -> RenderableType:
-    """Return a directory as a tree with sizes; folders outside `opened` show only their number of files.
-
-    Args:
-        root: a local directory.
-        opened: folders whose files are listed, relative to `root`.
-    """
-    from rich.text import Text
-    from rich.tree import Tree
-
-    tree = Tree(Text(f"{root}  {_folder_size(root)}", "bold"), guide_style="dim")
-    _add_folder(tree, root, root, frozenset(opened))
-    return tree
-
-
-def _add_folder(tree: Tree, folder: Path, root: Path, opened: frozenset[str]) -> None:
-    from rich.text import Text
-
-    for path in sorted(folder.iterdir(), key=_by_kind_and_number):
-        name = path.relative_to(root).as_posix()
-        if not path.is_dir():
-            tree.add(Text(f"{printable(path.name)}  {size_text(path.stat().st_size)}"))
-            continue
-        branch = tree.add(Text(f"{printable(path.name)}/  {_folder_size(path)}"))
-        if name in opened:
-            _add_folder(branch, path, root, opened)
-
-
-def _by_kind_and_number(path: Path) -> tuple[bool, str, int, str]:
-    """Folders first; month=2 before month=10."""
-    head, _, tail = path.name.rpartition("=")
-    return (not path.is_dir(), head, int(tail) if tail.isdecimal() else 0, path.name)
-
-
-def _folder_size(folder: Path) -> str:
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return f"{counted(len(sizes), 'file')}, {size_text(sum(sizes))}" if sizes else "empty"

@@ -17,6 +17,7 @@ from lakefmt.cli.commands.check import check
 from lakefmt.cli.commands.clean import clean
 from lakefmt.cli.commands.compact import compact
 from lakefmt.cli.commands.create import create
+from lakefmt.cli.commands.index import index
 from lakefmt.cli.commands.inspect import files, stats, timeline
 from lakefmt.cli.commands.rows import changes, incremental, read
 from lakefmt.cli.commands.undo import restore, rollback, savepoint
@@ -85,6 +86,6 @@ def main() -> None:
 
 
 _READING = (read, incremental, changes, timeline, files, stats, check)
-_WRITING = (create, write, delete, rollback, savepoint, restore, clean, compact, archive, upgrade)
+_WRITING = (create, write, delete, rollback, savepoint, restore, clean, compact, archive, upgrade, index)
 for _command in (*_READING, *_WRITING):
     main.add_command(_command)

@@ -8,9 +8,8 @@ archive appears whole or not at all, in both layouts. An archive step has no ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from time import perf_counter
 
 from lakefmt.compaction.compact.plan import CompactionTrigger
@@ -19,12 +18,9 @@ from lakefmt.config.table_config import TableConfig, check_readable, check_writa
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_log_file
 from lakefmt.metadata.timeline import MetadataTimelineStore
-from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, plan_of
-from lakefmt.timeline.archive.lsm_writer import HistoryWriter
+from lakefmt.timeline.archive.append import ArchiveDirectory
 from lakefmt.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
-from lakefmt.timeline.archive.v6_codec import LogRecord
-from lakefmt.timeline.archive.v6_log import LogArchive
-from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
+from lakefmt.timeline.instant import Action, Instant, parse_instant_file
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
@@ -134,13 +130,10 @@ def _load_timed(write_client: WriteClient, config: TableConfig) -> Timeline:
 
 def _append(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> None:
     """Write instants to the archive."""
-    store, directory = write_client.client.store, state.config.history_directory
-    if state.config.version.layout == 1:
-        LogArchive(store, directory).append(_records(write_client, state, instants), durable=write_client.durable)
-        return
-    writer = HistoryWriter(store, directory, durable=write_client.durable)
-    writer.append(_entries(write_client, state, instants))
-    writer.merge()
+    config, client = state.config, write_client.client
+    read_body = write_client.timeline(config).read_body
+    archive = ArchiveDirectory(client.store, config.history_directory, read_body, config.zone, write_client.durable)
+    archive.append(state.timeline, instants)
 
 
 def _is_due(timeline: Timeline, rules: ArchiveRules) -> bool:
@@ -210,29 +203,6 @@ def _any_file(client: TableClient, state: TableState, groups: Mapping[PartitionP
 def _in_both_places(client: TableClient, state: TableState) -> list[Instant]:
     """Return the completed instants that are archived and still on the active timeline."""
     return client.history_store(state.config).find(state.timeline.completed)
-
-
-def _entries(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> Iterator[HistoryEntry]:
-    """Yield the archive entry of each instant, for layout 2."""
-    timeline_store = write_client.timeline(state.config)
-    for instant in instants:
-        pending = {f.state: f for f in state.timeline.files_of(instant) if not f.is_completed}
-        bodies = {s: timeline_store.read_body(f) for s, f in pending.items()}
-        begun = next((f.action for f in pending.values()), instant.action)
-        plan = plan_of(begun, bodies.get(State.REQUESTED, b""), bodies.get(State.INFLIGHT, b""))
-        yield HistoryEntry(instant, timeline_store.read_body(instant) or None, plan)
-
-
-def _records(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> Iterator[LogRecord]:
-    """Yield the archive records of each instant, for layout 1: one for each state, with the time of its file."""
-    timeline_store, zone = write_client.timeline(state.config), state.config.zone
-    for instant in instants:
-        for file in sorted(state.timeline.files_of(instant), key=lambda f: f.state.rank):
-            since = datetime.fromtimestamp(file.modified, UTC)
-            # In the machine's time zone every moment has its own offset, because of daylight saving.
-            modified = format_instant_time(since, zone or since.astimezone().tzinfo or UTC)
-            # Several instants of one millisecond get later times than the clock that stamps their files.
-            yield LogRecord(file, timeline_store.read_body(file), max(modified, instant.time))
 
 
 def _leave(write_client: WriteClient, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:

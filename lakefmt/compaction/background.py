@@ -16,13 +16,12 @@ from threading import Lock
 from types import TracebackType
 from weakref import WeakSet
 
-from lakefmt.compaction.scheduler import run_waiting_services
+from lakefmt.compaction.scheduler import BACKGROUND, run_waiting_services
 from lakefmt.errors import ServicesFailed, StateError
 from lakefmt.filegroups.table_client import TableClient
 
-__all__ = ["BACKGROUND", "BackgroundServices"]
+__all__ = ["BackgroundServices"]
 
-BACKGROUND = "lakefmt.write.services.background"
 #: Between a commit and the services that it starts; long enough that a burst of commits starts them once.
 _PAUSE_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0

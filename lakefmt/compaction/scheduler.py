@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Final, Protocol
 
 from lakefmt.compaction.archive import run_archive
 from lakefmt.compaction.clean.run import is_clean_due, run_clean, run_waiting_cleans
@@ -12,16 +13,31 @@ from lakefmt.compaction.log_compact.run import run_log_compaction
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError
-from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, TableType
 
-__all__ = ["run_services", "run_waiting_services"]
+__all__ = ["BACKGROUND", "ServicesBeside", "run_services", "run_waiting_services"]
+
+#: The setting by which commits only plan services, and a thread executes them.
+BACKGROUND: Final = "lakefmt.write.services.background"
+
+
+class ServicesBeside(Protocol):
+    """Executes table services beside the writes of a handle (:class:`lakefmt.compaction.background.BackgroundServices`)."""
+
+    def take_failures(self) -> tuple[str, ...]:
+        """Return what failed since the last call."""
+        ...
+
+    def wake(self, options: Mapping[str, object] | None = None) -> None:
+        """Run what is due soon, with the settings of the call that committed."""
+        ...
 
 
 def run_services(
-    client: TableClient, options: Mapping[str, object], *, wake: Callable[[Mapping[str, object]], None] | None = None
+    client: TableClient, options: Mapping[str, object], *, beside: Callable[[], ServicesBeside] | None = None
 ) -> tuple[str, ...]:
     """Run the table services that the settings ask for after a commit; return one sentence for each that failed.
 
@@ -31,21 +47,26 @@ def run_services(
     Args:
         client: the table.
         options: settings of the call that committed.
-        wake: starts :func:`run_waiting_services` in the background; then services are only planned here. They are planned
-            now because no write of this writer is pending: beside one, a clean could delete files that it reads, and a
-            compaction of a version 6 table could not begin.
+        beside: returns the background services of the handle, asked where the settings want services in the background;
+            then services are only planned here. They are planned now because no write of this writer is pending: beside
+            one, a clean could delete files that it reads, and a compaction of a version 6 table could not begin.
     """
-    config, settings = _settings(client, options)
-    failures = []
+    # The commit has just read the properties and the timeline, so they are not read again.
+    seen = client.seen()
+    config, settings = seen.config, _settings_of(client, options, seen.config)
+    services = beside() if beside is not None and settings.flag(BACKGROUND) else None
+    failures = [] if services is None else [*services.take_failures()]
+    plans_only = services is not None
     if config.table_type is TableType.MERGE_ON_READ:
-        failures += _compact(client, options, settings, plans_only=wake is not None)
+        failures += _compact(client, options, settings, plans_only=plans_only)
         if settings.flag("hoodie.log.compaction.inline"):
-            failures += _fold(client, options, config, plans_only=wake is not None)
-    failures += _clean(client, options, settings, plans_only=wake is not None)
-    if wake is None:
-        failures += _archive(client, options, settings)
+            failures += _fold(client, options, config, plans_only=plans_only)
+        seen = client.seen()
+    failures += _clean(client, options, settings, seen, plans_only=plans_only)
+    if services is None:
+        failures += _archive(client, options, settings, seen)
     else:
-        wake(options)
+        services.wake(options)
     return tuple(failures)
 
 
@@ -56,7 +77,8 @@ def run_waiting_services(client: TableClient, options: Mapping[str, object]) -> 
         client: the table.
         options: settings of the call that committed.
     """
-    config, settings = _settings(client, options)
+    config = client.seen().config
+    settings = _settings_of(client, options, config)
     failures: list[str] = []
     if config.table_type is TableType.MERGE_ON_READ:
         for time in _waiting(client, Action.COMPACTION):
@@ -66,12 +88,11 @@ def run_waiting_services(client: TableClient, options: Mapping[str, object]) -> 
             failures += _attempt("log compaction", partial(_fold_one, client, options, time))
     if _waiting(client, Action.CLEAN):
         failures += _attempt("clean", lambda: run_waiting_cleans(client, options))
-    return (*failures, *_archive(client, options, settings))
+    return (*failures, *_archive(client, options, settings, client.seen()))
 
 
-def _settings(client: TableClient, options: Mapping[str, object]) -> tuple[TableConfig, Settings]:
-    config = client.seen().config
-    return config, resolve_settings({**client.options, **options}, None, config.properties)
+def _settings_of(client: TableClient, options: Mapping[str, object], config: TableConfig) -> Settings:
+    return resolve_settings({**client.options, **options}, None, config.properties)
 
 
 def _compact(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
@@ -112,10 +133,11 @@ def _fold_one(client: TableClient, options: Mapping[str, object], time: InstantT
         return  # a compaction was planned after it, or another process has executed or withdrawn it
 
 
-def _clean(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
+def _clean(
+    client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState, *, plans_only: bool
+) -> list[str]:
     if not settings.flag("hoodie.clean.automatic") or (plans_only and _waiting(client, Action.CLEAN)):
         return []
-    seen = client.seen()
     if _commits_since_clean(seen.timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
         return []
 
@@ -127,10 +149,10 @@ def _clean(client: TableClient, options: Mapping[str, object], settings: Setting
     return _attempt("clean", clean)
 
 
-def _archive(client: TableClient, options: Mapping[str, object], settings: Settings) -> list[str]:
+def _archive(client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState) -> list[str]:
     if not settings.flag("hoodie.archive.automatic"):
         return []
-    if len(client.seen().timeline.commits) <= settings.integer("hoodie.keep.max.commits"):
+    if len(seen.timeline.commits) <= settings.integer("hoodie.keep.max.commits"):
         return []
     return _attempt("archive step", lambda: run_archive(client, options, force=False))
 

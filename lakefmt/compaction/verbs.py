@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefmt.arguments import check_flags, check_texts
-from lakefmt.compaction.background import BACKGROUND, BackgroundServices
+from lakefmt.compaction.background import BackgroundServices
 from lakefmt.compaction.compact.pending import abandon_compaction
 from lakefmt.compaction.compact.plan import CompactionPlan
 from lakefmt.compaction.compact.run import CompactionResult, plan_compaction_of, run_compaction
@@ -14,8 +14,6 @@ from lakefmt.compaction.log_compact.run import (
     plan_log_compaction_of,
     run_log_compaction,
 )
-from lakefmt.compaction.scheduler import run_services
-from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.timeline.instant import Action
@@ -104,15 +102,6 @@ class CompactionVerbs(TableVerbs):
             if self._background is None or self._background.is_closed:
                 self._background = BackgroundServices(self.client)
             return self._background
-
-    def _services_after(self, options: Mapping[str, object]) -> tuple[str, ...]:
-        """Run or wake the services that follow a commit; return what failed, and what failed before in the background."""
-        # The commit has just read the properties, so they are not read again.
-        settings = resolve_settings({**self.client.options, **options}, None, self.client.seen().config.properties)
-        if not settings.flag(BACKGROUND):
-            return run_services(self.client, options)
-        services = self.services()
-        return (*services.take_failures(), *run_services(self.client, options, wake=services.wake))
 
     def _folds_logs(self, instant: str) -> bool:
         """Return whether the pending instant is a log compaction."""

@@ -298,6 +298,20 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "bucket index: the record key fields that are hashed; all of them unless named, kept in the table's properties",
     ),
     _honoured(
+        "hoodie.bucket.index.partition.expressions",
+        _text,
+        None,
+        "bucket index: numbers of buckets by partition, `regex,number;regex,number`; the first regular expression found in "
+        "the partition's path counts, without one `hoodie.bucket.index.num.buckets` ([index.md](index.md))",
+    ),
+    _honoured(
+        "hoodie.bucket.index.partition.rule.type",
+        _text,
+        None,
+        "bucket index: how `hoodie.bucket.index.partition.expressions` are read",
+        choices=("regex",),
+    ),
+    _honoured(
         "hoodie.index.bucket.engine",
         _text,
         None,
@@ -508,6 +522,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "written to the partition of the stored key",
     ),
     _honoured("hoodie.simple.index.update.partition.path", _bool, True, "the same for `global_simple`"),
+    _honoured("hoodie.record.index.update.partition.path", _bool, False, "the same for `record`"),
     _honoured("hoodie.write.commit.callback.on", _bool, False, "send an HTTP POST for each commit"),
     _honoured("hoodie.write.commit.callback.http.url", _text, None, "URL of the POST"),
     _honoured("hoodie.write.commit.callback.http.timeout.seconds", int, 5, "timeout of the POST in seconds", minimum=1),
@@ -544,6 +559,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _inert("hoodie.bloom.index.input.storage.level", "there is no shuffle"),
     _inert("hoodie.bloom.index.fileid.key.sorting.enable", "there is no shuffle"),
     _inert("hoodie.simple.index.parallelism", "there is no shuffle"),
+    _inert("hoodie.record.index.use.caching", "there is no shuffle"),
+    _inert("hoodie.record.index.input.storage.level", "there is no shuffle"),
     _inert("hoodie.global.simple.index.parallelism", "there is no shuffle"),
     _honoured("hoodie.clean.automatic", _bool, True, "clean after a commit if file slices have become unneeded"),
     _honoured(

@@ -92,14 +92,16 @@ def resolve_settings(
         >>> resolve_settings({"lakefmt.durability": "none"}).text("lakefmt.durability")
         'none'
     """
-    options = (mapping_argument(call, "options"), mapping_argument(handle, "options"))
-    given = tuple(tuple((key, type(value), value) for key, value in each.items()) for each in options)
+    of_call, of_handle = (
+        () if each is None else tuple((k, type(value), value) for k, value in mapping_argument(each, "options").items())
+        for each in (call, handle)
+    )
     properties = tuple((table or {}).items())
     try:
-        return _resolved(given[0], given[1], properties)
+        return _resolved(of_call, of_handle, properties)
     except TypeError:
         # A value without a hash, such as a list, cannot be cached; _parse refuses it.
-        return _resolved.__wrapped__(given[0], given[1], properties)
+        return _resolved.__wrapped__(of_call, of_handle, properties)
 
 
 @lru_cache(maxsize=64)

@@ -152,22 +152,25 @@ def grown_filter(
         new_keys: the keys that the old file lacks.
         settings: a filter of another size or false positive rate is not reused.
     """
-    if old is None or old.type_code != DYNAMIC or old.num_keys is None or old.num_keys < old_rows:
+    counted = None if old is None or old.type_code != DYNAMIC else old.num_keys
+    if old is None or counted is None or counted < old_rows:
         return None
-    if old.num_keys + len(new_keys) > old.capacity or not _is_wanted_size(old, num_keys, settings):
+    capacity = old.capacity
+    if counted + len(new_keys) > capacity or not _is_wanted_size(old, capacity, num_keys, settings):
         return None
     if len(new_keys):
         old.add(new_keys)
     return old
 
 
-def _is_wanted_size(old: BloomFilter, num_keys: int, settings: Settings) -> bool:
+def _is_wanted_size(old: BloomFilter, capacity: int, num_keys: int, settings: Settings) -> bool:
     """Return whether a filter has the size that the settings ask for, or is not much larger than a new one."""
-    planned, per_row = settings.integer("hoodie.index.bloom.num_entries"), old.capacity // old.rows
+    planned, rows = settings.integer("hoodie.index.bloom.num_entries"), old.rows
+    per_row = capacity // rows
     if planned:
         if per_row != planned:
             return False
-    elif old.rows > 1 or per_row > _MOST_ROOM * _planned(num_keys):
+    elif rows > 1 or per_row > _MOST_ROOM * _planned(num_keys):
         return False
     try:
         fresh = BloomFilter.sized(per_row, settings.number("hoodie.index.bloom.fpp"))

@@ -121,8 +121,11 @@ def parse_files(partition: PartitionPath, objects: Iterable[ObjectInfo]) -> tupl
 def all_slices(bases: Iterable[BaseFile], logs: Iterable[LogFile], timeline: Timeline) -> list[FileSlice]:
     """Return the committed slices of all file groups, oldest first within a group."""
     slices_by_group: dict[tuple[PartitionPath, FileId], dict[InstantTime, BaseFile]] = {}
+    committed: dict[InstantTime, bool] = {}
     for base in bases:
-        if timeline.is_committed(base.instant):
+        if base.instant not in committed:
+            committed[base.instant] = timeline.is_committed(base.instant)
+        if committed[base.instant]:
             bases_by_instant = slices_by_group.setdefault((base.partition, base.file_id), {})
             previous = bases_by_instant.get(base.instant)
             # Two attempts of one task share group and instant; the larger token is the later attempt.

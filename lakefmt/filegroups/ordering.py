@@ -30,6 +30,7 @@ __all__ = [
     "Rows",
     "comparable",
     "has_order",
+    "incoming_wins",
     "is_replaceable",
     "marked_deletes",
     "ordering_columns",
@@ -139,6 +140,33 @@ def ordering_columns(table: pa.Table, order: Order, rows: Rows | None = None) ->
         values = pc.struct_field(column.combine_chunks(), inner) if inner else column.combine_chunks()
         columns += _places(values, field) if order.numbered else [values]
     return [_mirrored(values, order) for values in columns] if order.reverse else columns
+
+
+def incoming_wins(new: Sequence[pa.Array], old: Sequence[pa.Array]) -> Mask:
+    """Return for each pair of rows whether the incoming one wins by event time (fields compared in order).
+
+    Example:
+        >>> incoming_wins([pa.array([1, 2, None])], [pa.array([1, 3, None])])
+        array([ True, False,  True])
+    """
+    count = len(new[0]) if new else 0
+    decided = np.zeros(count, dtype=bool)
+    wins = np.zeros(count, dtype=bool)
+    for new_values, old_values in zip(new, old, strict=True):
+        greater, equal = _compare(new_values, old_values)
+        wins |= ~decided & greater
+        decided |= ~equal
+    wins |= ~decided
+    return wins
+
+
+def _compare(new: pa.Array, old: pa.Array) -> tuple[Mask, Mask]:
+    new, old = comparable(new), comparable(old)
+    new_null, old_null = to_mask(pc.is_null(new)), to_mask(pc.is_null(old))
+    both = ~new_null & ~old_null
+    greater = (both & to_mask(pc.fill_null(pc.greater(new, old), False))) | (~new_null & old_null)
+    equal = (both & to_mask(pc.fill_null(pc.equal(new, old), False))) | (new_null & old_null)
+    return greater, equal
 
 
 def _mirrored(values: pa.Array, order: Order) -> pa.Array:

@@ -1,33 +1,120 @@
-"""Read base files: footers, keys, rows (effects). Footers are cached by path and size."""
+"""Read base files: footers, keys, rows (effects). Footers are cached by partition, name and size (:class:`Kept`)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, StorageError
-from lakefmt.filegroups.kept import Kept
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BaseFileFooter, check_row_counts, decode_footer
 from lakefmt.formats.parquet.dictionary_columns import dictionary_column_names
-from lakefmt.formats.parquet.duplicate_columns import Span, find_duplicate_column
+from lakefmt.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.os_errors import is_transient_code
 from lakefmt.values import RECORD_KEY, PartitionPath
 
-__all__ = ["BaseFileReader", "KnownFooter", "parquet_file", "reading"]
+__all__ = ["BaseFileReader", "Kept", "KnownFooter", "parquet_file", "reading"]
 
 _CACHED_FOOTERS = 2048
+
+T = TypeVar("T")
+
+#: Partition, name and size of a file.
+_Name = tuple[PartitionPath, str, int]
+
+
+class Kept(Generic[T]):
+    """A bounded LRU cache of values read from immutable files; thread-safe.
+
+    Args:
+        most: the maximum total weight.
+
+    Example:
+        >>> from lakefmt.filegroups.model import parse_files
+        >>> from lakefmt.storage.api import ObjectInfo
+        >>> (file,), _ = parse_files(PartitionPath("p"), [ObjectInfo("p/f-0_1-0-0_20260101000000000.parquet", 9)])
+        >>> kept = Kept[str](most=100)
+        >>> kept.keep(file, "footer", 10)
+        >>> kept.get(file), len(kept)
+        ('footer', 1)
+        >>> kept.forget_absent([PartitionPath("p")], [])
+        >>> kept.get(file), kept.weight
+        (None, 0)
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.weight = 0
+        self._values: OrderedDict[_Name, tuple[T, int, PartitionPath]] = OrderedDict()
+        self._names_by_partition: dict[PartitionPath, set[_Name]] = {}
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, file: BaseFile) -> T | None:
+        """Return the cached value of a file, or None."""
+        name = (file.partition, file.name, file.size)
+        with self._lock:
+            if name not in self._values:
+                return None
+            self._values.move_to_end(name)
+            return self._values[name][0]
+
+    def keep(self, file: BaseFile, value: T, weight: int) -> None:
+        """Cache the value of a file if it fits."""
+        name = (file.partition, file.name, file.size)
+        with self._lock:
+            # Another thread may have read the same file. A value larger than the cache would evict all
+            # others.
+            if name in self._values or weight > self.most:
+                return
+            self._values[name] = (value, weight, file.partition)
+            self._names_by_partition.setdefault(file.partition, set()).add(name)
+            self.weight += weight
+            while self.weight > self.most:
+                self._drop(next(iter(self._values)))
+
+    def forget_absent(self, partitions: Collection[PartitionPath] | None, present: Iterable[BaseFile]) -> None:
+        """Drop the values of files that a listing did not return: a clean removed them.
+
+        Args:
+            partitions: the listed partitions; None: the whole table.
+            present: the files in the listing.
+        """
+        with self._lock:
+            listed = [
+                p
+                for p in (self._names_by_partition if partitions is None else partitions)
+                if p in self._names_by_partition
+            ]
+            if not listed:
+                return
+            looked_into = set(listed)
+            there = {(file.partition, file.name, file.size) for file in present if file.partition in looked_into}
+            for partition in listed:
+                for name in self._names_by_partition.get(partition, set()) - there:
+                    self._drop(name)
+
+    def _drop(self, name: _Name) -> None:
+        _, weight, partition = self._values.pop(name)
+        self.weight -= weight
+        self._names_by_partition[partition].discard(name)
+        if not self._names_by_partition[partition]:
+            del self._names_by_partition[partition]
 
 
 @contextmanager
@@ -103,7 +190,8 @@ class BaseFileReader:
     def _open(
         self, file: BaseFile, coded: Collection[str] = (), metadata: pq.FileMetaData | None = None
     ) -> Iterator[pq.ParquetFile]:
-        with reading(file.path), self._filesystem.open_input_file(self._prefix + file.path) as source:
+        path = file.path
+        with reading(path), self._filesystem.open_input_file(self._prefix + path) as source:
             if metadata is None:
                 metadata = parquet_file(source).metadata
                 check_row_counts(metadata)
@@ -200,7 +288,7 @@ class BaseFileReader:
         name, pairs = match
         with self._filesystem.open_input_file(self._prefix + file.path) as source:
             size = source.size()
-            if not all(span.is_within(size) for pair in pairs for span in pair):
+            if not are_within([span for pair in pairs for span in pair], size):
                 return None
             same = all(
                 _bytes_at(source, column_span).equals(_bytes_at(source, key_span)) for column_span, key_span in pairs

@@ -21,20 +21,20 @@ from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, Unsuppo
 from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.virtual_columns import virtual_columns_of, with_partition_columns
+from lakefmt.filegroups.virtual_columns import stored_schema, virtual_columns_of, with_partition_columns
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema.history import LATEST_SCHEMA, parse_internal_schema, parse_schema_history, why_names_fail
-from lakefmt.storage.api import ObjectStore, check_name
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.object_names import check_name
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.archive.store import History, HistoryStore
-from lakefmt.timeline.clock import InstantClock
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import CommitObserver
 from lakefmt.timeline.properties_store import load_properties
-from lakefmt.timeline.store import TimelineStore
+from lakefmt.timeline.store import InstantClock, TimelineStore
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import (
     Clock,
@@ -95,12 +95,15 @@ class TableClient:
     metadata_listing: Callable[[TableClient, TableConfig, FileListing], FileListing] | None = None
 
     def __post_init__(self) -> None:
+        adopt_merger(self.options)
         self.reader = BaseFileReader(self.store)
         self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
         self._history_stores: dict[str, HistoryStore] = {}
         self._config: TableConfig | None = None
+        self._key_spec: tuple[TableConfig, KeySpec] | None = None
         self._instant_clock: InstantClock | None = None
         self._schemas: dict[str, pa.Schema] = {}
+        self._schema_texts: tuple[pa.Schema, TableConfig, tuple[str, str]] | None = None
         self._followed: set[str] = set()
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
@@ -109,7 +112,6 @@ class TableClient:
 
     def load_config(self) -> TableConfig:
         """Read the table properties."""
-        adopt_merger(self.options)
         properties = load_properties(self.store)
         if self._config is None or self._config.properties != properties:
             self._config = parse_table_config(properties)
@@ -193,7 +195,7 @@ class TableClient:
     def listing(self, config: TableConfig | None = None) -> FileListing:
         """Return where the names of committed files come from: the metadata table where the properties advertise one."""
         storage = self.storage_listing(config)
-        if config is None or self.metadata_listing is None:
+        if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
         return self.metadata_listing(self, config, storage)
 
@@ -258,6 +260,20 @@ class TableClient:
         """
         return with_partition_columns(state.config, self._cached_schema(state))
 
+    def schema_texts(self, config: TableConfig, schema: pa.Schema) -> tuple[str, str]:
+        """Return a table schema as Avro JSON: as commits store it, and with meta columns as files do.
+
+        Args:
+            config: the table's properties.
+            schema: without meta columns. The texts of the last one are cached: most writes change no column.
+        """
+        cached = self._schema_texts
+        if cached is None or cached[0] is not schema or cached[1] is not config:
+            in_files = stored_schema(config, schema)
+            texts = arrow_to_avro(schema, config.name), arrow_to_avro(in_files, config.name, with_meta=True)
+            self._schema_texts = cached = (schema, config, texts)
+        return cached[2]
+
     def internal_schema(self, state: TableState) -> str | None:
         """Return the latest internal schema in the table's commits; None if there is none."""
         commit = self._telling_commit(state)
@@ -273,7 +289,7 @@ class TableClient:
         """Return the newest commit that defines the table schema."""
         for instant in reversed(state.timeline.commits):
             commit = self.commit_metadata(state, instant)
-            if commit.operation not in _SERVICES and commit.schema_text:
+            if commit.operation not in _SERVICES and commit.extra_metadata.get(SCHEMA_KEY):
                 return commit
         return None
 
@@ -300,10 +316,10 @@ class TableClient:
 
     def _cached_schema(self, state: TableState) -> pa.Schema:
         commit = self._telling_commit(state)
-        if commit is not None and commit.schema_text:
+        if commit is not None:
             if commit.extra_metadata.get(LATEST_SCHEMA):
                 self._check_names(commit.extra_metadata[LATEST_SCHEMA])
-            return self._parse_schema(commit.schema_text)
+            return self._parse_schema(commit.extra_metadata[SCHEMA_KEY])
         if state.config.create_schema:
             return self._parse_schema(state.config.create_schema)
         for file_slice in self.slices(state):
@@ -324,7 +340,10 @@ class TableClient:
 
     def key_spec(self, config: TableConfig) -> KeySpec:
         """Return how record keys and partition paths are built."""
-        return key_spec_from_properties(config.properties)
+        cached = self._key_spec
+        if cached is None or cached[0] is not config:
+            self._key_spec = cached = (config, key_spec_from_properties(config.properties))
+        return cached[1]
 
     def chosen_partitions(
         self, state: TableState, asked: Partitions, *, must_exist: bool = False

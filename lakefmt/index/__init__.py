@@ -18,13 +18,16 @@ from lakefmt.index.api import (
     places_new_keys,
 )
 from lakefmt.index.bucket import check_no_buckets
+from lakefmt.index.bucket_files import save_table_buckets
+from lakefmt.index.bucket_settings import bucket_properties
 from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
-from lakefmt.index.lookup import locate_everywhere
+from lakefmt.index.locations import locate_everywhere, partitions_of_keys, partitions_to_list
+from lakefmt.index.record import record_index_name
 from lakefmt.index.registry import (
     INDEX_NAMES,
-    bucket_properties,
+    TABLE_INDEX_NAMES,
     choose_index,
     moves_between_partitions,
     open_index,
@@ -32,6 +35,7 @@ from lakefmt.index.registry import (
 
 __all__ = [
     "INDEX_NAMES",
+    "TABLE_INDEX_NAMES",
     "Index",
     "IndexCapabilities",
     "IndexCommit",
@@ -56,5 +60,9 @@ __all__ = [
     "locate_everywhere",
     "moves_between_partitions",
     "open_index",
+    "partitions_of_keys",
+    "partitions_to_list",
     "places_new_keys",
+    "record_index_name",
+    "save_table_buckets",
 ]

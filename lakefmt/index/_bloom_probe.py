@@ -87,9 +87,7 @@ class SharedHashes:
         for chunk in key_arrays(self.keys):
             target = made[:, start : start + len(chunk)]
             for block in key_blocks(chunk):
-                chain = HashChain(block)
-                for row in target:
-                    row[block.rows] = chain.advance()
+                HashChain(block).advance_into(target)
             start += len(chunk)
         return made
 

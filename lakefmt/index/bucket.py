@@ -4,7 +4,8 @@ A partition has a fixed number of buckets, and a bucket has one file group: the 
 the number of the bucket. An upsert therefore reads nothing to find its keys. What this costs: the number of buckets cannot
 change without rewriting the partition, and rows cannot be spread evenly when keys are not.
 
-Hudi's settings: ``hoodie.bucket.index.num.buckets`` and ``hoodie.bucket.index.hash.field``.
+Hudi's settings: ``hoodie.bucket.index.num.buckets``, ``hoodie.bucket.index.partition.expressions`` and
+``hoodie.bucket.index.hash.field``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from lakefmt.errors import UnknownSetting, UnsupportedFeature
+from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import has_bucket_number
 from lakefmt.index._bucket_hash import bucket_numbers
 from lakefmt.index.api import IndexCapabilities, IndexKeys, KeyPlacement, KeyReader, Located
+from lakefmt.index.bucket_counts import MAX_BUCKETS, BucketCounts
 from lakefmt.index.lookup import Candidate, LookUp, look_up_candidates
 from lakefmt.values import FileId, PartitionPath
 
@@ -27,8 +29,6 @@ __all__ = ["MAX_BUCKETS", "BucketIndex", "bucket_of", "check_no_buckets"]
 
 I64 = npt.NDArray[np.int64]
 
-#: File ids tell a bucket by three zeros and five digits.
-MAX_BUCKETS: Final = 99_999
 #: Characters of a file id that are the bucket's number.
 _DIGITS: Final = 8
 
@@ -37,7 +37,7 @@ class BucketIndex:
     """Places keys by their hash, as Hudi's simple bucket index does.
 
     Args:
-        num_buckets: buckets of each partition, from 1 to :data:`MAX_BUCKETS`.
+        counts: buckets of each partition, a number from 1 to :data:`MAX_BUCKETS` or a rule.
         hash_fields: names of the record key fields that are hashed.
         strict: refuse keys that Hudi before 1.0 puts into another bucket (tables of version 6).
         threads: how many files are looked at together; 0: as many as suits the store.
@@ -58,12 +58,10 @@ class BucketIndex:
     is_global = False
     capabilities = IndexCapabilities(places_new_keys=True)
 
-    def __init__(self, num_buckets: int, hash_fields: Sequence[str], *, strict: bool = False, threads: int = 0) -> None:
-        if not 1 <= num_buckets <= MAX_BUCKETS:
-            raise UnknownSetting(
-                f"hoodie.bucket.index.num.buckets={num_buckets}: a partition has from 1 to {MAX_BUCKETS} buckets"
-            )
-        self.num_buckets = num_buckets
+    def __init__(
+        self, counts: BucketCounts | int, hash_fields: Sequence[str], *, strict: bool = False, threads: int = 0
+    ) -> None:
+        self.counts = BucketCounts(counts) if isinstance(counts, int) else counts
         self.hash_fields = tuple(hash_fields)
         self._strict = strict
         self._threads = threads
@@ -113,7 +111,10 @@ class BucketIndex:
                 yield Candidate(number, file_slice.base, order[first:last])
 
     def _buckets(self, wanted: IndexKeys) -> I64:
-        return bucket_numbers(wanted.keys, self.hash_fields, self.num_buckets, strict=self._strict)
+        buckets: I64 | int = self.counts.default
+        if self.counts.expressions:
+            buckets = self.counts.of(wanted.partition_names())[wanted.partition_codes()]
+        return bucket_numbers(wanted.keys, self.hash_fields, buckets, strict=self._strict)
 
     def _by_bucket(self, slices: Sequence[FileSlice]) -> list[tuple[tuple[PartitionPath, int], FileSlice]]:
         """Return the file slice of each bucket.
@@ -122,6 +123,8 @@ class BucketIndex:
             UnsupportedFeature: a file group is no bucket's, or of a bucket that cannot be, or a bucket has two.
         """
         found: dict[tuple[PartitionPath, int], FileSlice] = {}
+        partitions = list({file_slice.partition: None for file_slice in slices})
+        counts = dict(zip(partitions, map(int, self.counts.of(partitions)), strict=True))
         for file_slice in slices:
             bucket = bucket_of(file_slice.file_id)
             where = f"partition {file_slice.partition!r}: file group {file_slice.file_id}"
@@ -130,10 +133,11 @@ class BucketIndex:
                     f"{where} is not one of a bucket index: the table was written with another index; name that one in "
                     "hoodie.index.type, or rewrite the partition"
                 )
-            if bucket >= self.num_buckets:
+            if bucket >= counts[file_slice.partition]:
                 raise UnsupportedFeature(
-                    f"{where} is of bucket {bucket}, but hoodie.bucket.index.num.buckets={self.num_buckets}: name the "
-                    "number that the table was written with"
+                    f"{where} is of bucket {bucket}, but the partition has {counts[file_slice.partition]} buckets: name "
+                    "the hoodie.bucket.index.num.buckets and the hoodie.bucket.index.partition.expressions that the table "
+                    "was written with"
                 )
             other = found.setdefault((file_slice.partition, bucket), file_slice)
             if other is not file_slice:

@@ -35,7 +35,7 @@ from lakefmt.index.api import (
     capabilities_of,
     places_new_keys,
 )
-from lakefmt.index.lookup import locations_in
+from lakefmt.index.locations import locations_in
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = ["ENTRY_POINTS", "INDEX_CLASS", "CheckedIndex", "load_index", "load_installed_index"]

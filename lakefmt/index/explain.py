@@ -15,14 +15,14 @@ from lakefmt.errors import InvalidKey
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.api import FilterTally, Index, Located, LookUpStep
 from lakefmt.index.key_reader import key_files
-from lakefmt.index.lookup import locate_everywhere
+from lakefmt.index.locations import locate_everywhere, partitions_of_keys
 from lakefmt.index.registry import choose_index
 from lakefmt.values import Partitions
 
-__all__ = ["IndexView", "LookUpReport"]
+__all__ = ["IndexView", "LookUpReport", "ToKeys"]
 
 #: Turns what a caller calls keys into record keys.
-_ToKeys = Callable[[TableState, object], pa.StringArray]
+ToKeys = Callable[[TableState, object], pa.StringArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class IndexView:
         to_keys: turns rows or values into record keys; None: keys are given as they are stored.
     """
 
-    def __init__(self, client: TableClient, to_keys: _ToKeys | None = None) -> None:
+    def __init__(self, client: TableClient, to_keys: ToKeys | None = None) -> None:
         self._client = client
         self._to_keys = to_keys
 
@@ -120,7 +120,8 @@ class IndexView:
         state = self._client.load()
         index = self._index(state)
         wanted = _texts(keys) if self._to_keys is None else self._to_keys(state, keys)
-        places = None if partitions is None else self._client.chosen_partitions(state, partitions)
+        chosen = None if partitions is None else self._client.chosen_partitions(state, partitions)
+        places = partitions_of_keys(index, wanted) if chosen is None else chosen
         slices = self._client.slices(state, places)
         located = locate_everywhere(index, wanted, slices, key_files(self._client, state))
         return _report(index, len(wanted), located)

@@ -21,9 +21,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefmt.errors import CorruptFile
-from lakefmt.filegroups.kept import Kept
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.reader import BaseFileReader, KnownFooter, parquet_file, reading
+from lakefmt.filegroups.reader import BaseFileReader, Kept, KnownFooter, parquet_file, reading
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BaseFileFooter, decode_footer
@@ -144,9 +143,10 @@ class KeyFiles:
 
     @contextmanager
     def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
+        path = file.path
         with (
-            reading(file.path),
-            self._filesystem.open_input_file(self._prefix + file.path) as source,
+            reading(path),
+            self._filesystem.open_input_file(self._prefix + path) as source,
             parquet_file(source, metadata=metadata) as parquet,
         ):
             yield parquet

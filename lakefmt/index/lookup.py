@@ -29,19 +29,16 @@ import pyarrow.compute as pc
 from lakefmt.arrays import common_length, text_offsets
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.avro.columnar.varint import overlapping_words
-from lakefmt.formats.parquet.base_file import in_java_order, java_order_key
+from lakefmt.formats.parquet.base_file import BaseFileFooter, in_java_order, java_order_key
 from lakefmt.index._bloom_probe import SharedHashes, StoredFilter, stored_filter
 from lakefmt.index.api import (
     FilterTally,
-    Index,
     IndexKeys,
-    KeyFileGroups,
     KeyReader,
     Located,
     LookUpStep,
     PositionalKeyReader,
     SelectiveKeyReader,
-    SupportsGlobalLookup,
 )
 
 __all__ = [
@@ -51,11 +48,11 @@ __all__ = [
     "KeyRanges",
     "LookUp",
     "Rows",
-    "locate_everywhere",
-    "locations_in",
     "look_up_candidates",
     "look_up_keys",
+    "ordered_pairs",
     "prefilter_rows",
+    "rows_by_partition",
 ]
 
 
@@ -274,7 +271,7 @@ def look_up_candidates(how: LookUp, wanted: IndexKeys, candidates: Sequence[Cand
     task = _Task(how, wanted, candidates, reader)
     threads = how.threads or (reader.threads if isinstance(reader, SelectiveKeyReader) else _THREADS)
     seen = list(_each(task, candidates, threads))
-    return _ordered(
+    return ordered_pairs(
         [one.found for one in seen],
         [np.full(len(one.found), one.slice_number, dtype=np.int64) for one in seen],
         tuple(_steps(how, seen)),
@@ -298,7 +295,7 @@ def _each(work: Callable[[Candidate], _Seen], items: Sequence[Candidate], thread
 def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
     """Yield each base file with the rows that may be in it by their partition (all rows for a global index)."""
     everything = np.arange(len(wanted), dtype=np.int64)
-    by_partition = {} if is_global else dict(_rows_by_partition(wanted))
+    by_partition = {} if is_global else dict(rows_by_partition(wanted))
     for number, file_slice in enumerate(slices):
         if file_slice.base is None:
             continue
@@ -307,7 +304,8 @@ def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: b
             yield Candidate(number, file_slice.base, rows)
 
 
-def _rows_by_partition(wanted: IndexKeys) -> Iterator[tuple[str, Rows]]:
+def rows_by_partition(wanted: IndexKeys) -> Iterator[tuple[str, Rows]]:
+    """Yield each partition with the rows that are meant for it, if any."""
     codes, names = wanted.partition_codes(), wanted.partition_names()
     order = np.argsort(codes, kind="stable").astype(np.int64)
     starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
@@ -331,8 +329,10 @@ class _Task:
 
     def __call__(self, candidate: Candidate) -> _Seen:
         """Take a file from step to step, as long as rows are left."""
-        rows = in_range = self._in_range(candidate)
-        stored = self._filter(candidate.file, len(rows)) if self._how.filters and len(rows) else None
+        asks_footer = self._ranges is not None or self._how.filters
+        footer = self._reader.footer(candidate.file) if asks_footer else None
+        rows = in_range = self._in_range(candidate, footer)
+        stored = _filter(footer, len(rows)) if footer is not None and self._how.filters and len(rows) else None
         if stored is not None:
             rows = rows[stored.contains(self._hashes, rows)]
         found = self._found(candidate.file, rows) if len(rows) else None
@@ -348,20 +348,14 @@ class _Task:
             positions=nothing if found is None else found[1],
         )
 
-    def _in_range(self, candidate: Candidate) -> Rows:
-        if self._ranges is None:
+    def _in_range(self, candidate: Candidate, footer: BaseFileFooter | None) -> Rows:
+        if self._ranges is None or footer is None:
             return candidate.rows
-        footer = self._reader.footer(candidate.file)
         if not footer.num_rows:
             return candidate.rows[:0]
         if footer.min_key is None or footer.max_key is None:
             return candidate.rows
         return self._ranges.inside(candidate.rows, footer.min_key, footer.max_key)
-
-    def _filter(self, file: BaseFile, num_keys: int) -> StoredFilter | None:
-        footer = self._reader.footer(file)
-        # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
-        return None if num_keys > max(_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
 
     def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
         """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
@@ -377,6 +371,11 @@ class _Task:
         else:
             stored = self._reader.keys(file)
         return None if stored is None else (rows[_present(mine, stored)], None)
+
+
+def _filter(footer: BaseFileFooter, num_keys: int) -> StoredFilter | None:
+    # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
+    return None if num_keys > max(_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
 
 
 def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
@@ -431,7 +430,7 @@ def _tally(seen: Sequence[_Seen]) -> FilterTally:
     )
 
 
-def _ordered(
+def ordered_pairs(
     rows: Sequence[Rows],
     slices: Sequence[Rows],
     steps: tuple[LookUpStep, ...],
@@ -445,76 +444,3 @@ def _ordered(
     told = [places for places in positions if places is not None]
     places = np.concatenate([empty, *told])[order] if len(told) == len(positions) else None
     return Located(all_rows[order], all_slices[order], steps, tally, places)
-
-
-# ------------------------------------------------------------------------------------------------- known locations
-
-
-def locations_in(locations: KeyFileGroups, slices: Sequence[FileSlice]) -> Located:
-    """Return the pairs of row and slice that locations mean; those of file groups without a slice are left out.
-
-    Example:
-        >>> from lakefmt.values import FileId, InstantTime, PartitionPath
-        >>> slices = [FileSlice(PartitionPath("p"), FileId(name), InstantTime("1"), None) for name in ("f-0", "g-0")]
-        >>> where = KeyFileGroups(np.array([0, 1, 2]), pa.array(["p", "p", "q"]), pa.array(["g-0", "gone-0", "f-0"]))
-        >>> pairs = locations_in(where, slices)
-        >>> pairs.rows.tolist(), pairs.slices.tolist()
-        ([0], [1])
-    """
-    stored = pc.binary_join_element_wise(
-        pa.array([file_slice.partition for file_slice in slices], pa.string()),
-        pa.array([file_slice.file_id for file_slice in slices], pa.string()),
-        "/",  # no file id has one
-    )
-    asked = pc.binary_join_element_wise(locations.partitions, locations.file_ids, "/")
-    numbers = pc.index_in(asked, value_set=stored)
-    known: npt.NDArray[np.bool_] = numbers.is_valid().to_numpy(zero_copy_only=False)
-    return _ordered([locations.rows[known]], [numbers.drop_null().to_numpy().astype(np.int64)], (), None, [None])
-
-
-# --------------------------------------------------------------------------------------------- partitions unknown
-
-
-def locate_everywhere(index: Index, keys: pa.StringArray, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
-    """Return where keys are stored among `slices`, whatever their partitions are (a delete by key, an explanation).
-
-    An index that knows only partitions is asked for each of them in turn.
-    """
-    for_global_lookup = index.for_global_lookup() if isinstance(index, SupportsGlobalLookup) else index
-    if for_global_lookup.is_global:
-        return for_global_lookup.locate(_meant_for(keys, ""), slices, reader)
-    numbers: dict[str, list[int]] = {}
-    for number, file_slice in enumerate(slices):
-        numbers.setdefault(file_slice.partition, []).append(number)
-    answers = [
-        (
-            np.array(mine, dtype=np.int64),
-            for_global_lookup.locate(_meant_for(keys, p), [slices[n] for n in mine], reader),
-        )
-        for p, mine in numbers.items()
-    ]
-    return _ordered(
-        [found.rows for _, found in answers],
-        [mine[found.slices] for mine, found in answers],
-        _joined_steps([found.steps for _, found in answers]),
-        _joined_tallies([found.filters for _, found in answers]),
-        [found.positions for _, found in answers],
-    )
-
-
-def _meant_for(keys: pa.StringArray, partition: str) -> IndexKeys:
-    codes = pa.array(np.zeros(len(keys), np.int32))
-    return IndexKeys(keys, pa.DictionaryArray.from_arrays(codes, pa.array([partition], pa.string())))
-
-
-def _joined_steps(many: Iterable[tuple[LookUpStep, ...]]) -> tuple[LookUpStep, ...]:
-    joined: dict[str, LookUpStep] = {}
-    for step in (step for steps in many for step in steps):
-        known = joined.get(step.name, LookUpStep(step.name, 0))
-        joined[step.name] = LookUpStep(step.name, known.files + step.files, known.candidates + step.candidates)
-    return tuple(joined.values())
-
-
-def _joined_tallies(many: Iterable[FilterTally | None]) -> FilterTally | None:
-    known = [tally for tally in many if tally is not None]
-    return sum(known, FilterTally()) if known else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from lakefmt.config.settings import Settings
@@ -11,18 +11,23 @@ from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.api import Index
 from lakefmt.index.bloom import BloomIndex
-from lakefmt.index.bucket import MAX_BUCKETS, BucketIndex
+from lakefmt.index.bucket import BucketIndex
+from lakefmt.index.bucket_files import table_bucket_index
+from lakefmt.index.bucket_settings import (
+    HASH_FIELD,
+    INDEX_TYPE,
+    check_asked_buckets,
+    check_hash_fields,
+    parse_bucket_settings,
+)
 from lakefmt.index.context import index_context
 from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
+from lakefmt.index.record import RECORD_INDEX_NAMES, open_record_index
 from lakefmt.index.simple import SimpleIndex
 
 __all__ = [
-    "BUCKET_ENGINE",
-    "DEFAULT_BUCKETS",
-    "HASH_FIELD",
     "INDEX_NAMES",
-    "NUM_BUCKETS",
-    "bucket_properties",
+    "TABLE_INDEX_NAMES",
     "choose_index",
     "moves_between_partitions",
     "open_index",
@@ -33,15 +38,6 @@ Options = Mapping[str, object]
 _DEFAULT: Final = "bloom"
 _GLOBAL: Final = "global_"
 _THREADS: Final = "lakefmt.index.threads"
-_TYPE: Final = "hoodie.index.type"
-_TABLE_VERSION: Final = "hoodie.table.version"
-
-#: Settings of the bucket index. A table keeps them among its properties, where Spark finds them too.
-NUM_BUCKETS: Final = "hoodie.bucket.index.num.buckets"
-HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
-BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
-#: Buckets of a partition where nobody names a number, as in Hudi.
-DEFAULT_BUCKETS: Final = 256
 
 
 def _bloom(is_global: bool, options: Options) -> Index:
@@ -64,15 +60,8 @@ def _simple(is_global: bool, options: Options) -> Index:
 def _bucket(is_global: bool, options: Options) -> Index:
     if is_global:
         raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
-    engine = str(options.get(BUCKET_ENGINE) or "SIMPLE").upper()
-    if engine != "SIMPLE":
-        raise UnsupportedFeature(f"{BUCKET_ENGINE}={engine} is not supported: lakefmt has the engine SIMPLE")
-    text = str(options.get(NUM_BUCKETS) or DEFAULT_BUCKETS)
-    if not text.isdecimal() or len(text) > len(str(MAX_BUCKETS)):
-        raise UnknownSetting(f"{NUM_BUCKETS} does not take {text!r}: expected a number from 1 to {MAX_BUCKETS}")
-    fields = [name.strip() for name in str(options.get(HASH_FIELD) or "").split(",") if name.strip()]
-    strict = str(options.get(_TABLE_VERSION) or "") == "6"
-    return BucketIndex(int(text), fields, strict=strict, threads=_number(options, _THREADS))
+    asked = parse_bucket_settings(options)
+    return BucketIndex(asked.counts, asked.hash_fields, threads=_number(options, _THREADS))
 
 
 _KINDS: Final[dict[str, Callable[[bool, Options], Index]]] = {"bloom": _bloom, "simple": _simple, "bucket": _bucket}
@@ -80,21 +69,14 @@ _KINDS: Final[dict[str, Callable[[bool, Options], Index]]] = {"bloom": _bloom, "
 #: Names that :func:`open_index` takes, in either case of letters.
 INDEX_NAMES: Final = ("bloom", "simple", _GLOBAL + "bloom", _GLOBAL + "simple", "bucket")
 
+#: Those that a table may be made with.
+TABLE_INDEX_NAMES: Final = (*INDEX_NAMES, "record", "partitioned_record")
+
 #: Those of them that ask ranges and filters in footers.
 _NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL + "bloom"})
 
 #: Names that Hudi knows and lakefmt does not follow.
-_OTHERS: Final = frozenset(
-    {
-        "record_index",
-        "global_record_level_index",
-        "record_level_index",
-        "partitioned_record_index",
-        "inmemory",
-        "hbase",
-        "flink_state",
-    }
-)
+_OTHERS: Final = frozenset({"inmemory", "hbase", "flink_state"})
 
 
 def open_index(name: str, *, is_global: bool = False, options: Options | None = None) -> Index:
@@ -107,7 +89,7 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
 
     Raises:
         UnknownSetting: there is no such index, or a setting has a value that it does not take.
-        UnsupportedFeature: Hudi has such an index and lakefmt does not.
+        UnsupportedFeature: Hudi has such an index and lakefmt does not, or it needs the table (:func:`choose_index`).
 
     Example:
         >>> open_index("BLOOM").name, open_index("global_simple").is_global
@@ -119,9 +101,11 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
         return load_index(str(own))
     lower = name.lower()
     if lower in _OTHERS:
-        raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(INDEX_NAMES)}")
+        raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(TABLE_INDEX_NAMES)}")
+    if lower in RECORD_INDEX_NAMES:
+        raise UnsupportedFeature(f"the index {name!r} cannot be asked without its table")
     if lower not in INDEX_NAMES:
-        raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(INDEX_NAMES)}")
+        raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(TABLE_INDEX_NAMES)}")
     return _KINDS[lower.removeprefix(_GLOBAL)](is_global or lower.startswith(_GLOBAL), options)
 
 
@@ -144,19 +128,19 @@ def choose_index(
         UnsupportedFeature: it names one that lakefmt does not have, or that the table's files cannot serve.
     """
     stored = config is None or config.populate_meta_fields
-    asked = settings.text(_TYPE)
-    if config is not None:
-        _check_buckets(config, settings)
+    asked = settings.text(INDEX_TYPE)
+    if config is not None and config.properties.get(INDEX_TYPE, "").upper() == "BUCKET":
+        check_asked_buckets(config, settings)
     if not stored and asked is not None and asked.lower() in _NEED_FOOTERS:
         raise UnsupportedFeature(
             f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges and "
             "no filters; use SIMPLE or GLOBAL_SIMPLE"
         )
-    if str(asked).lower() == "bucket" and config is not None and _TYPE not in config.properties:
+    if str(asked).lower() == "bucket" and config is not None and INDEX_TYPE not in config.properties:
         _check_no_other_index(client.load_notes())
     name = str(asked or client.load_notes().get("index") or (_DEFAULT if stored else "simple"))
     options = _index_options(settings)
-    if asked is not None and settings.origins.get(_TYPE) in ("call", "handle") and not _is_known(asked):
+    if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_known(asked):
         installed = load_installed_index(
             asked.lower(), lambda: index_context(client, state or client.load(), settings.values)
         )
@@ -164,8 +148,13 @@ def choose_index(
             return installed
     if config is not None:
         options.setdefault(HASH_FIELD, ",".join(config.record_key_fields))
-        options[_TABLE_VERSION] = config.version.value
-        _check_hash_field(name, str(options[HASH_FIELD]), config)
+    if name.lower() in RECORD_INDEX_NAMES and not options.get(INDEX_CLASS):
+        properties = client.load_config() if config is None else config
+        return open_record_index(client, settings, properties, state, is_global=RECORD_INDEX_NAMES[name.lower()])
+    if name.lower() == "bucket" and config is not None and not options.get(INDEX_CLASS):
+        check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
+        threads = _number(options, _THREADS)
+        return table_bucket_index(client, state or client.load(), settings, options, threads=threads)
     return open_index(name if stored else _without_footers(name), options=options)
 
 
@@ -179,63 +168,7 @@ def _check_no_other_index(notes: Mapping[str, object]) -> None:
 
 
 def _is_known(name: str) -> bool:
-    return name.lower() in INDEX_NAMES or name.lower() in _OTHERS
-
-
-def bucket_properties(properties: Mapping[str, str], key_fields: Sequence[str]) -> dict[str, str]:
-    """Return what a new table with a bucket index keeps among its properties.
-
-    Args:
-        properties: what the caller asks for.
-        key_fields: the table's record key fields.
-
-    Raises:
-        UnknownSetting: a value that the bucket index does not take.
-        UnsupportedFeature: the table has no record key, or the engine is not supported.
-
-    Example:
-        >>> bucket_properties({"hoodie.bucket.index.num.buckets": "8"}, ["id"])["hoodie.bucket.index.hash.field"]
-        'id'
-    """
-    if not key_fields:
-        raise UnsupportedFeature("a bucket index needs a record key: generated keys are never looked up")
-    index = open_index("bucket", options={HASH_FIELD: ",".join(key_fields), **properties})
-    if not isinstance(index, BucketIndex):
-        raise UnknownSetting(f"{INDEX_CLASS} and index='bucket' contradict each other")
-    _check_fields(index.hash_fields, key_fields)
-    return {
-        _TYPE: "BUCKET",
-        BUCKET_ENGINE: "SIMPLE",
-        NUM_BUCKETS: str(index.num_buckets),
-        HASH_FIELD: ",".join(index.hash_fields),
-    }
-
-
-def _check_buckets(config: TableConfig, settings: Settings) -> None:
-    """Raise when a call contradicts the bucket index that a table keeps: its rows would be in wrong file groups."""
-    if config.properties.get(_TYPE, "").upper() != "BUCKET":
-        return
-    for key in (_TYPE, NUM_BUCKETS, HASH_FIELD, BUCKET_ENGINE, INDEX_CLASS):
-        kept, asked = config.properties.get(key), settings.values.get(key)
-        is_asked = asked is not None and settings.origins.get(key) in ("call", "handle")
-        if is_asked and (kept is None or str(asked).replace(" ", "").lower() != kept.lower()):
-            raise UnknownSetting(
-                f"{key}={asked} contradicts the table, whose rows lie in the buckets of its own index "
-                f"({NUM_BUCKETS}={config.properties.get(NUM_BUCKETS)})"
-            )
-
-
-def _check_hash_field(name: str, fields: str, config: TableConfig) -> None:
-    if name.lower() == "bucket":
-        _check_fields([field.strip() for field in fields.split(",")], config.record_key_fields)
-
-
-def _check_fields(fields: Sequence[str], key_fields: Sequence[str]) -> None:
-    strangers = [field for field in fields if field not in key_fields]
-    if strangers or not fields:
-        raise UnknownSetting(
-            f"{HASH_FIELD}={','.join(fields)}: only fields of the record key ({','.join(key_fields)}) can be hashed"
-        )
+    return name.lower() in (*INDEX_NAMES, *RECORD_INDEX_NAMES, *_OTHERS)
 
 
 def _without_footers(name: str) -> str:

@@ -18,6 +18,9 @@ class SimpleIndex:
         is_global: look in every partition, whatever partition a row is meant for.
         update_partition_path: with `is_global`, a row whose key is stored in another partition moves to its own.
         threads: how many files are looked at together; 0: as many as suits the store.
+
+    Attributes:
+        notes: what the result of a write tells of its index.
     """
 
     #: It reads base files; where keys go that it does not find, and what logs say, is the write's matter.
@@ -27,6 +30,7 @@ class SimpleIndex:
         self.is_global = is_global
         self.name = "global_simple" if is_global else "simple"
         self.update_partition_path = update_partition_path
+        self.notes: tuple[str, ...] = ()
         self._threads = threads
 
     def for_global_lookup(self) -> SimpleIndex:

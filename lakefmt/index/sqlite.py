@@ -32,7 +32,7 @@ from lakefmt.index.api import (
     KeyReader,
     Located,
 )
-from lakefmt.index.lookup import locations_in
+from lakefmt.index.locations import locations_in
 
 __all__ = ["SqliteIndex", "open_sqlite_index"]
 

@@ -8,7 +8,7 @@ read.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from lakefmt.errors import UnknownSetting
@@ -137,6 +137,8 @@ class KeySpec:
             docs/format.md, Complex keys of one field).
         consistent_logical_timestamps: timestamps in keys are formatted instead of numbers.
         unsupported: why lakefmt cannot build keys and paths; empty if it can.
+        auto_keys: rows have no key columns and keys are generated.
+        prefixed: keys are ``field:value``; None: only a stored key shows it.
     """
 
     record_key_fields: tuple[str, ...]
@@ -147,19 +149,14 @@ class KeySpec:
     complex_single_prefixed: bool | None = None
     consistent_logical_timestamps: bool = False
     unsupported: str = ""
+    auto_keys: bool = field(init=False, repr=False)
+    prefixed: bool | None = field(init=False, repr=False)
 
-    @property
-    def auto_keys(self) -> bool:
-        """Whether rows have no key columns and keys are generated."""
-        return not self.record_key_fields
-
-    @property
-    def prefixed(self) -> bool | None:
-        """Whether keys are ``field:value``; None if only a stored key shows it."""
-        if len(self.record_key_fields) > 1:
-            return True
+    def __post_init__(self) -> None:
         is_complex = self.generator in (KeyGeneratorType.COMPLEX, KeyGeneratorType.GLOBAL_DELETE)
-        return self.complex_single_prefixed if is_complex else False
+        of_one = self.complex_single_prefixed if is_complex else False
+        object.__setattr__(self, "auto_keys", not self.record_key_fields)
+        object.__setattr__(self, "prefixed", True if len(self.record_key_fields) > 1 else of_one)
 
 
 def with_sampled_key(spec: KeySpec, stored_key: str) -> KeySpec:

@@ -38,9 +38,10 @@ from lakefmt.metadata.layout import (
     num_file_groups_for_keys,
 )
 from lakefmt.metadata.records import PartitionUpdate
+from lakefmt.metadata.services.archive import archived_initialisations
 from lakefmt.metadata.statistics import indexed_columns
 from lakefmt.metadata.writer import MetadataTableWriter
-from lakefmt.storage.api import check_name
+from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, TableVersion
@@ -48,6 +49,7 @@ from lakefmt.values import InstantTime, TableVersion
 __all__ = [
     "MetadataTableManager",
     "advertised_partitions",
+    "committed_files",
     "load_definitions",
     "wanted_partitions",
 ]
@@ -157,7 +159,7 @@ class MetadataTableManager:
         if PartitionKind.FILES.value in names:
             self.writer.create(self.client.clock.now())
             kept = []
-        listed, slices = self._committed()
+        listed, slices = committed_files(self.client, self.config, self.timeline)
         collector = self._collector()
         known = {**load_definitions(self.client, self.config), **(definitions or {})}
         known = {name: one for name, one in known.items() if name in kept or name in (definitions or {})}
@@ -176,7 +178,8 @@ class MetadataTableManager:
         if self.config.version is TableVersion.SIX and self.timeline.commits:
             last = self.timeline.commits[-1].time
         number = len(done.initialisations)
-        while done.of_time(initial_instant(number, self.config.version, last)):
+        archived = archived_initialisations(self.writer)
+        while (time := initial_instant(number, self.config.version, last)) in archived or done.of_time(time):
             number += 1
         instant = initial_instant(number, self.config.version, last)
         partitioned = name in definitions and definitions[name].is_partitioned
@@ -245,6 +248,29 @@ class MetadataTableManager:
         ordered = sorted(names, key=lambda name: (BUILD_ORDER.index(kind_of_partition(name) or BUILD_ORDER[0]), name))
         return replace(self, config=without).add(ordered, definitions)
 
+    def rebuild_index(self, name: str) -> TableConfig:
+        """Make one partition anew from what is committed; return the table's properties afterwards.
+
+        A process that dies meanwhile leaves the partition dropped, with those that rest on it.
+
+        Parameters:
+            name: a partition that is advertised, other than ``files``.
+
+        Raises:
+            UnsupportedFeature: lakefmt cannot make it.
+        """
+        if kind_of_partition(name) in (None, PartitionKind.EXPRESSION_INDEX):
+            raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
+        names = self.config.metadata_partitions
+        definitions = load_definitions(self.client, self.config)
+        hidden = {name, *_resting_on(name, names)}
+        without = self._advertise([each for each in names if each not in hidden], definitions)
+        self.client.store.delete_tree(f"{METADATA_DIRECTORY}/{name}")
+        config = replace(self, config=without).add([name], definitions)
+        if len(config.metadata_partitions) == len(names):
+            return config
+        return replace(self, config=config)._advertise(names, definitions)
+
     def drop(self, name: str) -> TableConfig:
         """Remove a partition of the metadata table; without ``files`` all of it goes. Return the properties afterwards.
 
@@ -273,25 +299,34 @@ class MetadataTableManager:
         state = TableState(self.config, self.timeline)
         return FactCollector(self.client, state, state, InstantTime(""), self.client.schema(state))
 
-    def _committed(self) -> tuple[dict[str, dict[str, int]], list[FileSlice]]:
-        """Return the committed files by data partition, and the newest file slices."""
-        store, timeline = self.client.store, self.timeline
-        listing = StorageListing(store)
-        listed: dict[str, dict[str, int]] = {}
-        for path in listing.partitions():
-            sizes = listed.setdefault(path, {})
-            for each in store.list(path, recursive=False):
-                name = each.name.rpartition("/")[2]
-                parsed = parse_base_file(name) or parse_log_file(name)
-                counts = parsed is not None and (
-                    timeline.is_committed(parsed.instant) or (timeline.layout == 1 and name.startswith("."))
-                )
-                if counts:
-                    sizes[name] = each.size
-        state = TableState(self.config, timeline)
-        bases, logs = listing.files(None)
-        slicing = self.client.slicing(state, bases, logs)
-        return listed, build_slices(bases, logs, slicing, self.client.replaced(state))
+
+def committed_files(
+    client: TableClient, config: TableConfig, timeline: Timeline
+) -> tuple[dict[str, dict[str, int]], list[FileSlice]]:
+    """Return the committed files by data partition with their sizes in bytes, and the newest file slices.
+
+    Storage is listed, whatever the metadata table says.
+
+    Parameters:
+        client: the data table.
+        config: its properties.
+        timeline: what is pending on it does not count.
+    """
+    listing = StorageListing(client.store)
+    listed: dict[str, dict[str, int]] = {}
+    for path in listing.partitions():
+        sizes = listed.setdefault(path, {})
+        for each in client.store.list(path, recursive=False):
+            name = each.name.rpartition("/")[2]
+            parsed = parse_base_file(name) or parse_log_file(name)
+            counts = parsed is not None and (
+                timeline.is_committed(parsed.instant) or (timeline.layout == 1 and name.startswith("."))
+            )
+            if counts:
+                sizes[name] = each.size
+    state = TableState(config, timeline)
+    bases, logs = listing.files(None)
+    return listed, build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
 
 
 def _resting_on(name: str, names: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
 from lakefmt.metadata.manage import MetadataTableManager, load_definitions, wanted_partitions
-from lakefmt.metadata.services import run_metadata_services
+from lakefmt.metadata.services.run import run_metadata_services
 from lakefmt.metadata.statistics import ColumnRange
 from lakefmt.metadata.timeline import MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter

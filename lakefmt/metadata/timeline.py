@@ -12,16 +12,18 @@ from dataclasses import dataclass
 
 from lakefmt.errors import StateError
 from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.storage.api import ObjectStore, PutOutcome
-from lakefmt.timeline.instant import Action, State, completed_action
+from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome
+from lakefmt.timeline.instant import Action, Instant, State, completed_action
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
-from lakefmt.values import TableVersion
+from lakefmt.timeline.timeline import Timeline, build_timeline
+from lakefmt.values import InstantTime, TableVersion
 
-__all__ = ["MetadataInstant", "MetadataTimeline", "MetadataTimelineStore"]
+__all__ = ["INITIALISATION", "MetadataInstant", "MetadataTimeline", "MetadataTimelineStore"]
 
 _NAME = re.compile(r"(\d{14,20})(?:_(\d{14,20}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII)
 _ACTIONS = {action.value: action for action in Action}
-_INITIALISATION = "0" * 14
+#: How the instants of initialisations begin.
+INITIALISATION = "0" * 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class MetadataInstant:
     @property
     def is_initialisation(self) -> bool:
         """Whether it made a partition of the metadata table."""
-        return self.time.startswith(_INITIALISATION)
+        return self.time.startswith(INITIALISATION)
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,36 @@ class MetadataTimeline:
         return tuple(one for one in self.completed(Action.DELTA_COMMIT) if one.is_initialisation)
 
 
+def parse_timeline_files(listed: Iterable[ObjectInfo], layout: int) -> Timeline:
+    """Return the timeline of a directory with all its files, as the archive of a timeline needs it. Pure.
+
+    Parameters:
+        listed: the files of the directory; others are ignored.
+        layout: the timeline layout, 1 or 2.
+    """
+    files = []
+    for each in listed:
+        name = each.name.rpartition("/")[2]
+        parsed = _parse_name(name, layout)
+        if parsed is not None:
+            time, action, state, completion = parsed
+            done = None if completion is None else InstantTime(completion)
+            files.append(Instant(InstantTime(time), action, state, done, name, each.size, each.modified))
+    return build_timeline(files, layout)
+
+
+def _parse_name(name: str, layout: int) -> tuple[str, Action, State, str | None] | None:
+    """Return time, action, state and completion time of a file name; None for other names."""
+    match = _NAME.fullmatch(name)
+    action = None if match is None else _ACTIONS.get(match[3])
+    if match is None or action is None:
+        return None
+    state = State(match[4]) if match[4] else State.COMPLETED
+    if (state is State.COMPLETED and layout == 2) != (match[2] is not None):
+        return None
+    return match[1], action, state, match[2]
+
+
 def parse_timeline(names: Iterable[str], layout: int) -> MetadataTimeline:
     """Return the timeline of a directory's file names; other names are ignored.
 
@@ -99,19 +131,15 @@ def parse_timeline(names: Iterable[str], layout: int) -> MetadataTimeline:
     files: dict[tuple[str, Action], list[str]] = {}
     best: dict[tuple[str, Action], tuple[State, str | None, Action]] = {}
     for name in sorted(names):
-        found = _NAME.fullmatch(name)
-        action = None if found is None else _ACTIONS.get(found[3])
-        if found is None or action is None:
+        parsed = _parse_name(name, layout)
+        if parsed is None:
             continue
-        state = State(found[4]) if found[4] else State.COMPLETED
-        if (state is State.COMPLETED and layout == 2) != (found[2] is not None):
-            continue
-        key = (found[1], completed_action(action))
+        time, action, state, completion = parsed
+        key = (time, completed_action(action))
         files.setdefault(key, []).append(name)
         known = best.get(key)
         if known is None or state.rank > known[0].rank:
-            completion = (found[2] or found[1]) if state is State.COMPLETED else None
-            best[key] = (state, completion, action)
+            best[key] = (state, (completion or time) if state is State.COMPLETED else None, action)
     instants = [
         MetadataInstant(time, action, state, completion, tuple(files[time, key]))
         for (time, key), (state, completion, action) in best.items()
@@ -140,6 +168,19 @@ class MetadataTimelineStore:
         skip = len(self.directory) + 1
         found = self._store.list(self.directory, recursive=False)
         return parse_timeline((each.name[skip:] for each in found), self.layout)
+
+    def load_files(self) -> Timeline:
+        """Return the timeline with all its files."""
+        return parse_timeline_files(self._store.list(self.directory, recursive=False), self.layout)
+
+    @property
+    def archive_directory(self) -> str:
+        """Where archived instants are."""
+        return f"{METADATA_DIRECTORY}/.hoodie/archived" if self.layout == 1 else f"{self.directory}/history"
+
+    def remove_files(self, files: Iterable[Instant]) -> None:
+        """Remove files of the timeline, in this order."""
+        self._store.delete(f"{self.directory}/{file.file_name}" for file in files)
 
     def read_body(self, name: str) -> bytes:
         """Return the content of a file of the timeline.

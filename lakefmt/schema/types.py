@@ -18,7 +18,7 @@ from lakefmt.values import IS_DELETED, META_COLUMNS
 
 __all__ = [
     "MAX_DEPTH",
-    "check_names",
+    "check_avro_names",
     "field_at",
     "is_list_like",
     "list_type",
@@ -87,7 +87,7 @@ def normalise_schema(schema: pa.Schema) -> pa.Schema:
         raise SchemaMismatch(
             f"columns {', '.join(reserved)} are reserved for the table's own meta columns: drop or rename them"
         )
-    check_names(schema.names, "")
+    check_avro_names(schema.names, "")
     fields = [normalise_field(field, field.name, MAX_DEPTH) for field in schema]
     for field in fields:
         if field.name == IS_DELETED and not pt.is_boolean(field.type):
@@ -137,7 +137,7 @@ def _holds_time(kind: pa.DataType) -> bool:
     return pt.is_time(kind) or any(_holds_time(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def check_names(names: Sequence[str], inside: str) -> None:
+def check_avro_names(names: Sequence[str], inside: str) -> None:
     """Raise for repeated names and names illegal in Avro; `inside` is the path of the struct, empty at the top.
 
     Raises:
@@ -242,7 +242,7 @@ def _struct(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
     fields = struct_fields(kind)
     if not fields:
         raise SchemaMismatch(f"column {path!r} is a struct without fields, which Parquet cannot store")
-    check_names([field.name for field in fields], path)
+    check_avro_names([field.name for field in fields], path)
     return pa.struct([normalise_field(field, f"{path}.{field.name}", depth - 1) for field in fields])
 
 

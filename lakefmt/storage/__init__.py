@@ -4,9 +4,10 @@ Only this package knows operating systems and fsspec. Start with :func:`open_sto
 are in :mod:`lakefmt.storage.api`.
 """
 
-from lakefmt.storage.api import Capabilities, ObjectInfo, ObjectStore, ObjectWriter, PutOutcome, check_name
+from lakefmt.storage.api import Capabilities, ObjectInfo, ObjectStore, ObjectWriter, PutOutcome
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.memory import MemoryStore
+from lakefmt.storage.object_names import check_name
 from lakefmt.storage.open import open_store
 from lakefmt.storage.remote.store import RemoteStore
 

@@ -1,7 +1,7 @@
 """The object store protocol: objects by name below a base, and the outcomes of writes.
 
 Names are relative to the base, parts joined by ``/``, without leading or trailing slash and without
-``.`` or ``..``: :func:`check_name` checks them.
+``.`` or ``..``: :func:`lakefmt.storage.object_names.check_name` checks them.
 
 A write ends *done*, *refused* or *unknown* (the answer was lost). Callers handle all three.
 
@@ -19,8 +19,6 @@ from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow.fs as pafs
 
-from lakefmt.errors import UnsafePath
-
 __all__ = [
     "Capabilities",
     "CasResult",
@@ -33,7 +31,6 @@ __all__ = [
     "SupportsTempCleanup",
     "SupportsVersions",
     "Version",
-    "check_name",
     "remove_abandoned",
     "with_versions",
 ]
@@ -228,25 +225,6 @@ def with_versions(store: ObjectStore) -> SupportsVersions | None:
         True
     """
     return store if isinstance(store, SupportsVersions) and store.has_versions else None
-
-
-_FORBIDDEN_PARTS = frozenset({"", ".", ".."})
-
-
-def check_name(name: str) -> str:
-    """Return `name` if it stays below the base.
-
-    Raises:
-        UnsafePath: the name is empty or absolute, or has ``.``, ``..``, empty parts, a drive letter
-            or NUL.
-
-    Example:
-        >>> check_name("city=sf/a.parquet")
-        'city=sf/a.parquet'
-    """
-    if "\x00" in name or not _FORBIDDEN_PARTS.isdisjoint(name.split("/")):
-        raise UnsafePath(f"path {name!r} is not a plain path below the table")
-    return name
 
 
 @runtime_checkable

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lakefmt.errors import InvalidInputError, UnsafePath
-from lakefmt.storage.api import Buffer, check_name
+from lakefmt.storage.api import Buffer
 
 __all__ = [
     "TEMPORARY_PREFIX",
     "as_bytes",
+    "check_name",
     "directory_name",
     "is_addressable",
     "is_temporary",
@@ -20,6 +21,7 @@ __all__ = [
     "object_names",
 ]
 
+_FORBIDDEN_PARTS = frozenset({"", ".", ".."})
 #: The prefix of temporary names. The leading dot and the missing ``.log.`` or extension keep them
 #: from parsing as base file, log file, instant or properties file (docs/format.md, File names;
 #: lakefmt's own files).
@@ -37,11 +39,27 @@ def is_temporary(name: str) -> bool:
     return TEMPORARY_PREFIX in name and name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
 
 
+def check_name(name: str) -> str:
+    """Return `name` if it stays below the base.
+
+    Raises:
+        UnsafePath: the name is empty or absolute, or has ``.``, ``..``, empty parts, a drive letter
+            or NUL.
+
+    Example:
+        >>> check_name("city=sf/a.parquet")
+        'city=sf/a.parquet'
+    """
+    if "\x00" in name or not _FORBIDDEN_PARTS.isdisjoint(name.split("/")):
+        raise UnsafePath(f"path {name!r} is not a plain path below the table")
+    return name
+
+
 def object_name(name: str) -> str:
     """Return `name` if an object may have it.
 
     Raises:
-        UnsafePath: the name leaves the base (see :func:`lakefmt.storage.api.check_name`) or is not
+        UnsafePath: the name leaves the base (see :func:`check_name`) or is not
             valid Unicode.
         InvalidInputError: the name is reserved for temporary objects.
 

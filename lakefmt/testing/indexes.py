@@ -207,9 +207,11 @@ class IndexSuite:
             yield self._table(arguments, table_type)
 
     def _table(self, arguments: Mapping[str, Any], table_type: str) -> tuple[Table, TableShape]:
-        further = {name: value for name, value in arguments.items() if name not in ("index", "options")}
-        index = arguments.get("index", "bloom")
-        shape = TableShape(_SCHEMA, "id", "city", index=index, table_type=table_type)
+        further = {
+            name: value for name, value in arguments.items() if name not in ("index", "options", "table_version")
+        }
+        index, version = arguments.get("index", "bloom"), arguments.get("table_version", 8)
+        shape = TableShape(_SCHEMA, "id", "city", index=index, table_type=table_type, table_version=version)
         given = arguments.get("options", {})
         options = {**_FAST, **(given() if callable(given) else given)}
         return shape.create(f"memory://index-suite-{next(_NUMBERS)}", options, **further), shape

@@ -47,7 +47,7 @@ class TableShape:
         record_key: the key column.
         partition_by: the partition column; None: unpartitioned.
         ordering: the ordering column; None: the later write wins.
-        index: ``bloom``, ``simple``, ``global_bloom`` or ``global_simple``.
+        index: as for ``create_table``.
         moves: with a global index, whether a row moves when its partition value changes.
         table_version: 6, 8 or 9.
         table_type: ``cow`` or ``mor``.
@@ -75,7 +75,7 @@ class TableShape:
     @property
     def is_global(self) -> bool:
         """Whether keys are unique in the table instead of the partition."""
-        return self.index.startswith("global")
+        return self.index.startswith("global") or self.index == "record"
 
     @property
     def fixed_columns(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class TableShape:
 
     def options(self) -> dict[str, object]:
         """Return the settings that all handles of this table need; all states stay readable, as in the model."""
-        moves = {f"hoodie.{kind}.index.update.partition.path": self.moves for kind in ("bloom", "simple")}
+        moves = {f"hoodie.{kind}.index.update.partition.path": self.moves for kind in ("bloom", "simple", "record")}
         return {**moves, "hoodie.clean.automatic": False}
 
     def create(self, url: str, options: Mapping[str, object] | None = None, **further: Any) -> Table:

@@ -46,6 +46,13 @@ _SCENES: Final = tuple((version, kind, lock) for lock in LOCKS for kind in ("cow
 _HOMES: Final = {f"k{n}": ("sf", "oslo")[n % 2] for n in range(6)} | {f"n{n}": "sf" for n in range(3)}
 _KEYS: Final = tuple(_HOMES)
 _FIXED: Final = ("u0", "u1")
+_METADATA: Final[Mapping[str, object]] = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.record.index.min.filegroup.count": 2,
+    "hoodie.metadata.record.index.max.filegroup.count": 2,
+    "hoodie.metadata.compact.max.delta.commits": 3,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,7 @@ class Scene:
         chances: probabilities of faults.
         mode: ``hoodie.write.concurrency.mode``. Non-blocking writers only upsert, and no two rows have one event time, so
             that the order of their commits does not matter.
+        metadata: the table has a metadata table with statistics and a record index, which is compacted often.
     """
 
     seed: int
@@ -92,6 +100,7 @@ class Scene:
     calls: int
     chances: Chances
     mode: str = "optimistic_concurrency_control"
+    metadata: bool = False
 
 
 def scene_of(seed: int, chances: Chances | None = None) -> Scene:
@@ -292,6 +301,7 @@ class _World:
             "hoodie.archive.automatic": False,
             "hoodie.clean.automatic": False,
             **({"hoodie.parquet.small.file.limit": 0} if self.scene.apart else {}),
+            **(_METADATA if self.scene.metadata else {}),
             **self.scene.shape.options(),
         }
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from lakefmt.errors import InvalidInputError, UnsafePath
-from lakefmt.storage.api import check_name
+from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.metadata_codec import (
     WRITE_STAT_FIELDS,
     BodyKind,

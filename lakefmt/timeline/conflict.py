@@ -123,7 +123,7 @@ class ConflictFinding:
 
     Attributes:
         verdict: rebase or abort.
-        rival: the completed or pending instant.
+        other: the completed or pending instant.
         file_groups: the file groups that both change.
         partitions: the common partitions, if not file groups.
         doubtful: files of the other commit that may have a key of this write; if none has, there is
@@ -132,7 +132,7 @@ class ConflictFinding:
 
     verdict: Verdict
     reason: Reason
-    rival: Instant
+    other: Instant
     file_groups: tuple[Group, ...] = ()
     partitions: tuple[PartitionPath, ...] = ()
     doubtful: tuple[WriteStat, ...] = ()
@@ -141,7 +141,7 @@ class ConflictFinding:
         shown = [f"{p or '.'}/{f}" for p, f in self.file_groups[:3]] or [p or "." for p in self.partitions[:3]]
         more = max(len(self.file_groups), len(self.partitions)) - len(shown)
         where = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-        return f"{self.rival} {self.reason.text}" + (f" ({where})" if where else "")
+        return f"{self.other} {self.reason.text}" + (f" ({where})" if where else "")
 
 
 def changes_of(
@@ -193,58 +193,58 @@ def adds_rows(stat: WriteStat) -> bool:
 
 
 def check_conflict(
-    changes: Changes, rival: Instant, rival_changes: Changes, *, layout: int, non_blocking: bool = False
+    changes: Changes, other: Instant, other_changes: Changes, *, layout: int, non_blocking: bool = False
 ) -> ConflictFinding | None:
     """Return the conflict of `changes` with a commit that completed since the write began, or None.
 
     Args:
         changes: the changes of this write.
-        rival: the commit that completed.
-        rival_changes: the changes of that commit.
+        other: the commit that completed.
+        other_changes: the changes of that commit.
         layout: 1 for tables of version 6.
         non_blocking: two writes that both only add logs to a file group do not conflict there.
 
     Example:
         >>> from lakefmt.timeline.instant import State
-        >>> rival = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
+        >>> other = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
         >>> group = frozenset([(PartitionPath("p"), FileId("f-0"))])
-        >>> print(check_conflict(Changes(WriteOperation.UPSERT, group), rival, Changes(WriteOperation.UPSERT, group), layout=2))
+        >>> print(check_conflict(Changes(WriteOperation.UPSERT, group), other, Changes(WriteOperation.UPSERT, group), layout=2))
         20260101000000000 commit completed completed meanwhile and changed the same file groups (p/f-0)
     """
-    shared = (changes.groups | changes.read) & rival_changes.groups
-    shared |= _in_shared_buckets(changes.groups, rival_changes.groups)
+    shared = (changes.groups | changes.read) & other_changes.groups
+    shared |= _in_shared_buckets(changes.groups, other_changes.groups)
     if non_blocking:
-        shared -= changes.logs.keys() & rival_changes.logs.keys()
-    if rival_changes.operation in _COMPACTIONS:
+        shared -= changes.logs.keys() & other_changes.logs.keys()
+    if other_changes.operation in _COMPACTIONS:
         # A compaction adds no row, and logs on top of its result stay valid (docs/format.md, File
         # slices).
-        shared = frozenset(group for group in shared if not _log_stays_valid(changes, group, rival.time, layout))
+        shared = frozenset(group for group in shared if not _log_stays_valid(changes, group, other.time, layout))
     if shared:
-        return ConflictFinding(Verdict.REBASE, Reason.GROUPS, rival, tuple(sorted(shared)))
-    if rival_changes.operation in _COMPACTIONS:
+        return ConflictFinding(Verdict.REBASE, Reason.GROUPS, other, tuple(sorted(shared)))
+    if other_changes.operation in _COMPACTIONS:
         return None
-    touched = {partition for partition, _ in rival_changes.groups} | {
-        stat.partition_path for stat in rival_changes.added
+    touched = {partition for partition, _ in other_changes.groups} | {
+        stat.partition_path for stat in other_changes.added
     }
     covered = touched if changes.covers is None else touched & changes.covers
     if covered:
-        return ConflictFinding(Verdict.REBASE, Reason.COVERED, rival, partitions=tuple(sorted(covered)))
-    doubtful = tuple(s for s in rival_changes.added if changes.keys_in is None or s.partition_path in changes.keys_in)
+        return ConflictFinding(Verdict.REBASE, Reason.COVERED, other, partitions=tuple(sorted(covered)))
+    doubtful = tuple(s for s in other_changes.added if changes.keys_in is None or s.partition_path in changes.keys_in)
     if doubtful:
         places = tuple(sorted({stat.partition_path for stat in doubtful}))
-        return ConflictFinding(Verdict.REBASE, Reason.KEYS, rival, partitions=places, doubtful=doubtful)
+        return ConflictFinding(Verdict.REBASE, Reason.KEYS, other, partitions=places, doubtful=doubtful)
     return None
 
 
-def _in_shared_buckets(groups: Collection[Group], rival_groups: Collection[Group]) -> frozenset[Group]:
-    """Return the file groups whose bucket is also among those of a rival: each writer may have opened it by an own id.
+def _in_shared_buckets(groups: Collection[Group], other_groups: Collection[Group]) -> frozenset[Group]:
+    """Return the file groups whose bucket is also among those of another commit: each writer may have opened it by an own id.
 
     Example:
-        >>> groups, rival_groups = (PartitionPath("p"), FileId("00000003-aa-0")), (PartitionPath("p"), FileId("00000003-bb-0"))
-        >>> len(_in_shared_buckets([groups], [rival_groups]))
+        >>> groups, other_groups = (PartitionPath("p"), FileId("00000003-aa-0")), (PartitionPath("p"), FileId("00000003-bb-0"))
+        >>> len(_in_shared_buckets([groups], [other_groups]))
         1
     """
-    buckets = {(partition, file_id[:8]) for partition, file_id in rival_groups if has_bucket_number(file_id)}
+    buckets = {(partition, file_id[:8]) for partition, file_id in other_groups if has_bucket_number(file_id)}
     if not buckets:
         return frozenset()
     return frozenset(group for group in groups if has_bucket_number(group[1]) and (group[0], group[1][:8]) in buckets)
@@ -257,29 +257,31 @@ def _log_stays_valid(changes: Changes, group: Group, compaction: InstantTime, la
 
 
 def check_plan_conflict(
-    changes: Changes, rival: Instant, planned: Collection[Group], *, newly: bool, layout: int
+    changes: Changes, other: Instant, planned: Collection[Group], *, newly: bool, layout: int
 ) -> ConflictFinding | None:
     """Return the conflict of `changes` with a pending clustering or compaction, or None.
 
     Args:
         changes: the changes of this write.
-        rival: the pending clustering or compaction.
+        other: the pending clustering or compaction.
         planned: the file groups of the plan.
         newly: the plan was made after this write began.
         layout: 1 for tables of version 6.
     """
-    if rival.action in (Action.CLUSTERING, Action.REPLACE_COMMIT):
+    if other.action in (Action.CLUSTERING, Action.REPLACE_COMMIT):
         shared = tuple(sorted(changes.groups & frozenset(planned)))
-        return ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, rival, shared) if shared else None
-    if rival.action is not Action.COMPACTION or not newly:
+        return ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, other, shared) if shared else None
+    if other.action is not Action.COMPACTION or not newly:
         return None  # writes that began later know the plan
     left = changes.rewritten & frozenset(planned)
     if layout == 1:
-        left |= {g for g in changes.logs.keys() & frozenset(planned) if changes.logs[g] != rival.time}
-    return ConflictFinding(Verdict.REBASE, Reason.COMPACTION, rival, tuple(sorted(left))) if left else None
+        left |= {g for g in changes.logs.keys() & frozenset(planned) if changes.logs[g] != other.time}
+    return ConflictFinding(Verdict.REBASE, Reason.COMPACTION, other, tuple(sorted(left))) if left else None
 
 
-def merge_schemas(written_schema: str, begun: str, time: InstantTime, rivals: Mapping[InstantTime, str]) -> str | None:
+def merge_schemas(
+    written_schema: str, begun: str, time: InstantTime, other_schemas: Mapping[InstantTime, str]
+) -> str | None:
     """Return the schema to commit; None: the write must be repeated with a newer schema.
 
     Schemas are compared as texts: the caller gives equal ones the same text. The schema of a table
@@ -289,16 +291,16 @@ def merge_schemas(written_schema: str, begun: str, time: InstantTime, rivals: Ma
         written_schema: the schema of the write's files.
         begun: the table schema when the write began.
         time: the write's requested time.
-        rivals: requested time → schema of the commits that completed since.
+        other_schemas: requested time → schema of the commits that completed since.
 
     Example:
         >>> merge_schemas("a", "a", "3", {"2": "a+b"}), merge_schemas("a+c", "a", "3", {"2": "a+b"})
         ('a+b', None)
-        >>> merge_schemas("a+c", "a", "3", {"4": "a"}) is None  # would be hidden behind the rival's
+        >>> merge_schemas("a+c", "a", "3", {"4": "a"}) is None  # would be hidden behind the other one
         True
     """
-    others = {schema for schema in rivals.values() if schema != begun}
+    others = {schema for schema in other_schemas.values() if schema != begun}
     if written_schema == begun:
-        return begun if not others else rivals[max(t for t, schema in rivals.items() if schema != begun)]
-    hidden = any(other > time and schema != written_schema for other, schema in rivals.items())
+        return begun if not others else other_schemas[max(t for t, schema in other_schemas.items() if schema != begun)]
+    hidden = any(other > time and schema != written_schema for other, schema in other_schemas.items())
     return None if hidden or others - {written_schema} else written_schema

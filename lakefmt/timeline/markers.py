@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.names import MarkerType, marker_name, parse_marker
-from lakefmt.storage.api import ObjectStore, PutOutcome, check_name
+from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import InstantTime
 

@@ -16,7 +16,8 @@ from lakefmt.errors import CorruptFile, InvalidInputError, StorageError, UnsafeP
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, scan_blocks
 from lakefmt.formats.log.data_block import encode_command_block
 from lakefmt.formats.names import parse_base_file, parse_log_file
-from lakefmt.storage.api import ObjectStore, PutOutcome, check_name
+from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.markers import list_marked
 from lakefmt.timeline.store import put_if_absent_confirmed

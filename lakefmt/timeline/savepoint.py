@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakefmt.errors import CorruptFile, UnsafePath
-from lakefmt.storage.api import check_name
+from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, PartitionPath

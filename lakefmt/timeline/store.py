@@ -1,14 +1,15 @@
 """The timeline directory of a table: list it, read a file of it, move an instant to its next state.
 
 This is the only module that creates or deletes timeline files. Every move is checked against
-:mod:`lakefmt.timeline.transitions` first. The answer of a store may be lost: :func:`put_if_absent_confirmed` reads the
-object again to learn whether it was written.
+:data:`lakefmt.timeline.instant.TRANSITIONS` first. The answer of a store may be lost: :func:`put_if_absent_confirmed` reads the
+object again to learn whether it was written. The times of new instants come from :class:`InstantClock`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from datetime import UTC, timedelta, tzinfo
 from threading import Lock
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
@@ -17,20 +18,62 @@ from lakefmt.timeline.instant import (
     Action,
     Instant,
     State,
+    check_transition,
     comparable_action,
+    format_instant_time,
     instant_file_name,
     parse_instant_file,
+    parse_instant_time,
 )
 from lakefmt.timeline.timeline import Timeline, build_timeline, extend_timeline, timeline_from_names
-from lakefmt.timeline.transitions import check_transition
-from lakefmt.values import InstantTime
+from lakefmt.values import Clock, InstantTime
 
-__all__ = ["TimelineStore", "put_if_absent_confirmed"]
+__all__ = ["InstantClock", "TimelineStore", "next_instant_time", "put_if_absent_confirmed"]
 
 #: A timeline file that is larger than this is refused before it is read.
 MAX_BODY_BYTES = 512 * 1024 * 1024
 _CACHE_BYTES = 64 * 1024 * 1024
 _ATTEMPTS = 3
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def next_instant_time(time: InstantTime, zone: tzinfo = UTC) -> InstantTime:
+    """Return the instant time one millisecond later.
+
+    Example:
+        >>> next_instant_time("20261231235959999")
+        '20270101000000000'
+    """
+    return format_instant_time(parse_instant_time(time, zone) + _MILLISECOND, zone)
+
+
+class InstantClock:
+    """Generates the instant times of one table: strictly increasing, larger than all on the timeline.
+
+    Requested and completion times come from one generator, so an instant completes after it was requested, and an
+    instant that starts after another completed has a larger time, even if the system clock steps back
+    (docs/format.md, Instant times).
+    """
+
+    def __init__(self, clock: Clock, zone: tzinfo | None = UTC) -> None:
+        self._clock = clock
+        self._zone = zone
+        self._last = InstantTime("")
+        self._lock = Lock()
+
+    def next(self, above: InstantTime | None = None) -> InstantTime:
+        """Return a time larger than `above` and than all times that this clock returned."""
+        with self._lock:
+            now = self._clock.now()
+            zone = self._zone or now.astimezone().tzinfo or UTC
+            candidate = format_instant_time(now, zone)
+            floor = max(self._last, above or InstantTime(""))
+            if candidate <= floor:
+                # Compared as text, not by calendar, so that a local time inside a daylight-saving
+                # gap is exceeded, too.
+                candidate = next_instant_time(floor, UTC)
+            self._last = candidate
+            return candidate
 
 
 def put_if_absent_confirmed(store: ObjectStore, name: str, data: bytes, *, durable: bool) -> PutOutcome:

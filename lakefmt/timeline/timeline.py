@@ -104,13 +104,13 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
             at += 1
         if at == len(ordered) or ordered[at].time != instant.time:
             ordered.insert(at, instant)
-        elif ordered[at].state.rank < instant.state.rank:
+        elif instant.state is State.COMPLETED or ordered[at].state.rank < instant.state.rank:
             ordered[at] = instant
     return Timeline(view.layout, tuple(ordered), names=tuple(sorted((*view.names, *new))))
 
 
 def _same_action(one: Instant, other: Instant) -> bool:
-    return comparable_action(one.action) is comparable_action(other.action)
+    return one.action is other.action or comparable_action(one.action) is comparable_action(other.action)
 
 
 @dataclass(frozen=True)
@@ -254,11 +254,10 @@ class Timeline:
 
     def files_of(self, instant: Instant) -> tuple[Instant, ...]:
         """Return every timeline file of the instant's deed."""
-        key = (instant.time, comparable_action(instant.action))
         if not self.names:
-            return self.files.get(key, (instant,))
-        parsed = (parse_instant_file(name, self.layout) for name in self._names_of(instant.time))
-        return tuple(i for i in parsed if i is not None and (i.time, comparable_action(i.action)) == key) or (instant,)
+            return self.files.get((instant.time, comparable_action(instant.action)), (instant,))
+        parsed = filter(None, (parse_instant_file(name, self.layout) for name in self._names_of(instant.time)))
+        return tuple(i for i in parsed if i.time == instant.time and _same_action(i, instant)) or (instant,)
 
     def _names_of(self, time: str) -> Iterator[str]:
         return takewhile(lambda name: name.startswith(time), islice(self.names, bisect_left(self.names, time), None))

@@ -50,17 +50,14 @@ class WriteClient:
         settings: of the call and the table handle.
         lock: the table lock.
         owner: id of the writer, kept in its heartbeats.
+        durable: a commit must be on disk before the call returns.
     """
 
     client: TableClient
     settings: Settings
     lock: TableLock
     owner: str
-
-    @property
-    def durable(self) -> bool:
-        """True when a commit must be on disk before the call returns."""
-        return self.settings.text("lakefmt.durability") == "fsync"
+    durable: bool
 
     def observers(self, config: TableConfig) -> Sequence[CommitObserver]:
         """Return who takes part in completions: the metadata table if there is or will be one, then those of the handle.
@@ -114,9 +111,10 @@ def open_write_client(client: TableClient, options: Mapping[str, object] | None 
         client: the table; settings of the call override its own.
         options: settings of the call.
     """
-    given = {**client.options, **mapping_argument(options, "options")}
-    settings = resolve_settings(given, None, client.load_config().properties)
-    adopt_merger(given)  # a merge function that cannot be imported is refused before the write begins
+    of_call = mapping_argument(options, "options")
+    if of_call:
+        adopt_merger(of_call)  # a merge function that cannot be imported is refused before the write begins
+    settings = resolve_settings({**client.options, **of_call}, None, client.load_config().properties)
     return write_client_of(client, settings, client.ids.new_uuid())
 
 
@@ -125,7 +123,8 @@ def write_client_of(client: TableClient, settings: Settings, owner: str) -> Writ
     options = lock_options(settings, lambda: client.load_config().name)
     lock = open_lock(client.store, options, owner, client.time_source, lambda: client.clock.now().timestamp())
     held_lock = held_lock_of(client.store.url)
-    return WriteClient(client, settings, lock if held_lock is None else held_lock.over(lock), owner)
+    durable = settings.text("lakefmt.durability") == "fsync"
+    return WriteClient(client, settings, lock if held_lock is None else held_lock.over(lock), owner, durable)
 
 
 def claim_instant(

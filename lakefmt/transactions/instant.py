@@ -146,9 +146,10 @@ class InstantTransaction:
         """
         self.check_inflight(timeline)
         next_time = self.write_client.instant_time_generator(config, timeline)
-        pending = PendingCompletion(self.time, self.action, config, timeline, body, commit, next_time)
-        for observer in self.write_client.observers(config):
-            observer.before_completion(pending)
+        if observers := self.write_client.observers(config):
+            pending = PendingCompletion(self.time, self.action, config, timeline, body, commit, next_time)
+            for observer in observers:
+                observer.before_completion(pending)
         completion = next_time()
         if lease is not None:
             lease.check()  # observers may have taken longer than the lease lasts

@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.index_definitions import IndexDefinition, record_index_definition, secondary_index_definition
-from lakefmt.metadata.layout import BUILD_ORDER, PartitionKind, kind_of_partition
+from lakefmt.metadata.index_definitions import IndexDefinition
+from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import MetadataTableManager
 from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.transactions.client import drop_metadata_table, open_write_client
+from lakefmt.transactions.index_request import IndexRequest, definition_of, in_build_order
 from lakefmt.values import TableVersion
 
-__all__ = ["create_metadata_index", "drop_metadata_index", "drop_metadata_table_of"]
+__all__ = [
+    "change_metadata_table",
+    "create_metadata_index",
+    "create_metadata_indexes",
+    "drop_metadata_index",
+    "drop_metadata_table_of",
+]
 
-#: What an index rests on: it is made with it when it is missing.
-_NEEDS = {
-    PartitionKind.PARTITION_STATS: PartitionKind.COLUMN_STATS,
-    PartitionKind.SECONDARY_INDEX: PartitionKind.RECORD_INDEX,
-}
+
+def create_metadata_indexes(
+    client: TableClient, requests: Sequence[IndexRequest], options: Mapping[str, object] | None = None
+) -> tuple[str, ...]:
+    """Make indexes of the metadata table from what is committed; the metadata table too if there is none.
+
+    Writers that are at work go on: what they complete afterwards is in the indexes as well. What an index rests on is
+    made with it; indexes that are there already stay as they are if others need them.
+
+    Parameters:
+        client: the table.
+        requests: the indexes.
+        options: settings of the call.
+
+    Returns:
+        The partitions that the metadata table has now.
+
+    Raises:
+        InvalidInputError: an index is there already, or the table has no such column.
+        UnsupportedFeature: the table's version cannot have it.
+    """
+    return change_metadata_table(client, options, partial(_with_indexes, requests)).metadata_partitions
 
 
 def create_metadata_index(
     client: TableClient, name: str, column: str | None = None, options: Mapping[str, object] | None = None
 ) -> tuple[str, ...]:
-    """Make an index of the metadata table from what is committed; the metadata table too if there is none.
-
-    Writers that are at work go on: what they complete afterwards is in the index as well.
+    """Make one index of the metadata table, named as its partition (:func:`create_metadata_indexes`).
 
     Parameters:
         client: the table.
@@ -47,38 +69,32 @@ def create_metadata_index(
         UnsupportedFeature: lakefmt does not make such an index.
     """
     kind = kind_of_partition(name)
-    if kind in (None, PartitionKind.EXPRESSION_INDEX):
+    if kind is None or kind is PartitionKind.EXPRESSION_INDEX:
         raise UnsupportedFeature(f"lakefmt does not make a metadata index {name!r}")
-    return _changed(client, options, partial(_with_index, client, name, column)).metadata_partitions
-
-
-def _with_index(client: TableClient, name: str, column: str | None, manager: MetadataTableManager) -> TableConfig:
-    config = manager.config
-    if name in config.metadata_partitions:
-        raise InvalidInputError(f"the metadata table has {name} already")
-    definition = _definition(client, manager, name, column)
-    needed = [below for kind, below in _NEEDS.items() if kind is kind_of_partition(name)]
-    wanted = {PartitionKind.FILES.value, *(one.value for one in needed), name}
-    missing = [one for one in wanted if one not in config.metadata_partitions]
-    missing.sort(key=lambda one: BUILD_ORDER.index(kind_of_partition(one) or BUILD_ORDER[0]))
-    return manager.add(missing, definition)
-
-
-def _definition(
-    client: TableClient, manager: MetadataTableManager, name: str, column: str | None
-) -> dict[str, IndexDefinition]:
-    kind, config = kind_of_partition(name), manager.config
     if kind is PartitionKind.SECONDARY_INDEX:
-        if config.version is TableVersion.SIX:
-            raise UnsupportedFeature("tables of version 6 have no secondary indexes: upgrade the table")
-        schema = manager.schema()
-        if column is None or column not in schema.names:
-            raise InvalidInputError(f"a secondary index is on one column; the table has {', '.join(schema.names)}")
-        return {name: secondary_index_definition(name, column, config.version)}
-    if kind is PartitionKind.RECORD_INDEX and config.version is not TableVersion.SIX:
-        partitioned = manager.settings.flag("hoodie.metadata.record.level.index.enable")
-        return {name: record_index_definition(partitioned=partitioned)}
-    return {}
+        if column is None:
+            raise InvalidInputError("a secondary index is on one column: name it")
+        request = IndexRequest(kind, (column,), name.removeprefix(kind.value))
+    else:
+        request = IndexRequest(kind)
+    return create_metadata_indexes(client, [request], options)
+
+
+def _with_indexes(requests: Sequence[IndexRequest], manager: MetadataTableManager) -> TableConfig:
+    config, settings = manager.config, manager.settings
+    there = [one.partition for one in requests if one.partition in config.metadata_partitions]
+    if there:
+        raise InvalidInputError(f"the metadata table has {', '.join(there)} already: drop it before you make it anew")
+    by_option = settings.flag("hoodie.metadata.record.level.index.enable") and config.version is not TableVersion.SIX
+    schema = manager.schema()
+    definitions: dict[str, IndexDefinition] = {}
+    for request in requests:
+        is_record_index = request.kind is PartitionKind.RECORD_INDEX
+        asked = replace(request, partitioned=request.partitioned or by_option) if is_record_index else request
+        most = settings.integer("hoodie.metadata.index.column.stats.max.columns.to.index")
+        definitions |= definition_of(asked, config, schema, most)
+    wanted = {name for one in requests for name in one.needs if name not in config.metadata_partitions}
+    return manager.add(in_build_order(wanted), definitions)
 
 
 def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
@@ -95,7 +111,9 @@ def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, ob
     Raises:
         InvalidInputError: the table advertises no such index.
     """
-    return _changed(client, options, lambda manager: manager.drop(name), unkept=True).metadata_partitions
+    return change_metadata_table(
+        client, options, lambda manager: manager.drop(name), writable=False
+    ).metadata_partitions
 
 
 def drop_metadata_table_of(client: TableClient, options: Mapping[str, object] | None = None) -> None:
@@ -111,17 +129,25 @@ def drop_metadata_table_of(client: TableClient, options: Mapping[str, object] | 
         drop_metadata_table(write_client)
 
 
-def _changed(
+def change_metadata_table(
     client: TableClient,
     options: Mapping[str, object] | None,
     change: Callable[[MetadataTableManager], TableConfig],
     *,
-    unkept: bool = False,
+    writable: bool = True,
 ) -> TableConfig:
+    """Change the metadata table under the table lock; return the table's properties afterwards.
+
+    Parameters:
+        client: the table.
+        options: settings of the call.
+        change: what is done, given a manager with what the table is under the lock.
+        writable: whether lakefmt must be able to keep every partition that is there.
+    """
     write_client = open_write_client(client, options)
     with write_client.lock.hold() as lease:
         config = parse_table_config(recover_properties(client.store, durable=write_client.durable))
-        check_writable(replace(config, metadata_partitions=()) if unkept else config)
+        check_writable(config if writable else replace(config, metadata_partitions=()))
         timeline = write_client.timeline(config).load()
         next_time = write_client.instant_time_generator(config, timeline)
         lease.check()

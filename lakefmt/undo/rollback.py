@@ -21,7 +21,7 @@ from lakefmt.filegroups.model import build_slices
 from lakefmt.filegroups.pending_plans import groups_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.rollback import (
@@ -32,7 +32,6 @@ from lakefmt.timeline.rollback import (
 )
 from lakefmt.timeline.savepoint import savepoints_of
 from lakefmt.timeline.timeline import build_timeline
-from lakefmt.timeline.transitions import check_transition
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.restore_executor import finish_restore
 from lakefmt.transactions.rollback_executor import check_rollback_allowed, finish_rollback, run_rollback

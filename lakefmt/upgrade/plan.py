@@ -14,7 +14,6 @@ from lakefmt.errors import CorruptFile, InvalidInputError, MetadataTablePresent,
 from lakefmt.formats.avro.container import MAGIC
 from lakefmt.keys import key_properties, key_spec_from_properties
 from lakefmt.timeline.archive.lsm_timeline import HistoryPart, plan_parts
-from lakefmt.timeline.clock import next_instant_time
 from lakefmt.timeline.instant import (
     Action,
     Instant,
@@ -25,6 +24,7 @@ from lakefmt.timeline.instant import (
     parse_instant_time,
 )
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
+from lakefmt.timeline.store import next_instant_time
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, MergeMode, TableVersion
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from lakefmt.config.merge_rule import Order
 from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.filegroups.merge.base import Mask, incoming_wins
+from lakefmt.filegroups.merge.base import Mask
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.ordering import has_order, marked_deletes, ordering_columns, unordered_deletes
+from lakefmt.filegroups.ordering import has_order, incoming_wins, marked_deletes, ordering_columns, unordered_deletes
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.index import Located
 from lakefmt.schema import reconcile

@@ -10,6 +10,7 @@ from lakefmt.config.table_config import TableConfig, cdc_mode, merge_rule, parse
 from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.api import ObjectStore
+from lakefmt.transactions.concurrency import is_beside
 from lakefmt.write.context import WriteContext
 
 __all__ = ["BoundContext"]
@@ -22,7 +23,7 @@ class BoundContext:
         store: the store of the table.
         context: the write.
         config: the table's properties, when they are parsed already.
-        settings: the settings of the write, when they are resolved already.
+        settings: the settings of the write, when this process has resolved them, and adopted their merge function.
 
     Attributes:
         rule: how the table merges records that share a key.
@@ -30,15 +31,24 @@ class BoundContext:
         file_schema: columns of its files, meta columns first.
         virtual_columns: what the table's files do not store; None: they store every column.
         cdc: what the table's change files record; None: it captures no changes.
+        durable: files must reach the disk before a call returns.
+        threads: how many threads the write may use in this process.
+        codec: how column chunks of base files are compressed, and `codec_level`, how much.
+        beside: the writer expects others at work.
+        writes_filters: base files get a bloom filter of their keys.
 
     Raises:
         MergerMissing: this process does not have the function by which the table merges.
     """
 
     __slots__ = (
+        "beside",
         "cdc",
+        "codec",
+        "codec_level",
         "config",
         "context",
+        "durable",
         "file_schema",
         "instant",
         "operation",
@@ -46,7 +56,9 @@ class BoundContext:
         "schema",
         "settings",
         "store",
+        "threads",
         "virtual_columns",
+        "writes_filters",
     )
 
     def __init__(
@@ -56,7 +68,8 @@ class BoundContext:
         config: TableConfig | None = None,
         settings: Settings | None = None,
     ) -> None:
-        adopt_merger(context.options)
+        if settings is None:
+            adopt_merger(context.options)
         self.store = store
         self.context = context
         self.instant = context.instant
@@ -68,13 +81,10 @@ class BoundContext:
         self.schema = avro_to_arrow(context.schema_text)
         self.file_schema = avro_to_arrow(context.file_schema_text)
         self.virtual_columns = virtual_columns_of(self.config, self.schema)
-
-    @property
-    def durable(self) -> bool:
-        """True when files must reach the disk before a call returns."""
-        return self.settings.text("lakefmt.durability") == "fsync"
-
-    @property
-    def threads(self) -> int:
-        """How many threads the write may use in this process."""
-        return self.settings.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
+        values = self.settings
+        self.durable = values.text("lakefmt.durability") == "fsync"
+        self.threads = values.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
+        self.codec = values.text("hoodie.parquet.compression.codec") or "zstd"
+        self.codec_level = values.integer("lakefmt.parquet.compression.level")
+        self.beside = is_beside(values)
+        self.writes_filters = values.flag("hoodie.parquet.bloom.filter.enabled")

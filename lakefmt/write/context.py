@@ -193,6 +193,7 @@ class FileAssignment:
         new_partition: True when the partition may not exist yet.
         log: where the log stands, when the rows go to one; None: to a base file.
         may_bring_keys: rows of a log may have keys that the file group does not have yet: nobody looked.
+        path: the file to write, relative to the table.
     """
 
     partition: PartitionPath
@@ -205,11 +206,10 @@ class FileAssignment:
     new_partition: bool = False
     log: LogTarget | None = None
     may_bring_keys: bool = False
+    path: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def path(self) -> str:
-        """The file to write, relative to the table."""
-        return join_path(self.partition, self.file_name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", join_path(self.partition, self.file_name))
 
     @property
     def shown_file(self) -> str:

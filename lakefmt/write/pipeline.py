@@ -23,10 +23,13 @@ from lakefmt.index import (
     Index,
     IndexKeys,
     PlacingIndex,
+    capabilities_of,
     check_no_buckets,
     key_files,
     locate_everywhere,
     moves_between_partitions,
+    partitions_of_keys,
+    partitions_to_list,
 )
 from lakefmt.schema import field_at
 from lakefmt.transactions.concurrency import is_non_blocking
@@ -155,7 +158,7 @@ def locate_rows(
     sizing: FileSizing,
 ) -> LocatedRows:
     """Return where the keys of a batch are stored; `index` None: rows are appended without a look-up."""
-    partitions = _partitions_to_list(client, batch, index)
+    partitions = _partitions_of(batch) if index is None else partitions_to_list(index, _wanted(batch))
     # Plain inserts look for small files only.
     slices = [] if index is None and not sizing.small_bytes else client.slices(state, partitions)
     if index is None and not sizing.small_bytes:
@@ -165,12 +168,11 @@ def locate_rows(
     logs = log_placing(client, state, positions=positions) if has_logs else None
     routes = Routes(None)
     if index is not None:
-        wanted = IndexKeys(record_keys(batch), batch.partitions)
         if has_logs:
             alive = ignores_deleted_keys(bound, batch)
-            located = find_stored(client, state, index, wanted, slices, alive=alive)
+            located = find_stored(client, state, index, _wanted(batch), slices, alive=alive)
         else:
-            located = index.locate(wanted, slices, key_files(client, state))
+            located = index.locate(_wanted(batch), slices, key_files(client, state))
         routes = Routes(located)
         if bound.operation is WriteOperation.DELETE:
             # Keys that are nowhere need no file.
@@ -181,7 +183,8 @@ def locate_rows(
             if logs is not None:
                 reader = SliceReader(client, state, slices)
                 away = partition_changed(batch, located, slices) & moves
-                located = without_dead(client, state, record_keys(batch), located, slices, away)
+                if not capabilities_of(index).covers_logs:
+                    located = without_dead(client, state, record_keys(batch), located, slices, away)
             routes = split_moves(batch, located, slices, state.config, reader, update_partition=moves)
     return LocatedRows(batch, slices, routes, logs, sizing)
 
@@ -212,7 +215,7 @@ def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, sl
         return
     codes = np.unique(batch.partitions.indices.to_numpy(zero_copy_only=False)[new_rows(batch.num_rows, routes)])
     if len(codes):
-        names = _partitions_to_list(client, batch, None)
+        names = _partitions_of(batch)
         check_no_buckets(slices, {names[code] for code in codes})
 
 
@@ -233,7 +236,7 @@ def locate_by_index(
     """Return rows whose files the index decides: stored keys are not looked up."""
     # An overwrite hides the stored file groups under their own ids: new groups are base files with ids of their own.
     replaces = bound.operation in REPLACING
-    slices = [] if replaces else client.slices(state, _partitions_to_list(client, batch, None))
+    slices = [] if replaces else client.slices(state, _partitions_of(batch))
     logs = None if replaces else log_placing(client, state)
     return LocatedRows(batch, slices, Routes(None), logs, _NO_SIZING, index)
 
@@ -334,13 +337,14 @@ def locate_deletes(
 ) -> LocatedRows:
     """Return where keys to delete are stored."""
     keys, homes = delete_keys.keys, delete_keys.homes
-    slices = client.slices(state, delete_keys.listed())
+    listed = partitions_of_keys(index, keys) if delete_keys.listed() is None else delete_keys.listed()
+    slices = client.slices(state, listed)
     if homes is None:
         located = locate_everywhere(index, keys, slices, key_files(client, state))
     else:
         located = index.locate(IndexKeys(keys, homes), slices, key_files(client, state))
     logs = log_placing(client, state, positions=bound.settings.flag("hoodie.write.record.positions"))
-    if logs is not None:
+    if logs is not None and not capabilities_of(index).covers_logs:
         located = apply_log_deletes(client, state, keys, homes, located, slices, alive=True)
     # Keys that are nowhere need no file.
     routes = Routes(located, late=np.setdiff1d(np.arange(len(keys)), located.rows))
@@ -348,9 +352,11 @@ def locate_deletes(
     return LocatedRows(KeyedBatch(pa.table({}), keys, nowhere), slices, routes, logs, _NO_SIZING)
 
 
-def _partitions_to_list(client: TableClient, batch: KeyedBatch, index: Index | None) -> list[PartitionPath]:
-    if index is not None and index.is_global:
-        return client.listing().partitions()
+def _wanted(batch: KeyedBatch) -> IndexKeys:
+    return IndexKeys(record_keys(batch), batch.partitions)
+
+
+def _partitions_of(batch: KeyedBatch) -> list[PartitionPath]:
     return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
 
 

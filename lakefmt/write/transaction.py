@@ -28,6 +28,7 @@ from lakefmt.index import (
     key_files,
     locate_everywhere,
     moves_between_partitions,
+    partitions_to_list,
     places_new_keys,
 )
 from lakefmt.keys import KeySpec, check_colliding_keys
@@ -283,8 +284,8 @@ class WriteTransaction:
 
     def _completed(self, batch: KeyedBatch) -> KeyedBatch:
         """Give partial rows the stored values they lack, when some of them move to another partition."""
-        slices = self.client.slices(self.state)
         wanted = IndexKeys(record_keys(batch), batch.partitions)
+        slices = self.client.slices(self.state, partitions_to_list(self.index, wanted))
         located = find_stored(self.client, self.state, self.index, wanted, slices, alive=True)
         if not partition_changed(batch, located, slices).any():
             return batch
@@ -349,9 +350,8 @@ class WriteTransaction:
     def _without_stored(self, batch: KeyedBatch) -> KeyedBatch:
         """Leave out rows whose key is stored already."""
         index = self.index
-        listed = batch.partitions.dictionary.to_pylist()  # partitions, not rows
-        slices = self.client.slices(self.state, None if index.is_global else [PartitionPath(p) for p in listed])
         wanted = IndexKeys(record_keys(batch), batch.partitions)
+        slices = self.client.slices(self.state, partitions_to_list(index, wanted))
         located = find_stored(self.client, self.state, index, wanted, slices, alive=True)
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
         fresh = np.ones(batch.num_rows, dtype=bool)
@@ -489,11 +489,12 @@ class WriteTransaction:
         return None
 
     def _warnings(self) -> tuple[str, ...]:
+        notes = (*self._settings.notes, *getattr(self._index, "notes", ()))
         if not self._null_elements:
-            return self._settings.notes
+            return notes
         names = ", ".join(sorted(self._null_elements))
         return (
-            *self._settings.notes,
+            *notes,
             f"lists with null elements were written ({names}): Hudi on Spark rewrites such a file only with "
             "parquet.avro.write-old-list-structure=false in its Hadoop configuration; "
             "lakefmt.write.null_list_elements=refuse refuses such rows",

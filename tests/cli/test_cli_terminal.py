@@ -11,7 +11,6 @@ import pytest
 import lakefmt
 from lakefmt.cli import outputs, progress
 from lakefmt.cli.formatters import printable, size_text
-from lakefmt.cli.render import draw_directory, plain_console
 
 
 @pytest.fixture
@@ -93,16 +92,6 @@ def test_no_bar_for_those_who_do_not_wait_or_look(monkeypatch):
     assert screen.getvalue() == ""
     with progress.progress("writing") as count:
         assert count(5) is None
-
-
-def test_the_files_of_a_folder_with_a_strange_name_are_drawn(tmp_path, capsys):
-    for name in ("month=10", "month=2", "\x1b[31mred"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "f").write_bytes(b"x" * 2048)
-    plain_console().print(draw_directory(tmp_path, ["month=2"]))
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0].endswith("3 files, 6.00 KiB")
-    assert [line.split()[1] for line in lines[1:]] == ["\\x1b[31mred/", "month=2/", "└──", "month=10/"]
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def stands_beside(mine, theirs, told):
     except CommitConflict as conflict:
         lowlevel.abort(context)
         return other.client.load().timeline.commits.index(
-            next(i for i in other.client.load().timeline.commits if i.time == conflict.rival)
+            next(i for i in other.client.load().timeline.commits if i.time == conflict.other_instant)
         )
     return None
 

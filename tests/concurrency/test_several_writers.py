@@ -164,7 +164,7 @@ def test_the_error_names_the_rival_its_writer_the_file_groups_and_the_way_out() 
         lowlevel.commit(context, statuses)
     lowlevel.abort(context)
     error = caught.value
-    assert error.rival == rival.instant
+    assert error.other_instant == rival.instant
     assert error.writer is not None
     assert "process" in error.writer
     assert error.file_groups == ((rival.files[0].partition_path, rival.files[0].file_id),)
@@ -397,7 +397,7 @@ def test_a_file_group_that_is_being_clustered_is_not_written_to() -> None:
     with pytest.raises(CommitConflict, match="pending clustering") as caught:
         lowlevel.commit(context, statuses)
     lowlevel.abort(context)
-    assert (caught.value.rival, caught.value.can_rebase) == (time, False)
+    assert (caught.value.other_instant, caught.value.can_rebase) == (time, False)
     with pytest.raises(CommitConflict, match="pending clustering"):
         table.upsert(rows("a", ts=2))
     assert table.insert(rows("beside")).num_inserts == 1, "new rows go to files of their own"
@@ -415,7 +415,7 @@ def test_early_detection_spares_the_work() -> None:
     other = lowlevel.begin_write(table)
     with pytest.raises(CommitConflict, match="is writing") as caught:
         lowlevel.assign(other, rows("b", ts=2))
-    assert caught.value.rival == context.instant
+    assert caught.value.other_instant == context.instant
     assert not any(True for _ in table.client.store.list(f".hoodie/.temp/{other.instant}"))
     lowlevel.commit(context, statuses)
     with pytest.raises(CommitConflict, match="completed meanwhile"):

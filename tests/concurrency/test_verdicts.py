@@ -345,9 +345,11 @@ def test_strategies_by_name() -> None:
 def test_a_conflict_travels_whole() -> None:
     import pickle
 
-    made = CommitConflict("no", rival="1", writer="w", file_groups=(("p", "f"),), advice="wait", can_rebase=False)
+    made = CommitConflict(
+        "no", other_instant="1", writer="w", file_groups=(("p", "f"),), advice="wait", can_rebase=False
+    )
     made.add_note("seen")
     back = pickle.loads(pickle.dumps(made))
-    assert (str(back), back.rival, back.writer, back.file_groups) == ("no", "1", "w", (("p", "f"),))
+    assert (str(back), back.other_instant, back.writer, back.file_groups) == ("no", "1", "w", (("p", "f"),))
     assert (back.advice, back.can_rebase, back.partitions) == ("wait", False, ())
     assert replace(UPDATE, covers=None).covers is None

@@ -14,7 +14,9 @@ import lakefmt
 from examples.quickstart import comparison, expected, quickstart
 from examples.quickstart.__main__ import main
 from examples.quickstart.flights import deliveries, extract_flights, first_load, read_flights
+from examples.quickstart.output import draw_directory
 from examples.quickstart.quickstart import run_quickstart
+from lakefmt.cli.render import plain_console
 from lakefmt.errors import InternalError, InvalidInputError, TableExists, UnsupportedFeature
 
 MONTHS = (1, 12)
@@ -185,3 +187,13 @@ def test_a_correction_is_the_difference_of_two_times(reports):
         arrived, due = (row[name] // 100 * 60 + row[name] % 100 for name in ("arr_time", "sched_arr_time"))
         assert (arrived - due - row["arr_delay"]) % 1440 == 0
         assert -720 <= row["arr_delay"] < 720
+
+
+def test_the_files_of_a_folder_with_a_strange_name_are_drawn(tmp_path, capsys):
+    for name in ("month=10", "month=2", "\x1b[31mred"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_bytes(b"x" * 2048)
+    plain_console().print(draw_directory(tmp_path, ["month=2"]))
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0].endswith("3 files, 6.00 KiB")
+    assert [line.split()[1] for line in lines[1:]] == ["\\x1b[31mred/", "month=2/", "└──", "month=10/"]

@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.filegroups.merge.base import Incoming, choose_survivors, incoming_wins, merge_into_base
+from lakefmt.filegroups.merge.base import Incoming, choose_survivors, merge_into_base
+from lakefmt.filegroups.ordering import incoming_wins
 from lakefmt.formats.parquet.dictionary_columns import without_unused
 from lakefmt.values import RECORD_KEY, MergeMode
 

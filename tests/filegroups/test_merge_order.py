@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lakefmt.config.merge_rule import Order
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.filegroups.merge.base import choose_survivors, incoming_wins
+from lakefmt.filegroups.merge.base import choose_survivors
 from lakefmt.filegroups.merge.precombine import order_ranks
-from lakefmt.filegroups.ordering import comparable, ordering_columns
+from lakefmt.filegroups.ordering import comparable, incoming_wins, ordering_columns
 from lakefmt.values import MergeMode
 from tests.compat.ordering_tables import KINDS, java_key
 

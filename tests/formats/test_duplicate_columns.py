@@ -16,7 +16,7 @@ from lakefmt.filegroups import reader as module
 from lakefmt.filegroups.merge.base import _is_same
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.formats.parquet.duplicate_columns import Span, find_duplicate_column
+from lakefmt.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.values import RECORD_KEY, InstantTime
 from tests.judges.compare import assert_same_multiset
@@ -103,7 +103,7 @@ def test_bytes_beyond_the_file_are_not_asked_for(tmp_path: Path, monkeypatch: py
     found = _read(tmp_path, file, rows.column_names)
     assert found.equals(rows)
     assert not _is_same(found.column("id"), found.column(RECORD_KEY))
-    assert [Span(*pair).is_within(9) for pair in ((0, 9), (-1, 3), (9, 1), (3, -1))] == [True, False, False, False]
+    assert [are_within([Span(*pair)], 9) for pair in ((0, 9), (-1, 3), (9, 1), (3, -1))] == [True, False, False, False]
 
 
 def test_upserts_of_a_table_with_a_twin(tmp_path: Path, hudi_rs_judge: HudiRsJudge) -> None:

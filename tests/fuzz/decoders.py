@@ -36,6 +36,7 @@ from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_cont
 from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt.formats.properties import check_table_checksum, decode_properties
+from lakefmt.index.bucket_counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
 from lakefmt.metadata.reading._stats_columns import decode_stats
 from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import RecordRun
@@ -640,6 +641,12 @@ DECODERS: tuple[Decoder, ...] = (
         ("timeline.locks.storage.decode_lock_record",),
         decode_lock_record,
         {"real": b'{"expired":false,"validUntil":1793000000000,"owner":"6ee0b1a2-0d4f-4c8e-9a57-000000000000"}'},
+    ),
+    Decoder(
+        "numbers of buckets",
+        ("index.bucket_counts.decode_hashing_config",),
+        partial(decode_hashing_config, what="a rule"),
+        {"real": encode_hashing_config(BucketCounts(4, "2024.*,2;2025-0[1-6],3"), FIRST_CONFIG)},
     ),
     Decoder("rows of a log", ("formats.avro.columnar.codec.decode_rows",), decode_row, {"real": logged_record()[0]}),
     Decoder(

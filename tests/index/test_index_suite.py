@@ -19,6 +19,11 @@ from lakefmt.index import IndexCapabilities, IndexKeys, KeyPlacement, KeyReader,
 from lakefmt.testing.indexes import IndexSuite
 from lakefmt.values import FileId, PartitionPath
 
+FEW_FILE_GROUPS = {
+    "hoodie.metadata.record.index.min.filegroup.count": 2,
+    "hoodie.metadata.record.index.max.filegroup.count": 2,
+}
+
 
 class ByLastDigit:
     """Keeps keys of one last digit together: ten file groups in a partition, named by the digit."""
@@ -84,6 +89,24 @@ class TestGlobalSimple(IndexSuite):
     @pytest.fixture
     def index_arguments(self) -> Mapping[str, Any]:
         return {"index": "global_simple"}
+
+
+@pytest.mark.slow
+class TestRecord(IndexSuite):
+    effects_apart = 9
+
+    @pytest.fixture
+    def index_arguments(self) -> Mapping[str, Any]:
+        return {"index": "record", "options": FEW_FILE_GROUPS}
+
+
+@pytest.mark.slow
+class TestPartitionedRecord(IndexSuite):
+    effects_apart = 9
+
+    @pytest.fixture
+    def index_arguments(self) -> Mapping[str, Any]:
+        return {"index": "partitioned_record", "options": FEW_FILE_GROUPS, "table_version": 9}
 
 
 # ----------------------------------------------------------------------------------------- what the suite must refuse

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.kept import Kept
 from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.reader import Kept
 from lakefmt.index import key_reader as index_files
 from lakefmt.index.key_reader import key_files
 from lakefmt.table import Table

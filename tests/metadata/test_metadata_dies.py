@@ -14,6 +14,7 @@ import pytest
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import METADATA_DIRECTORY
+from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
@@ -33,7 +34,7 @@ VERBS: dict[str, Callable[[Table], object]] = {
 }
 
 
-def _copy(made: MemoryStore) -> MemoryStore:
+def copy_of(made: ObjectStore) -> MemoryStore:
     store = MemoryStore(f"metadata-dies-{next(NUMBERS)}")
     for found in made.list():
         store.put(found.name, made.read(found.name))
@@ -66,11 +67,11 @@ def test_dying_anywhere_leaves_the_state_before_or_after(verb: str, kind: str, v
     made = table.client.store
     assert isinstance(made, MemoryStore)
     before = table.read()
-    faulty = FaultStore(_copy(made))
+    faulty = FaultStore(copy_of(made))
     VERBS[verb](_table(faulty))
     after = _table(faulty).read()
     for number in range(1, len(faulty.effects) + 1):
-        store = _copy(made)
+        store = copy_of(made)
         dying = FaultStore(store, fail_at(number, mode, crash=True))
         with contextlib.suppress(LakefmtError, SimulatedCrash):
             VERBS[verb](_table(dying))
@@ -93,7 +94,7 @@ def test_an_instant_that_is_recorded_twice_is_recorded_anew() -> None:
     table.upsert(rows(0, 4, 1))
     made = table.client.store
     assert isinstance(made, MemoryStore)
-    store = _copy(made)
+    store = copy_of(made)
     dying = FaultStore(store, lambda effect: _DIES if effect.name.endswith(".deltacommit") else None)
     with contextlib.suppress(LakefmtError, SimulatedCrash):
         _table(dying).upsert(rows(3, 9, 9))

@@ -9,19 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import IllegalTransition, InstantNotFound, InvalidInputError
-from lakefmt.timeline.clock import InstantClock, next_instant_time
 from lakefmt.timeline.instant import (
+    TRANSITIONS,
     Action,
     Instant,
     State,
+    check_transition,
     completed_action,
     format_instant_time,
     instant_file_name,
     parse_instant_file,
     parse_instant_time,
 )
+from lakefmt.timeline.store import InstantClock, next_instant_time
 from lakefmt.timeline.timeline import build_timeline, extend_timeline, timeline_from_names
-from lakefmt.timeline.transitions import TRANSITIONS, check_transition
 from lakefmt.values import InstantTime
 
 R, C = InstantTime("20260101000000000"), InstantTime("20260101000000500")

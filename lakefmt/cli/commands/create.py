@@ -49,6 +49,13 @@ __all__ = ["create"]
     "--index", default="bloom", show_default=True, help="Index: bloom, simple, global_bloom or global_simple."
 )
 @click.option(
+    "--metadata-index",
+    "indexes",
+    multiple=True,
+    metavar="KIND",
+    help="Index of the metadata table: files, column_stats, partition_stats, bloom_filters, record_index. Repeatable.",
+)
+@click.option(
     "--merge",
     type=click.Choice(["event_time", "commit_time"]),
     help="Record merge mode; default: event_time with --ordering, else commit_time.",
@@ -82,6 +89,7 @@ def create(
     record_key: tuple[str, ...],
     partition_by: tuple[str, ...],
     ordering: tuple[str, ...],
+    indexes: tuple[str, ...],
     **more: object,
 ) -> None:
     """Create an Apache Hudi table at TABLE, a path or URL."""
@@ -97,6 +105,7 @@ def create(
         record_key=list(record_key) or None,
         partition_by=list(partition_by) or None,
         ordering=list(ordering) or None,
+        indexes=list(indexes) or None,
         options=options,
         storage_options=storage_options,
         **more,  # type: ignore[arg-type]  # the options of this command are named as the arguments

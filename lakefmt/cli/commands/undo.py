@@ -101,7 +101,7 @@ def savepoint() -> None:
     """Create, list and delete savepoints. Cleans keep the files of a savepoint, and `lakefmt restore` can go back to it."""
 
 
-@savepoint.command(short_help="Create a savepoint of a commit.")
+@savepoint.command("create", short_help="Create a savepoint of a commit.")
 @table_argument
 @click.argument("instant", default="latest")
 @click.option("--comment", default="", help="Comment to store in the savepoint.")
@@ -109,7 +109,7 @@ def savepoint() -> None:
 @unneeded_yes_option
 @dry_run_option
 @table_options
-def create(
+def create_savepoint(
     table: str,
     as_json: bool,
     options: Mapping[str, str],
@@ -158,13 +158,13 @@ def list_command(table: str, as_json: bool, options: Mapping[str, str], storage_
         click.echo("no savepoints")
 
 
-@savepoint.command(short_help="Delete a savepoint.")
+@savepoint.command("delete", short_help="Delete a savepoint.")
 @table_argument
 @click.argument("instant")
 @yes_option
 @dry_run_option
 @table_options
-def delete(
+def delete_savepoint(
     table: str,
     as_json: bool,
     options: Mapping[str, str],

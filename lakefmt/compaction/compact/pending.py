@@ -15,10 +15,9 @@ from lakefmt.filegroups.missing_completions import missing_completion
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import Action, Instant, State
+from lakefmt.timeline.instant import Action, Instant, State, check_transition
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt.timeline.transitions import check_transition
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.rollback_executor import check_rollback_allowed
 from lakefmt.values import InstantTime, PartitionPath, TableType

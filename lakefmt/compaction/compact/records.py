@@ -8,7 +8,8 @@ from typing import Any
 from lakefmt.compaction.compact.plan import CompactionOperation, CompactionPlan
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.formats.names import parse_base_file, parse_log_file
-from lakefmt.storage.api import ObjectStore, check_name
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.rollback import relative_path
 from lakefmt.values import FileId, InstantTime, PartitionPath, check_instant_time
 

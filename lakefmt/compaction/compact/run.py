@@ -56,6 +56,7 @@ from lakefmt.values import InstantTime, WriteOperation, WriteStat
 
 __all__ = [
     "CompactionResult",
+    "MergingService",
     "check_no_earlier_write",
     "compaction_result",
     "compaction_rules",
@@ -197,18 +198,41 @@ def compaction_result(
 
 
 @dataclass(frozen=True, slots=True)
-class _CompactionService:
-    """What a compaction adds to the driver of services.
+class MergingService:
+    """What compaction and log compaction have in common for the driver of services: their plans, and who may run them.
 
     Attributes:
         write_client: the table.
+    """
+
+    write_client: WriteClient
+
+    def check_table(self, config: TableConfig) -> None:
+        """Raise unless the table is merge-on-read."""
+        require_merge_on_read(config)
+
+    def encode(self, state: TableState, proposal: CompactionPlan) -> tuple[CompactionPlan, bytes] | None:
+        """Return the plan and the content of its requested file; None: there is nothing to do."""
+        if not proposal.operations:
+            return None
+        return proposal, encode_body(BodyKind.COMPACTION_PLAN, compaction_plan_record(proposal))
+
+    def check_idle(self, state: TableState, pending: Instant) -> None:
+        """Raise WriterActive when another process may be executing a pending instant."""
+        check_dead(self.write_client, state, pending)
+
+
+@dataclass(frozen=True, slots=True)
+class _CompactionService(MergingService):
+    """What a compaction adds to the driver of services.
+
+    Attributes:
         force: False asks the trigger of the settings first.
         verify: read every new file back before the compaction completes.
         only: plan these file groups only; None: those that the strategy chooses.
         notes: extra metadata of the commit.
     """
 
-    write_client: WriteClient
     force: bool = True
     verify: bool = False
     only: Collection[GroupKey] | None = None
@@ -217,9 +241,6 @@ class _CompactionService:
     @property
     def action(self) -> Action:
         return Action.COMPACTION
-
-    def check_table(self, config: TableConfig) -> None:
-        require_merge_on_read(config)
 
     def propose(self, state: TableState) -> CompactionPlan:
         client, rules = self.write_client.client, compaction_rules(self.write_client.settings)
@@ -235,14 +256,6 @@ class _CompactionService:
             slices = [file_slice for file_slice in slices if (file_slice.partition, file_slice.file_id) in self.only]
             rules = replace(rules, strategy=CompactionStrategy.UNBOUNDED)
         return plan_compaction(slices, busy, rules, now.astimezone(zone).date(), due=due)
-
-    def encode(self, state: TableState, proposal: CompactionPlan) -> tuple[CompactionPlan, bytes] | None:
-        if not proposal.operations:
-            return None
-        return proposal, encode_body(BodyKind.COMPACTION_PLAN, compaction_plan_record(proposal))
-
-    def check_idle(self, state: TableState, pending: Instant) -> None:
-        check_dead(self.write_client, state, pending)
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CompactionPlan | None:
         plan = read_plan(self.write_client, state, pending)

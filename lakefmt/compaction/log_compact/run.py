@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from lakefmt.compaction.clean.run import planned_groups
-from lakefmt.compaction.compact.pending import check_dead, partitions_of, read_plan, require_merge_on_read
+from lakefmt.compaction.compact.pending import check_dead, partitions_of, read_plan
 from lakefmt.compaction.compact.plan import CompactionPlan
-from lakefmt.compaction.compact.records import compaction_plan_record
-from lakefmt.compaction.compact.run import CompactionResult, check_no_earlier_write, compaction_result
+from lakefmt.compaction.compact.run import CompactionResult, MergingService, check_no_earlier_write, compaction_result
 from lakefmt.compaction.log_compact._merge import LogMerge
 from lakefmt.compaction.log_compact.plan import (
     LogFacts,
@@ -39,7 +38,6 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
-from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.rollback import plan_rollback_of
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
@@ -93,23 +91,18 @@ def run_log_compaction(
 
 
 @dataclass(frozen=True, slots=True)
-class _LogCompactionService:
+class _LogCompactionService(MergingService):
     """What a log compaction adds to the driver of services.
 
     Attributes:
-        write_client: the table.
         force: False asks first whether enough deltacommits came since the last log compaction.
     """
 
-    write_client: WriteClient
     force: bool = True
 
     @property
     def action(self) -> Action:
         return _ACTION
-
-    def check_table(self, config: TableConfig) -> None:
-        require_merge_on_read(config)
 
     def propose(self, state: TableState) -> CompactionPlan:
         write_client = self.write_client
@@ -132,14 +125,6 @@ class _LogCompactionService:
                 )
         max_bytes = write_client.settings.integer("hoodie.parquet.max.file.size")
         return plan_log_compaction(slices, facts, busy, threshold, max_file_bytes=max_bytes, due=due)
-
-    def encode(self, state: TableState, proposal: CompactionPlan) -> tuple[CompactionPlan, bytes] | None:
-        if not proposal.operations:
-            return None
-        return proposal, encode_body(BodyKind.COMPACTION_PLAN, compaction_plan_record(proposal))
-
-    def check_idle(self, state: TableState, pending: Instant) -> None:
-        check_dead(self.write_client, state, pending)
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CompactionPlan | None:
         plan = read_plan(self.write_client, state, pending)

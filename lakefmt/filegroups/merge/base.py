@@ -4,11 +4,6 @@ Combining the records of a batch and merging a batch with stored rows use the sa
 time: the later record wins. Event time: the record with the larger ordering value wins
 (:mod:`lakefmt.filegroups.ordering`), the later one on a tie. Under a partial rule, replaceable
 values of the winner are filled from the other record.
-
-
-Replacing a few values of a column copies its memory with NumPy and stores the new values, because
-Arrow's ``replace_with_mask`` visits every row. That needs values of equal width without nulls:
-numbers, dates, times, decimals and texts of equal length, such as most keys.
 """
 
 from __future__ import annotations
@@ -19,12 +14,10 @@ from dataclasses import field as made
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
-from lakefmt.arrays import common_length, text_offsets
+from lakefmt.arrays import replaced_items
 from lakefmt.config.merge_rule import MergeRule, Partial
 from lakefmt.config.mergers import CustomMerge
 from lakefmt.filegroups.merge._custom import call_merger
@@ -33,6 +26,7 @@ from lakefmt.filegroups.ordering import (
     Rows,
     comparable,
     has_order,
+    incoming_wins,
     is_replaceable,
     ordering_columns,
     refuse_nulls,
@@ -43,71 +37,7 @@ from lakefmt.formats.parquet.dictionary_columns import appended, decoded_diction
 from lakefmt.schema import cast_rows
 from lakefmt.values import META_COLUMNS, RECORD_KEY, MergeMode
 
-__all__ = ["Incoming", "Mask", "Merged", "choose_survivors", "incoming_wins", "merge_into_base", "replaced_items"]
-
-
-_Items = npt.NDArray[np.generic]
-#: NumPy moves these widths as integers, all others as void.
-_NUMBERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-
-
-def replaced_items(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Array) -> pa.Array | None:
-    """Return a column with some rows replaced; None if its values do not have one width.
-
-    Args:
-        rows: distinct row numbers, int64.
-        values: the new values, of the column's type.
-
-    Example:
-        >>> replaced_items(pa.array([1, 2, 3]), np.array([2, 0]), pa.array([30, 10])).to_pylist()
-        [10, 2, 30]
-        >>> replaced_items(pa.array(["a", "b"]), np.array([0]), pa.array(["long"])) is None
-        True
-    """
-    if column.type != values.type or column.null_count or values.null_count or not len(column):
-        return None
-    if pt.is_string(column.type) or pt.is_binary(column.type):
-        return _replaced_texts(column, rows, values)
-    width = _width(column.type)
-    if not width:
-        return None
-    items = _fixed(column, width).copy()
-    items[rows] = _fixed(values, width)
-    return pa.Array.from_buffers(column.type, len(items), [None, pa.py_buffer(items)])
-
-
-def _width(kind: pa.DataType) -> int:
-    """Return the width of a value in bytes; 0 if the type has no fixed width."""
-    plain = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_temporal(kind) or pt.is_decimal(kind)
-    if not plain or pt.is_interval(kind):
-        return 0
-    return int(kind.bit_width) // 8
-
-
-def _fixed(column: pa.Array, width: int) -> _Items:
-    kind = np.dtype(_NUMBERS.get(width, f"V{width}"))
-    buffer = column.buffers()[1]
-    return np.empty(0, kind) if buffer is None else np.frombuffer(buffer, kind, len(column), column.offset * width)
-
-
-def _replaced_texts(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Array) -> pa.Array | None:
-    old, new = _texts(column), _texts(values)
-    if old is None or (len(values) and (new is None or new.dtype != old.dtype)):
-        return None
-    items = old.copy()
-    if new is not None:
-        items[rows] = new
-    offsets = np.arange(len(items) + 1, dtype=np.int32) * np.int32(items.itemsize)
-    return pa.Array.from_buffers(column.type, len(items), [None, pa.py_buffer(offsets), pa.py_buffer(items)])
-
-
-def _texts(column: pa.Array) -> _Items | None:
-    """Return texts as fixed-width values; None if they are empty or differ in length."""
-    offsets, data = text_offsets(column), column.buffers()[2]
-    length = common_length(offsets)
-    if not length or data is None:
-        return None
-    return np.frombuffer(data, f"V{length}", len(column), int(offsets[0]))
+__all__ = ["Incoming", "Mask", "Merged", "choose_survivors", "merge_into_base"]
 
 
 #: A text array has 31-bit offsets: above this size old and new values are not concatenated.
@@ -142,33 +72,6 @@ def choose_survivors(codes: Rows, ordering: Sequence[pa.ChunkedArray], mode: Mer
     last_of_run = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
     survivors: Rows = np.sort(order[last_of_run]).astype(np.int64)
     return survivors
-
-
-def incoming_wins(new: Sequence[pa.Array], old: Sequence[pa.Array]) -> Mask:
-    """Return for each pair of rows whether the incoming one wins by event time (fields compared in order).
-
-    Example:
-        >>> incoming_wins([pa.array([1, 2, None])], [pa.array([1, 3, None])])
-        array([ True, False,  True])
-    """
-    count = len(new[0]) if new else 0
-    decided = np.zeros(count, dtype=bool)
-    wins = np.zeros(count, dtype=bool)
-    for new_values, old_values in zip(new, old, strict=True):
-        greater, equal = _compare(new_values, old_values)
-        wins |= ~decided & greater
-        decided |= ~equal
-    wins |= ~decided
-    return wins
-
-
-def _compare(new: pa.Array, old: pa.Array) -> tuple[Mask, Mask]:
-    new, old = comparable(new), comparable(old)
-    new_null, old_null = to_mask(pc.is_null(new)), to_mask(pc.is_null(old))
-    both = ~new_null & ~old_null
-    greater = (both & to_mask(pc.fill_null(pc.greater(new, old), False))) | (~new_null & old_null)
-    equal = (both & to_mask(pc.fill_null(pc.equal(new, old), False))) | (new_null & old_null)
-    return greater, equal
 
 
 @dataclass(frozen=True, slots=True)

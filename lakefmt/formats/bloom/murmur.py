@@ -190,6 +190,11 @@ class HashChain:
         xor(state, scratch, state)
         return state
 
+    def advance_into(self, hashes: U32) -> None:
+        """Advance once per row of `hashes`, ``(steps, n_keys)``, and store the hashes there, in the columns of the keys."""
+        for row in hashes:
+            row[self.block.rows] = self.advance()
+
     def positions(self, m: int) -> U32:
         """Return each key's bit position in a filter of `m` bits (valid until the next call).
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 import numpy as np
@@ -291,21 +291,22 @@ def java_order_key(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class BaseFileFooter:
-    """A base file's footer: rows, schema and Hudi's entries."""
+    """A base file's footer: rows, schema and Hudi's entries.
+
+    Attributes:
+        min_key: the smallest record key, when the file says so.
+        max_key: the largest record key, when the file says so.
+    """
 
     num_rows: int
     schema: pa.Schema
     entries: Mapping[str, str]
+    min_key: str | None = field(init=False)
+    max_key: str | None = field(init=False)
 
-    @property
-    def min_key(self) -> str | None:
-        """The smallest record key, when the file says so."""
-        return self.entries.get(MIN_KEY)
-
-    @property
-    def max_key(self) -> str | None:
-        """The largest record key, when the file says so."""
-        return self.entries.get(MAX_KEY)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_key", self.entries.get(MIN_KEY))
+        object.__setattr__(self, "max_key", self.entries.get(MAX_KEY))
 
     def bloom_filter(self) -> BloomFilter | None:
         """Decode the file's filter; None when it has none.

@@ -37,6 +37,7 @@ __all__ = [
     "DuplicatePages",
     "PageWriter",
     "Span",
+    "are_within",
     "duplicate_key_column",
     "equal_column",
     "find_duplicate_column",
@@ -339,9 +340,10 @@ class Span:
     offset: int
     size: int
 
-    def is_within(self, file_size: int) -> bool:
-        """Tell whether a file of that many bytes has them all: a footer may claim anything."""
-        return 0 <= self.offset <= self.offset + self.size <= file_size
+
+def are_within(spans: Iterable[Span], file_size: int) -> bool:
+    """Tell whether a file of that many bytes has them all: a footer may claim anything."""
+    return all(0 <= span.offset <= span.offset + span.size <= file_size for span in spans)
 
 
 def equal_column(table: pa.Table, texts: pa.ChunkedArray, among: Sequence[str]) -> str | None:
@@ -445,26 +447,26 @@ class PageWriter(io.RawIOBase):
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
-        self._held: list[bytes] | None = None
+        self._held: list[bytes] = []
+        # Arrow writes a page in several parts: they go to the sink straight.
+        self.write = sink.write  # type: ignore[method-assign]
 
     def writable(self) -> bool:
         """Say that it takes bytes."""
         return True
 
-    def write(self, data: Any) -> int:
-        """Take bytes."""
-        if self._held is None:
-            return self._sink.write(data)
-        self._held.append(bytes(data))
-        return len(data)
+    def _hold(self, part: Any) -> int:
+        self._held.append(bytes(part))
+        return len(part)
 
     def hold(self) -> None:
         """Hold back what comes from now on."""
-        self._held = []
+        self.write = self._hold  # type: ignore[method-assign]
 
     def let_go(self) -> bytes:
         """Return what was held back, and hold nothing back any more."""
-        held, self._held = self._held or [], None
+        held, self._held = self._held, []
+        self.write = self._sink.write  # type: ignore[method-assign]
         return b"".join(held)
 
 

@@ -27,7 +27,8 @@ from lakefmt.metadata.keys import ALL_PARTITIONS
 from lakefmt.metadata.layout import EMPTY_PARTITION, PartitionKind, partition_identifier
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, ready_partitions
-from lakefmt.storage.api import ObjectInfo, check_name
+from lakefmt.storage.api import ObjectInfo
+from lakefmt.storage.object_names import check_name
 from lakefmt.values import PartitionPath
 
 __all__ = ["ListingByMetadata", "MetadataListing", "listed_files", "open_metadata_table"]
@@ -82,13 +83,16 @@ def reading_newest(read: Callable[[], T]) -> T:
 class ListingByMetadata:
     """Chooses the listing of one table; what it read of the metadata table is kept for the next time.
 
+    Attributes:
+        cache: what was read.
+
     Example:
         >>> from lakefmt.storage import MemoryStore
         >>> client = TableClient(MemoryStore("trips"), metadata_listing=ListingByMetadata())
     """
 
     def __init__(self) -> None:
-        self._cache = MetadataFileCache()
+        self.cache = MetadataFileCache()
 
     def __call__(self, client: TableClient, config: TableConfig, storage: FileListing) -> FileListing:
         """Return the listing by the metadata table where there is one that readers may use, else that of storage.
@@ -100,7 +104,7 @@ class ListingByMetadata:
         """
         if _FILES not in ready_partitions(config) or not is_enabled(client.options):
             return storage
-        return MetadataListing(client, partial(open_metadata_table, client, config, self._cache), storage)
+        return MetadataListing(client, partial(open_metadata_table, client, config, self.cache), storage)
 
 
 class MetadataListing:

@@ -8,7 +8,7 @@ read by :mod:`~lakefmt.metadata.reading.metadata_files`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,7 +36,7 @@ from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
-__all__ = ["MetadataTable", "RecordRun", "newest_records", "ready_partitions"]
+__all__ = ["GroupRecords", "MetadataTable", "RecordRun", "newest_records", "ready_partitions"]
 
 _READY = "hoodie.table.metadata.partitions"
 _PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
@@ -48,6 +48,7 @@ _MANY_KEYS = 2000
 _LOG_COMPACTION = ".logcompaction."
 #: Only the first of these file groups may be there.
 _FILES = "files"
+_RECORD_INDEX = "record_index"
 
 #: The records of one file, or those of it that are asked for.
 Select = Callable[[HFileReader], pa.Table]
@@ -68,6 +69,23 @@ class RecordRun:
     values: pa.ChunkedArray | None
     schema: str
     what: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupRecords:
+    """The records of one file group.
+
+    Attributes:
+        run: the data partition, escaped, in a partitioned record index.
+        number: which of the file groups it is.
+        count: how many there are.
+        records: oldest first.
+    """
+
+    run: str | None
+    number: int
+    count: int
+    records: list[RecordRun]
 
 
 def ready_partitions(config: TableConfig) -> tuple[str, ...]:
@@ -156,9 +174,9 @@ class MetadataTable:
         directory = PartitionPath(f"{METADATA_DIRECTORY}/{partition}")
         bases, logs = self.files.list(directory)
         groups = check_file_groups(partition, [file.file_id for file in bases] + [file.file_id for file in logs])
-        if not groups or (partition == _FILES and len(groups.get(None, ())) != 1):
+        if (not groups and partition != _RECORD_INDEX) or (partition == _FILES and len(groups.get(None, ())) != 1):
             raise CorruptFile(f"{directory} has {len(groups)} file groups, where one is needed")
-        self._check_count(partition, groups)
+        self._check_count(partition, groups)  # a partitioned record index has none before the first row
         slices = build_slices(bases, logs, self._slicing(bases, logs), {})
         newest = {one.file_id: one for one in slices}
         # A commit that is at work may have begun the file groups of a data partition that is new.
@@ -175,20 +193,23 @@ class MetadataTable:
         if self._written is None:
             self._written = self._read_written()
         present = {file_id for ids in groups.values() for file_id in ids}
-        lost = sorted(self._written.get(partition, set()) - present)
+        # Where there are none at all, every commit is asked whether there ever was one.
+        written = self._written if groups else self._read_written(self.timeline.commits)
+        lost = sorted(written.get(partition, set()) - present)
         if lost:
             raise CorruptFile(
                 f"{METADATA_DIRECTORY}/{partition} lacks the file group {lost[0]}: keys would be looked for in wrong "
                 "places; drop this index, a later write can build it again"
             )
 
-    def _read_written(self) -> dict[str, set[str]]:
+    def _read_written(self, commits: Sequence[Instant] = ()) -> dict[str, set[str]]:
         """Return the file groups that commits say they wrote, by partition: the last compaction names all of them.
 
-        Before the first compaction there are a few deltacommits, and all of those are read.
+        Before the first compaction there are a few deltacommits, and all of those are read. `commits` are read instead.
         """
-        compactions = [one for one in self.timeline.commits if one.action is Action.COMMIT]
-        commits = compactions[-1:] or [one for one in self.timeline.commits if one.action is Action.DELTA_COMMIT]
+        if not commits:
+            compactions = [one for one in self.timeline.commits if one.action is Action.COMMIT]
+            commits = compactions[-1:] or [one for one in self.timeline.commits if one.action is Action.DELTA_COMMIT]
         written: dict[str, set[str]] = {}
         for commit in map_concurrently(self.store, [partial(self._commit, one) for one in commits]):
             for stat in () if commit is None else commit.stats:
@@ -234,6 +255,19 @@ class MetadataTable:
             SnapshotExpired: a file was removed meanwhile; open the metadata table again.
         """
         return self._records(self.file_slices(partition).get(run, []), HFileReader.read, None)
+
+    def scan_groups(self, partition: str) -> Iterator[GroupRecords]:
+        """Yield all records of a partition by file group.
+
+        Parameters:
+            partition: the metadata table's partition.
+
+        Raises:
+            CorruptFile, SnapshotExpired: see :meth:`scan`.
+        """
+        for run, slices in self.file_slices(partition).items():
+            for number, file_slice in enumerate(slices):
+                yield GroupRecords(run, number, len(slices), self._records([file_slice], HFileReader.read, None))
 
     def lookup_prefixes(self, partition: str, prefixes: pa.Array) -> list[RecordRun]:
         """Return the records whose keys begin with one of the prefixes; every file group is asked.

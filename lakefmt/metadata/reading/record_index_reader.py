@@ -6,7 +6,7 @@ decoded once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from lakefmt.metadata.layout import PartitionKind, escape_partition
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_records
 from lakefmt.metadata.records import RecordLocation, decode_record
 
-__all__ = ["LOCATION_SCHEMA", "is_partitioned", "lookup_locations", "scan_locations"]
+__all__ = ["LOCATION_SCHEMA", "is_partitioned", "locations_of", "lookup_locations", "scan_locations"]
 
 #: Where a key is: data partition, file group, and the instant that put it there in milliseconds since 1970.
 LOCATION_SCHEMA = pa.schema(
@@ -46,7 +46,8 @@ def lookup_locations(table: MetadataTable, keys: pa.Array, partitions: Iterable[
         runs: list[str | None] = [None]
     else:
         runs = list(known) if partitions is None else [escape_partition(path) for path in partitions]
-    return pa.concat_tables([_locations(table.lookup(_RECORD_INDEX, wanted, run)) for run in runs])
+    parts = (locations_of(table.lookup(_RECORD_INDEX, wanted, run)) for run in runs)
+    return pa.concat_tables([LOCATION_SCHEMA.empty_table(), *parts])
 
 
 def scan_locations(table: MetadataTable) -> pa.Table:
@@ -59,10 +60,19 @@ def scan_locations(table: MetadataTable) -> pa.Table:
         CorruptFile: see :func:`lookup_locations`.
     """
     runs = list(table.file_slices(_RECORD_INDEX))
-    return pa.concat_tables([_locations(table.scan(_RECORD_INDEX, run)) for run in runs])
+    parts = (locations_of(table.scan(_RECORD_INDEX, run)) for run in runs)
+    return pa.concat_tables([LOCATION_SCHEMA.empty_table(), *parts])
 
 
-def _locations(runs: list[RecordRun]) -> pa.Table:
+def locations_of(runs: Sequence[RecordRun]) -> pa.Table:
+    """Return where records of the record index say that their keys are (:data:`LOCATION_SCHEMA`).
+
+    Parameters:
+        runs: oldest first within a file group.
+
+    Raises:
+        CorruptFile: a record is damaged.
+    """
     newest, schemas = newest_records(runs)
     parts = []
     for number, schema in enumerate(schemas):

@@ -15,7 +15,7 @@ from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_rec
 from lakefmt.metadata.record_schema import record_schema
 from lakefmt.metadata.records import MetadataRecord, decode_record, encode_record
 
-__all__ = ["read_column_stats", "read_partition_stats"]
+__all__ = ["decode_statistics", "read_column_stats", "read_partition_stats"]
 
 
 def read_column_stats(
@@ -58,6 +58,17 @@ def read_partition_stats(
         CorruptFile: the metadata table is damaged.
     """
     return _read(table, PartitionKind.PARTITION_STATS.value, column, kind, partitions)
+
+
+def decode_statistics(values: pa.BinaryArray, schema: str, kind: pa.DataType) -> pa.Table:
+    """Return records of one column as :func:`read_column_stats` would return them once they are written.
+
+    Parameters:
+        values: encoded records.
+        schema: their Avro schema, as JSON text.
+        kind: the column's type in the table.
+    """
+    return decode_stats(values, schema, kind, "statistics")
 
 
 def _read(

@@ -7,6 +7,7 @@ a reader may see an empty file for a moment, so that store does not claim put-if
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -17,21 +18,25 @@ import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import BinaryIO, Final
 
-from lakefmt.storage.api import Buffer
+from lakefmt.errors import StateError, StorageError
+from lakefmt.storage.api import Buffer, PutOutcome
 from lakefmt.storage.local._posix import (
     WRITE_FLAGS,
     flush_descriptor,
     flush_directory,
+    flush_path,
     forget_file,
     remove_file,
     sidecar_of,
     write_all,
 )
 from lakefmt.storage.object_names import TEMPORARY_PREFIX
+from lakefmt.storage.os_errors import is_full
 
-__all__ = ["WAYS", "AtomicFiles", "is_abandoned"]
+__all__ = ["WAYS", "AtomicFiles", "LocalObjectWriter", "is_abandoned"]
 
 #: Names the file `temporary` `final`; False if that name is taken. The temporary name may remain.
 _Way = Callable[[str, str], bool]
@@ -134,14 +139,15 @@ class AtomicFiles:
         self._unique = f"{TEMPORARY_PREFIX}{_machine()}-{secrets.token_hex(4)}"
         self._numbers = itertools.count()
         self._way = 0
-        self._way_is_known = False
+        #: Whether the file system has shown which way works.
+        self.way_is_known = False
         # Directories whose entries, up to the base, are synced.
         self._settled: set[str] = set()
 
     @property
     def is_atomic(self) -> bool:
         """Whether naming is atomic; tested once with two temporary files, when the base exists."""
-        if not self._way_is_known:
+        if not self.way_is_known:
             self._try_ways()
         return WAYS[self._way] is not _exclusive_create
 
@@ -202,7 +208,7 @@ class AtomicFiles:
                 if number + 1 == len(WAYS) or error.errno not in _UNSUPPORTED:
                     raise
             else:
-                self._way, self._way_is_known = number, True
+                self._way, self.way_is_known = number, True
                 return placed
         raise AssertionError("the last way returns or raises")
 
@@ -241,6 +247,88 @@ class AtomicFiles:
             flush_directory(above)
         self._settled.add(directory)
 
-    def unsettle(self) -> None:
-        """Forget the synced directories, because some were removed."""
-        self._settled.clear()
+    def unsettle(self, path: str) -> None:
+        """Forget that the directory `path` and those below it are synced, because they were removed."""
+        below = path.rstrip(os.sep) + os.sep
+        self._settled = {directory for directory in self._settled if not f"{directory}{os.sep}".startswith(below)}
+
+
+#: Converts an OSError to a StorageError, with the operation and the object's name.
+Failure = Callable[[OSError, str, str], StorageError]
+#: Finishes a put: outcome of the rename, name, path, and whether to sync.
+_Placed = Callable[[bool, str, str, bool], PutOutcome]
+
+_SINK_BUFFER_BYTES: Final = 256 * 1024
+
+
+class LocalObjectWriter:
+    """The writer of a :class:`~lakefmt.storage.local.store.LocalStore` (:class:`lakefmt.storage.api.ObjectWriter`)."""
+
+    def __init__(
+        self, files: AtomicFiles, name: str, path: str, durable: bool, failure: Failure, placed: _Placed
+    ) -> None:
+        self._files = files
+        self._failure = failure
+        self._placed = placed
+        self._name = name
+        self._path = path
+        self._durable = durable
+        self._temporary = files.temporary_beside(path)
+        self._file: BinaryIO | None = None
+        self._size: int | None = None
+
+    @property
+    def file(self) -> BinaryIO:
+        """The binary file to write to."""
+        if self._file is None:
+            raise StateError("a sink is written to inside its with block")
+        return self._file
+
+    @property
+    def size(self) -> int:
+        """The number of bytes written."""
+        if self._size is not None:
+            return self._size
+        # Some libraries close the file that they write to.
+        return os.path.getsize(self._temporary) if self.file.closed else self.file.tell()
+
+    def put_if_absent(self) -> PutOutcome:
+        """Create the finished object unless the name is taken.
+
+        Raises:
+            StateError: called twice.
+            StorageError: the object was not created, or (the message says so) may be lost on a
+                power failure.
+        """
+        if self._size is not None:
+            raise StateError(f"the sink of {self._name!r} is finished already")
+        try:
+            self.file.close()
+            if self._durable:
+                flush_path(self._temporary)
+            self._size = os.path.getsize(self._temporary)
+            placed = self._files.place(self._temporary, self._path)
+        except OSError as error:
+            raise self._failure(error, "create", self._name) from error
+        return self._placed(placed, self._name, self._path, self._durable)
+
+    def __enter__(self) -> LocalObjectWriter:
+        try:
+            descriptor = self._files.open_temporary(self._temporary)
+        except OSError as error:
+            raise self._failure(error, "create", self._name) from error
+        self._file = os.fdopen(descriptor, "wb", buffering=_SINK_BUFFER_BYTES)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Bytes that cannot be flushed are discarded with the file.
+        with contextlib.suppress(OSError):
+            self.file.close()
+        if self._size is None:  # else it has its final name, or was removed
+            forget_file(self._temporary)
+        # A full disk must be reported as such, not as an error of the library that writes to our
+        # file.
+        if error is not None and is_full(error):
+            raise self._failure(error, "write", self._name) from error

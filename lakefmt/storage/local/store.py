@@ -25,7 +25,6 @@ import pyarrow.fs as pafs
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, UnsafePath
 from lakefmt.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutOutcome, Version
 from lakefmt.storage.local._compare_and_swap import CAN_SWAP, read_marked, swap_file
-from lakefmt.storage.local._object_writer import LocalObjectWriter
 from lakefmt.storage.local._posix import (
     ABSENT,
     NOWHERE,
@@ -38,9 +37,16 @@ from lakefmt.storage.local._posix import (
     scan_directory,
     sidecar_of,
 )
-from lakefmt.storage.local.atomic_files import AtomicFiles, is_abandoned
+from lakefmt.storage.local.atomic_files import AtomicFiles, LocalObjectWriter, is_abandoned
 from lakefmt.storage.local.process_lock import ProcessLock, hold_file, is_held
-from lakefmt.storage.object_names import directory_name, is_addressable, is_temporary, object_name, object_names
+from lakefmt.storage.object_names import (
+    TEMPORARY_PREFIX,
+    directory_name,
+    is_addressable,
+    is_temporary,
+    object_name,
+    object_names,
+)
 from lakefmt.storage.os_errors import os_failure
 
 __all__ = ["LocalStore"]
@@ -67,6 +73,9 @@ class LocalStore:
         self._root = os.path.abspath(os.fspath(root))
         self._base = self._root.rstrip(os.sep) + os.sep
         self._files = AtomicFiles(self._root)
+        #: The absolute path of the base directory.
+        self.url = self._root
+        self._capabilities: Capabilities | None = None
 
     def __repr__(self) -> str:
         return f"LocalStore({self._root!r})"
@@ -75,14 +84,15 @@ class LocalStore:
         raise TypeError("a store is not pickled: reopen it with open_store on the other side")
 
     @property
-    def url(self) -> str:
-        """The absolute path of the base directory."""
-        return self._root
-
-    @property
     def capabilities(self) -> Capabilities:
         """The guarantees of this directory's file system."""
-        return Capabilities(put_if_absent=self._files.is_atomic, directories=True, durable=True, low_latency=True)
+        if self._capabilities is not None:
+            return self._capabilities
+        is_atomic = self._files.is_atomic
+        capabilities = Capabilities(put_if_absent=is_atomic, directories=True, durable=True, low_latency=True)
+        if self._files.way_is_known:
+            self._capabilities = capabilities
+        return capabilities
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -143,27 +153,35 @@ class LocalStore:
             UnsafePath: a link points to an ancestor directory.
             StorageError: the file system failed.
         """
-        return self._list(directory_name(prefix), recursive)
+        directory = directory_name(prefix)
+        return self._walk_objects(directory) if recursive else iter(self._objects_in(directory)[0])
 
-    def _list(self, prefix: str, recursive: bool) -> Iterator[ObjectInfo]:
+    def _walk_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         waiting = [prefix]
         while waiting:
-            directory = waiting.pop()
-            start = f"{directory}/" if directory else ""
-            try:
-                files, inside, links = scan_directory(self._base + directory)
-                self._check_links([start + last for last in links] if recursive else [])
-            except OSError as error:
-                if error.errno in ABSENT:
-                    continue
-                raise self._failure(error, "list", directory) from error
-            for last, status in files:
-                name = start + last
-                # Names from the system have no empty parts, and nearly none has invalid characters.
-                if not is_temporary(name) and (name.isascii() or is_addressable(name)):
-                    yield ObjectInfo(name, status.st_size, status.st_mtime)
-            if recursive:
-                waiting += [start + last for last in inside]
+            objects, inside, links = self._objects_in(waiting.pop())
+            self._check_links(links)
+            yield from objects
+            waiting += inside
+
+    def _objects_in(self, directory: str) -> tuple[builtins.list[ObjectInfo], builtins.list[str], builtins.list[str]]:
+        """Return the objects directly inside a directory, and the names of its directories and links."""
+        start = f"{directory}/" if directory else ""
+        try:
+            files, inside, links = scan_directory(self._base + directory)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return [], [], []
+            raise self._failure(error, "list", directory) from error
+        objects = [
+            ObjectInfo(name, status.st_size, status.st_mtime)
+            for name, status in (
+                (start + last, status) for last, status in files if not last.startswith(TEMPORARY_PREFIX)
+            )
+            # Names from the system have no empty parts, and nearly none has invalid characters.
+            if name.isascii() or is_addressable(name)
+        ]
+        return objects, [start + last for last in inside], [start + last for last in links]
 
     def _check_links(self, links: Iterable[str]) -> None:
         """Raise for links to an ancestor directory, which would repeat files endlessly.
@@ -334,7 +352,7 @@ class LocalStore:
                 if not raced or attempt == _TREE_ATTEMPTS:
                     raise self._failure(error, "remove the tree", prefix) from error
             finally:
-                self._files.unsettle()
+                self._files.unsettle(path)
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
         """Remove temporary files written before `older_than_epoch` (epoch seconds); return their number.

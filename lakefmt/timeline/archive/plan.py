@@ -61,6 +61,7 @@ class ArchiveEdges:
             rows.
         has_metadata_table: instants that the metadata table has not compacted stay.
         metadata_compacted: newest compaction of the metadata table; None without one.
+        others: further instants that stay with all newer ones, and why.
     """
 
     retained_from: InstantTime | None = None
@@ -68,6 +69,7 @@ class ArchiveEdges:
     hiding: Collection[InstantTime] = ()
     has_metadata_table: bool = False
     metadata_compacted: InstantTime | None = None
+    others: tuple[tuple[InstantTime, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def _companions(
 def _barrier(timeline: Timeline, rules: ArchiveRules, edges: ArchiveEdges) -> tuple[InstantTime | None, str]:
     """Return the first instant that must stay active, and the reason."""
     barriers = [*_waiting_edge(timeline), *_compaction_edge(timeline, rules), *_metadata_edge(timeline, edges)]
+    barriers += edges.others
     saved = [i.time for i in timeline.completed_of(Action.SAVEPOINT)]
     barriers += [(time, f"the savepoint of {time}") for time in saved]
     barriers += [(time, f"the replacecommit {time}, whose replaced files are not cleaned yet") for time in edges.hiding]

@@ -94,17 +94,19 @@ def resolve_conflicts(
     is_undoing = any(pending.action is Action.ROLLBACK for pending in now.timeline.pending)
     if is_undoing and pending_rollback_targets(client, now, context.instant):
         raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
-    changes = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
-    rivals, undone = _since(client, begun, now)
+    other_instants, undone = _since(client, begun, now)
     if undone is not None:
         raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
+    if not other_instants and all(pending.time == context.instant for pending in now.timeline.pending):
+        return metadata  # nothing else happened meanwhile, and nothing is planned
+    changes = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
     layout = now.timeline.layout
-    contents = map_concurrently(client.store, [partial(client.commit_metadata, now, rival) for rival in rivals])
-    other_commits = list(zip(rivals, contents, strict=True))
+    contents = map_concurrently(client.store, [partial(client.commit_metadata, now, other) for other in other_instants])
+    other_commits = list(zip(other_instants, contents, strict=True))
     non_blocking = is_non_blocking(write_client.settings)
     findings = [
-        check_conflict(changes, rival, changes_of(commit), layout=layout, non_blocking=non_blocking)
-        for rival, commit in other_commits
+        check_conflict(changes, other, changes_of(commit), layout=layout, non_blocking=non_blocking)
+        for other, commit in other_commits
     ]
     findings += _plans(client, changes, context.instant, begun, now)
     undecided = _separated_by_keys(footprint, [each for each in findings if each is not None], dict(other_commits))
@@ -121,16 +123,16 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
     if same_start and active[: len(before)] == before:  # the usual case: no commit was archived, and new ones come last
         return [*active[len(before) :]], None
     seen = {(i.time, i.action) for i in before}
-    rivals = [i for i in active if (i.time, i.action) not in seen]
+    other_instants = [i for i in active if (i.time, i.action) not in seen]
     left = seen - {(i.time, i.action) for i in active}
     if not left and same_start:
-        return rivals, None
+        return other_instants, None
     # Commits were archived meanwhile: those that this write has seen, and perhaps those that completed since.
     history = client.with_history(now).history
     archived = () if history is None else history.instants
     floor, pending = begun.timeline.highest_time or "", {i.time for i in begun.timeline.pending}
     known = {(i.time, i.action) for i in active}
-    rivals += [
+    other_instants += [
         i
         for i in archived
         if i.action in COMMIT_ACTIONS
@@ -139,7 +141,7 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
     ]
     lost = left - {(i.time, i.action) for i in archived}
     undone = next((i for i in begun.timeline.completed if (i.time, i.action) in lost), None)
-    return rivals, undone
+    return other_instants, undone
 
 
 def _plans(
@@ -166,10 +168,10 @@ def _separated_by_keys(
     remaining: list[ConflictFinding] = []
     with_hashes: list[tuple[WriteStat, bytes]] = []
     for finding in findings:
-        key_ranges = key_ranges_of(commits[finding.rival]) if finding.doubtful else {}
+        key_ranges = key_ranges_of(commits[finding.other]) if finding.doubtful else {}
         doubtful = tuple(stat for stat in finding.doubtful if not ranges_disjoint(span, key_ranges, stat))
         if doubtful:
-            hashes = key_hashes_of(commits[finding.rival])
+            hashes = key_hashes_of(commits[finding.other])
             with_hashes += ((stat, hashes[stat.file_name]) for stat in doubtful if stat.file_name in hashes)
         if doubtful or not finding.doubtful:
             remaining.append(replace(finding, doubtful=doubtful))
@@ -194,7 +196,7 @@ def _certain(
         if not finding.doubtful:
             return finding
     doubtful = [(finding, stat) for finding in findings for stat in finding.doubtful]
-    hit = _file_with_key(client, footprint, [(finding.rival, stat) for finding, stat in doubtful], filters=filters)
+    hit = _file_with_key(client, footprint, [(finding.other, stat) for finding, stat in doubtful], filters=filters)
     if hit is None:
         return None
     finding, stat = doubtful[hit]
@@ -205,16 +207,18 @@ def _file_with_key(
     client: TableClient, footprint: Footprint, files: Sequence[tuple[Instant, WriteStat]], *, filters: bool
 ) -> int | None:
     """Return the number of a file that holds one of the write's keys; None: there is none."""
+    if not files:
+        return None
     slices = []
-    for number, (rival, stat) in enumerate(files):
+    for number, (other, stat) in enumerate(files):
         name = parse_base_file(stat.file_name)
         if name is None:
             return number  # a log: its keys are not worth reading for this
         base = BaseFile(
-            stat.partition_path, stat.file_name, stat.file_id, name.write_token, rival.time, stat.file_size_in_bytes
+            stat.partition_path, stat.file_name, stat.file_id, name.write_token, other.time, stat.file_size_in_bytes
         )
-        slices.append(FileSlice(stat.partition_path, stat.file_id, rival.time, base))
-    if not filters and files:
+        slices.append(FileSlice(stat.partition_path, stat.file_id, other.time, base))
+    if not filters:
         return 0  # files without meta columns: their keys are not stored, and not worth making for this
     # Small files on a fast store are read faster than threads start.
     alone = client.store.capabilities.low_latency and all(stat.file_size_in_bytes <= _SMALL_BYTES for _, stat in files)
@@ -262,14 +266,14 @@ def _with_schema(
     parsed = {text: avro_to_arrow(text) for text in {context.schema_text, *schema_texts.values()}}
     own_name = name_of(parsed[context.schema_text], context.schema_text)
     before = name_of(write_client.client.schema(begun), "begun")
-    rivals = {i.time: name_of(parsed[text], text) for i, text in schema_texts.items()}
-    merged = merge_schemas(own_name, before, context.instant, rivals)
+    other_schemas = {i.time: name_of(parsed[text], text) for i, text in schema_texts.items()}
+    merged = merge_schemas(own_name, before, context.instant, other_schemas)
     if merged == own_name:
         return metadata
     fits = merged is not None and merged in parsed and _fits(parsed[context.schema_text], parsed[merged])
     if merged is None or not fits:
-        rival = next((i for i in schema_texts if rivals[i.time] != before), next(iter(schema_texts)))
-        raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.SCHEMA, rival), now)
+        other = next((i for i in schema_texts if other_schemas[i.time] != before), next(iter(schema_texts)))
+        raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.SCHEMA, other), now)
     return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": merged})
 
 
@@ -311,8 +315,8 @@ def check_early(
         return  # what others do to these file groups is no conflict as a rule; the commit looks again
     now = TableState(begun.config, write_client.timeline(begun.config).load())
     changes = Changes(context.operation, frozenset(groups), dict.fromkeys(groups, ""))
-    for rival in _since(client, begun, now)[0]:
-        conflict = check_conflict(changes, rival, changes_of(client.commit_metadata(now, rival)), layout=2)
+    for other in _since(client, begun, now)[0]:
+        conflict = check_conflict(changes, other, changes_of(client.commit_metadata(now, other)), layout=2)
         if conflict is not None and not conflict.doubtful:
             raise _conflict(write_client, context, conflict, now)
     for pending in now.timeline.pending:
@@ -332,7 +336,7 @@ def _check_markers(
     raise CommitConflict(
         f"instant {context.instant} would change file groups that {pending}{_by(writer)} is writing "
         f"({'/'.join(shared[0])}). To avoid it: {advice}",
-        rival=pending.time,
+        other_instant=pending.time,
         writer=writer,
         file_groups=shared,
         advice=advice,
@@ -361,12 +365,12 @@ def clustered_groups(client: TableClient, state: TableState) -> dict[Group, Inst
 def _conflict(
     write_client: WriteClient, context: WriteContext, finding: ConflictFinding, now: TableState
 ) -> CommitConflict:
-    writer = _writer_of(write_client.client, now, finding.rival)
+    writer = _writer_of(write_client.client, now, finding.other)
     again = ". Write it again" if finding.verdict is Verdict.REBASE else ""
     return CommitConflict(
         f"instant {context.instant} cannot be committed: {finding}{_by(writer)}{again}. "
         f"To avoid it: {finding.reason.advice}",
-        rival=finding.rival.time,
+        other_instant=finding.other.time,
         writer=writer,
         file_groups=finding.file_groups,
         partitions=finding.partitions,
@@ -379,12 +383,12 @@ def _by(writer: str | None) -> str:
     return f", by {writer}," if writer else ""
 
 
-def _writer_of(client: TableClient, state: TableState, rival: Instant) -> str | None:
+def _writer_of(client: TableClient, state: TableState, other: Instant) -> str | None:
     """Return who wrote an instant: as its commit says, or its heartbeat while it is pending; None: neither does."""
     try:
-        if rival.is_completed and rival.action in COMMIT_ACTIONS:
-            return client.commit_metadata(state, rival).extra_metadata.get(WRITER)
-        stamp = read_stamp(client.store, rival.time)
+        if other.is_completed and other.action in COMMIT_ACTIONS:
+            return client.commit_metadata(state, other).extra_metadata.get(WRITER)
+        stamp = read_stamp(client.store, other.time)
         return None if stamp is None else stamp_text(stamp)
     except LakefmtError:
         return None

@@ -28,8 +28,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import stored_schema
-from lakefmt.schema import arrow_to_avro, evolve
+from lakefmt.schema import evolve
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
@@ -47,7 +46,15 @@ from lakefmt.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt.transactions.rollback_executor import run_rollback
-from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, TableType, WriteOperation
+from lakefmt.values import (
+    CommitResult,
+    FileId,
+    InstantTime,
+    PartitionPath,
+    TableType,
+    WriteOperation,
+    WriteStat,
+)
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.callbacks import SECRET_OPTIONS
 from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts
@@ -257,9 +264,10 @@ def _evolved(
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
-    if request.action is Action.COMMIT and config.table_type is TableType.MERGE_ON_READ:
+    action = request.action
+    if action is Action.COMMIT and config.table_type is TableType.MERGE_ON_READ:
         return Action.DELTA_COMMIT  # also where inserts go to base files
-    return request.action
+    return action
 
 
 def _pending_write(
@@ -267,14 +275,15 @@ def _pending_write(
 ) -> PendingWrite:
     write_client, config = instant.write_client, state.config
     options = {**write_client.client.options, **request.options}
+    schema_text, file_schema_text = write_client.client.schema_texts(config, schema)
     context = WriteContext(
         url=write_client.client.store.url,
         owner=write_client.owner,
         instant=instant.time,
         action=instant.action.value,
         operation=request.operation,
-        schema_text=arrow_to_avro(schema, config.name),
-        file_schema_text=arrow_to_avro(stored_schema(config, schema), config.name, with_meta=True),
+        schema_text=schema_text,
+        file_schema_text=file_schema_text,
         properties=dict(config.properties),
         options={key: value for key, value in options.items() if key not in SECRET_OPTIONS},
         commit_metadata=dict(request.commit_metadata),
@@ -345,10 +354,9 @@ def complete_instant(
         LeaseLost: the table lock was lost; nothing was completed.
     """
     write_client, context = write.write_client, write.context
-    stats = _distinct(context, statuses)
     metadata = CommitMetadata(
         operation=context.operation,
-        stats=tuple(stat for s in stats for stat in s.stats),
+        stats=_distinct_stats(context, statuses),
         replaced_file_ids=replaced or {},
         extra_metadata={**_notes(write, statuses), "schema": context.schema_text},
         compacted=False,
@@ -375,7 +383,7 @@ def complete_instant(
         write.instant.finish()
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    return _result(context, completed, stats)
+    return _result(context, completed, metadata.stats)
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
@@ -416,15 +424,16 @@ def _notes(write: PendingWrite, statuses: Sequence[WriteStatus]) -> dict[str, st
     return {**notes, WRITER: stamp_text(stamp), **key_stats_of(statuses)}
 
 
-def _distinct(context: WriteContext, statuses: Sequence[WriteStatus]) -> list[WriteStatus]:
-    by_path: dict[str, WriteStatus] = {}
+def _distinct_stats(context: WriteContext, statuses: Sequence[WriteStatus]) -> tuple[WriteStat, ...]:
+    """Return the entries for the commit: of several attempts at one file those of one."""
+    by_path: dict[str, tuple[WriteStat, ...]] = {}
     for status in statuses:
         if status.instant != context.instant:
             raise StateError(f"a status of instant {status.instant} does not belong to the write {context.instant}")
-        known = by_path.setdefault(status.stat.path, status)
-        if known.stats != status.stats:
+        stats = status.stats
+        if by_path.setdefault(status.stat.path, stats) != stats:
             raise InternalError(f"two attempts at {status.stat.path} tell different things; nothing is committed")
-    return list(by_path.values())
+    return tuple(stat for stats in by_path.values() for stat in stats)
 
 
 def _strays(write: PendingWrite, metadata: CommitMetadata) -> list[str]:
@@ -447,8 +456,8 @@ def _check_pending(timeline: Timeline, time: InstantTime) -> Instant:
         InstantNotPending: it is not.
     """
     for pending in timeline.pending:
-        started = any(file.state is State.INFLIGHT for file in timeline.files_of(pending))
-        if pending.time == time and started and _was_requested(timeline, pending):
+        # Without its requested file, the inflight file appeared after the rollback of its instant.
+        if pending.time == time and {State.REQUESTED, State.INFLIGHT} <= {f.state for f in timeline.files_of(pending)}:
             return pending
     if any(done.time == time for done in timeline.completed_of(*COMMIT_ACTIONS)):
         raise InstantNotPending(f"instant {time} is no longer pending: it was committed already")
@@ -460,8 +469,7 @@ def _was_requested(timeline: Timeline, pending: Instant) -> bool:
     return any(file.state is State.REQUESTED for file in timeline.files_of(pending))
 
 
-def _result(context: WriteContext, completed: Instant, statuses: Sequence[WriteStatus]) -> CommitResult:
-    stats = tuple(stat for s in statuses for stat in s.stats)
+def _result(context: WriteContext, completed: Instant, stats: tuple[WriteStat, ...]) -> CommitResult:
     return CommitResult(
         instant=context.instant,
         completion_time=completed.completion,

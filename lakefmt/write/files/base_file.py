@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -28,7 +27,6 @@ from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.storage.api import PutOutcome, remove_abandoned
 from lakefmt.timeline.markers import create_marker
 from lakefmt.timeline.store import put_if_absent_confirmed
-from lakefmt.transactions.concurrency import is_beside
 from lakefmt.values import (
     FILE_NAME,
     META_COLUMNS,
@@ -144,8 +142,9 @@ def adopt(bound: BoundContext, assignment: FileAssignment) -> WriteStatus | None
     footer = BaseFileReader(bound.store).footer(written)
     try:
         counts = json.loads(footer.entries[STAT_KEY])
-        found = _status(bound, assignment, {k: int(v) for k, v in counts.items()}, info.size, adopted=True)
-        return replace(found, keys=_ends(footer.min_key, footer.max_key))
+        counts = {name: int(count) for name, count in counts.items()}
+        ends = _ends(footer.min_key, footer.max_key)
+        return _status(bound, assignment, counts, info.size, ends, adopted=True)
     except (KeyError, ValueError, TypeError, AttributeError):
         raise CorruptFile(f"{assignment.path} exists and was not written by this write") from None
 
@@ -169,9 +168,7 @@ class FileInProgress:
             self._schema = with_meta_columns(self._virtual_columns.schema)
         self._meta = MetaColumns(bound.instant, assignment)
         self._sink = stack.enter_context(bound.store.create(assignment.path, durable=bound.durable))
-        codec = self._settings.text("hoodie.parquet.compression.codec") or "zstd"
-        level = self._settings.integer("lakefmt.parquet.compression.level")
-        self._writer = BaseFileWriter(self._sink.file, self._file_schema, codec, level)
+        self._writer = BaseFileWriter(self._sink.file, self._file_schema, bound.codec, bound.codec_level)
         stack.callback(self._writer.discard)
         self._keys = FileKeys()
         stack.callback(self._keys.close)
@@ -301,7 +298,8 @@ class FileInProgress:
             StorageError: the store does not say whether the file is there.
         """
         self._check_counts()
-        footers = key_footers(KeySummary(*self._keys.range, self._filter()), self._bound.context.file_schema_text)
+        low, high = self._keys.range
+        footers = key_footers(KeySummary(low, high, self._filter()), self._bound.context.file_schema_text)
         hashes = self._hashes()
         footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
         self._writer.close(footers)
@@ -309,15 +307,14 @@ class FileInProgress:
         outcome = self._sink.put_if_absent()
         if outcome is PutOutcome.DONE:
             counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
-            status = _status(self._bound, self._assignment, counts, self._sink.size, adopted=False)
-            return replace(status, keys=_ends(*self._keys.range), hashes=hashes)
+            return _status(self._bound, self._assignment, counts, self._sink.size, _ends(low, high), hashes)
         found = adopt(self._bound, self._assignment)
         if found is None:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
         return found
 
     def _filter(self) -> BloomFilter | None:
-        if not self._has_keys or not self._settings.flag("hoodie.parquet.bloom.filter.enabled"):
+        if not self._has_keys or not self._bound.writes_filters:
             return None
         # Rows that mark themselves deleted are left out: then the filter that was made is of too many keys.
         if self._bloom is not None and (self._assignment.base is not None or self._bloom.num_keys == len(self._keys)):
@@ -331,7 +328,7 @@ class FileInProgress:
 
     def _hashes(self) -> bytes | None:
         """Return the hashes of the keys, when writers beside this one may ask for them, and they are few."""
-        if not is_beside(self._settings):
+        if not self._bound.beside:
             return None
         keys = self._keys.few(MOST_HASHES)
         return None if keys is None else hash_keys(keys)
@@ -359,7 +356,14 @@ def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:
 
 
 def _status(
-    bound: BoundContext, assignment: FileAssignment, counts: Mapping[str, int], size: int, *, adopted: bool
+    bound: BoundContext,
+    assignment: FileAssignment,
+    counts: Mapping[str, int],
+    size: int,
+    keys: tuple[str, str] | None,
+    hashes: bytes | None = None,
+    *,
+    adopted: bool = False,
 ) -> WriteStatus:
     base = assignment.base
     stat = WriteStat(
@@ -376,7 +380,8 @@ def _status(
         prev_base_file=None if base is None else base.name,
         extra={} if bound.cdc is None else cdc_stats(bound, assignment, counts),
     )
-    return WriteStatus(bound.instant, stat, counts["rows_in"], counts["late"], counts["ignored"], adopted)
+    late, ignored = counts["late"], counts["ignored"]
+    return WriteStatus(bound.instant, stat, counts["rows_in"], late, ignored, adopted=adopted, keys=keys, hashes=hashes)
 
 
 #: Filters of files with more keys are made file by file: there the calls cost less than the hashes.
@@ -395,7 +400,7 @@ def bloom_filters_of_small_files(
         if one.assignment.base is None and one.assignment.log is None and 0 < len(one.rows) <= _FEW_KEYS
     ]
     settings = bound.settings
-    wanted = bound.config.populate_meta_fields and settings.flag("hoodie.parquet.bloom.filter.enabled")
+    wanted = bound.config.populate_meta_fields and bound.writes_filters
     if keys is None or not wanted or len(new) < 2 or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS:
         return {}
     keys_of_files = [keys.take(pa.array(assigned[number].rows)) for number in new]

@@ -226,7 +226,7 @@ class Optional:
     def put(self, out: Out, at: I64, room: int) -> None:
         """Store the branches, and the values that are there."""
         out.put_bytes(at, self.branches)
-        place(self.inner, out, at.take(self.there) + 1, room)
+        place_segments(self.inner, out, at.take(self.there) + 1, room)
 
 
 @dataclass(slots=True)
@@ -249,7 +249,7 @@ class Repeated:
         words = number_words(self.numbers[some], sizes)
         out.put_words(at[some], words, sizes, spill=False)
         first = at + np.where(self.counts > 0, self.number_size, 0) - self.begins
-        place(self.inner, out, np.repeat(first, self.counts) + self.before[:-1], 0)
+        place_segments(self.inner, out, np.repeat(first, self.counts) + self.before[:-1], 0)
         out.put_bytes(at + self.size - 1, 0)
 
 
@@ -294,11 +294,11 @@ def place_records(pieces: list[Segment], out: Out, at: I64) -> None:
     evens = [isinstance(piece, Even) for piece in pieces]
     first = evens.index(False) if False in evens else len(evens)
     room = sum(piece.least for piece in pieces[:first])
-    place(pieces[first:], out, at + room, room)
-    place(pieces[:first], out, at, 0)
+    place_segments(pieces[first:], out, at + room, room)
+    place_segments(pieces[:first], out, at, 0)
 
 
-def place(pieces: list[Segment], out: Out, at: I64, room: int) -> None:
+def place_segments(pieces: list[Segment], out: Out, at: I64, room: int) -> None:
     """Store values: those of the first piece at `at`, of each other piece behind the one before it.
 
     `room` bytes behind all of them are written later.

@@ -1,8 +1,4 @@
-"""Services of the metadata table, run before an instant is recorded in it (effects, under the table lock).
-
-A compaction writes a base file for every file group of every partition. Its instant lies below that of the pending
-instant, which can then still be rolled back by any engine (docs/format.md, Metadata table).
-"""
+"""Compaction of the metadata table: when it is due, and a base file for every file group (effects, under the table lock)."""
 
 from __future__ import annotations
 
@@ -10,98 +6,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lakefmt.config.settings import Settings
-from lakefmt.metadata.cleaning import (
-    earliest_kept_instant,
-    files_to_clean,
-    metadata_clean_plan,
-    metadata_clean_result,
-)
 from lakefmt.metadata.file_slices import MetadataSlice, newest_slices
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups
 from lakefmt.metadata.merged_records import Entries, base_entries, log_entries, merge_entries
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.metadata.writer import MetadataTableWriter, WrittenFile
-from lakefmt.timeline.instant import Action, State, format_instant_time, parse_instant_time
+from lakefmt.timeline.instant import Action, format_instant_time, parse_instant_time
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.observer import PendingCompletion
 from lakefmt.values import TableVersion
 
-__all__ = ["compact_metadata_table", "run_metadata_services"]
+__all__ = ["compact_metadata_table", "compaction_instant"]
 
 #: What Hudi appends to the last deltacommit's time for a compaction in version 6.
 _COMPACTION_SUFFIX_V6 = "001"
 #: With writers that always overlap there is never a moment without pending instants: then it is compacted all the same.
 _OVERDUE = 3
-#: The same for a clean.
-_CLEAN_SUFFIX_V6 = "002"
-#: As many commits of the metadata table stay readable at least.
-_RETAINED = 20
 _PLAN_VERSION = 2
 _MAX_FILE_BYTES = 4 << 30
-
-
-def run_metadata_services(writer: MetadataTableWriter, pending: PendingCompletion, settings: Settings) -> None:
-    """Run the services that are due.
-
-    Parameters:
-        writer: writes the metadata table.
-        pending: the instant that is about to be recorded.
-        settings: of the call.
-    """
-    timeline = _without_dead_services(writer, writer.timeline_store.load(), pending)
-    after = settings.integer("hoodie.metadata.compact.max.delta.commits")
-    instant = compaction_instant(timeline, pending, after, writer.config.version)
-    if instant is not None:
-        compact_metadata_table(writer, timeline, instant, pending)
-        clean_metadata_table(writer, pending, max(_RETAINED, 2 * after))
-
-
-def _without_dead_services(
-    writer: MetadataTableWriter, timeline: MetadataTimeline, pending: PendingCompletion
-) -> MetadataTimeline:
-    """End compactions and cleans whose process died; return the timeline afterwards."""
-    dead = [
-        one
-        for one in timeline.instants
-        if one.action in (Action.COMPACTION, Action.CLEAN) and one.state is not State.COMPLETED
-    ]
-    for one in dead:
-        if one.action is Action.COMPACTION and writer.config.version.layout == 1:
-            # Logs may be named by it already: they lie on the base files that it lacks.
-            compact_metadata_table(writer, timeline, one.time, pending)
-        elif one.action is Action.COMPACTION:
-            writer.remove(one.time, timeline)
-        else:
-            writer.timeline_store.remove([one])  # what it had to delete is found again
-    return writer.timeline_store.load() if dead else timeline
-
-
-def clean_metadata_table(writer: MetadataTableWriter, pending: PendingCompletion, retained: int) -> None:
-    """Remove files that only old states of the metadata table need.
-
-    Parameters:
-        writer: writes the metadata table.
-        pending: hands out instants.
-        retained: how many of its newest commits stay readable.
-    """
-    store, timeline = writer.timeline_store, writer.timeline_store.load()
-    earliest = earliest_kept_instant(timeline, retained)
-    if earliest is None:
-        return
-    found = {
-        partition: files_to_clean(writer.files(partition), earliest, timeline)
-        for partition in writer.config.metadata_partitions
-    }
-    files = {partition: names for partition, names in found.items() if names}
-    if not files:
-        return
-    instant, last = f"{pending.next_time()}{_CLEAN_SUFFIX_V6 if store.layout == 1 else ''}", timeline.highest_time
-    plan = metadata_clean_plan(writer.store.url, files, earliest, last)
-    store.request(instant, Action.CLEAN, encode_body(BodyKind.CLEANER_PLAN, plan))
-    writer.store.delete(f"{METADATA_DIRECTORY}/{path}/{name}" for path, names in files.items() for name in names)
-    body = encode_body(BodyKind.CLEAN_METADATA, metadata_clean_result(instant, files, earliest, last))
-    store.put_completed(instant, Action.CLEAN, pending.next_time(), body)
 
 
 def compaction_instant(

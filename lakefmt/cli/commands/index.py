@@ -1,0 +1,180 @@
+"""`lakefmt index`: the indexes of a table's metadata table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefmt.cli.confirm import confirm, dry_run_option, unneeded_yes_option, yes_option
+from lakefmt.cli.formatters import printable
+from lakefmt.cli.options import open_for, table_argument, table_options
+from lakefmt.cli.progress import progress
+from lakefmt.cli.results import print_json
+
+if TYPE_CHECKING:
+    from lakefmt.check.index_check import IndexReport
+    from lakefmt.metadata.reading.index_list import MetadataIndex
+
+__all__ = ["index"]
+
+
+@click.group(short_help="Make, list, check and drop indexes of the metadata table.")
+def index() -> None:
+    """Indexes of Hudi's metadata table: what they are and what they cost is in docs/index.md."""
+
+
+@index.command("list", short_help="List the indexes.")
+@table_argument
+@table_options
+def list_indexes(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
+    """List the indexes that TABLE advertises, with their state and size."""
+    indexes = open_for(table, options, storage_options).index.list()
+    if as_json:
+        print_json([_index_as_json(each) for each in indexes])
+        return
+    for each in indexes:
+        click.echo(printable(str(each)))
+    if not indexes:
+        click.echo("no metadata table")
+
+
+@index.command(short_help="Make an index.")
+@table_argument
+@click.argument("kind")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="COLUMN",
+    help="Column of a secondary index, or one with statistics. Repeatable.",
+)
+@click.option("--name", help="Name of a secondary index; default: its column.")
+@click.option("--partitioned", is_flag=True, help="A record index whose keys are unique in their data partition only.")
+@unneeded_yes_option
+@table_options
+def create(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    kind: str,
+    columns: tuple[str, ...],
+    name: str | None,
+    partitioned: bool,
+) -> None:
+    """Make an index of KIND for TABLE from what is committed, and what it rests on.
+
+    KIND is files, column_stats, partition_stats, bloom_filters, record_index or secondary_index.
+    """
+    opened = open_for(table, options, storage_options)
+    with progress("index"):
+        made = opened.index.create(kind, list(columns) or None, name=name, partitioned=partitioned)
+    print_json(_index_as_json(made)) if as_json else click.echo(printable(str(made)))
+
+
+@index.command(short_help="Drop an index.")
+@table_argument
+@click.argument("name")
+@yes_option
+@table_options
+def drop(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    name: str,
+    yes: bool,
+) -> None:
+    """Drop the index NAME of TABLE, and those that rest on it; `files` drops the metadata table.
+
+    No row is lost: an index can be made again. The command asks for confirmation.
+    """
+    opened = open_for(table, options, storage_options)
+    if not yes:
+        confirm()
+    left = opened.index.drop(name)
+    if as_json:
+        print_json({"dropped": name, "indexes": list(left)})
+    else:
+        click.echo(f"{printable(name)} is dropped; left: {', '.join(left) or 'no metadata table'}")
+
+
+@index.command(short_help="Compare the indexes with what is stored, and repair them.")
+@table_argument
+@click.option("--repair", is_flag=True, help="Make anew what differs; asks for confirmation.")
+@dry_run_option
+@yes_option
+@table_options
+def check(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    repair: bool,
+    only_plan: bool,
+    yes: bool,
+) -> None:
+    """Compare the metadata table of TABLE with its files and rows: listings, sizes, statistics, filters, keys.
+
+    Nothing is changed without --repair. Exit status 1 if there are findings (with --repair: if some remain).
+    """
+    view = open_for(table, options, storage_options).index
+    with progress("check"):
+        report = view.check()
+    if not as_json:
+        _print_lines(str(report))
+    if repair and not only_plan and report.plan:
+        if not yes:
+            confirm()
+        with progress("repair"):
+            report = view.check(repair=True)
+        if not as_json:
+            _print_lines(str(report))
+    if as_json:
+        print_json(_report_as_json(report))
+    if not report.is_clean:
+        click.get_current_context().exit(1)
+
+
+def _print_lines(text: str) -> None:
+    for line in text.split("\n"):
+        inner = line.lstrip(" ")
+        click.echo(" " * (len(line) - len(inner)) + printable(inner))
+
+
+def _index_as_json(each: MetadataIndex) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "kind": each.kind,
+        "state": each.state.value,
+        "columns": list(each.columns),
+        "partitioned": each.partitioned,
+        "file_groups": each.file_groups,
+        "records": each.records,
+        "bytes": each.size_bytes,
+    }
+
+
+def _report_as_json(report: IndexReport) -> dict[str, object]:
+    return {
+        "table": report.url,
+        "indexes": list(report.indexes),
+        "is_clean": report.is_clean,
+        "findings": [
+            {
+                "kind": finding.kind.value,
+                "index": finding.index,
+                "count": len(finding),
+                "first": finding.shown(),
+                "consequence": finding.consequence,
+                "mendable": finding.is_mendable,
+            }
+            for finding in report.findings
+        ],
+        "skipped": list(report.skipped),
+        "plan": [{"step": step.kind.value, "index": step.index, "does": str(step)} for step in report.plan],
+        "done": [step.kind.value for step in report.done],
+        "after": None if report.after is None else _report_as_json(report.after),
+    }

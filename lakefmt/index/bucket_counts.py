@@ -1,0 +1,181 @@
+"""How many buckets each partition of a bucket index has: one number, or a rule over partition paths. Pure.
+
+Hudi keeps a rule in ``.hoodie/.bucket_index/partition_bucket_index_meta/configs/<instant>.hashing_config``
+(docs/format.md, Bucket index).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.errors import CorruptFile, UnknownSetting, UnsupportedFeature
+
+__all__ = [
+    "FIRST_CONFIG",
+    "MAX_BUCKETS",
+    "NUM_BUCKETS",
+    "PARTITION_EXPRESSIONS",
+    "PARTITION_RULE",
+    "BucketCounts",
+    "decode_hashing_config",
+    "encode_hashing_config",
+]
+
+I64 = npt.NDArray[np.int64]
+
+NUM_BUCKETS: Final = "hoodie.bucket.index.num.buckets"
+PARTITION_EXPRESSIONS: Final = "hoodie.bucket.index.partition.expressions"
+PARTITION_RULE: Final = "hoodie.bucket.index.partition.rule.type"
+#: File ids tell a bucket by three zeros and five digits.
+MAX_BUCKETS: Final = 99_999
+#: The instant of the rule that a table begins with.
+FIRST_CONFIG: Final = "00000000000000"
+_VERSION: Final = 1
+_REGEX: Final = "regex"
+#: A rule has not more expressions: each is matched with every partition path of a write.
+_MOST_EXPRESSIONS: Final = 1_000
+#: What Java and RE2 read differently, or only one of them: sets within sets, look-around, back references, possessive
+#: quantifiers, escapes of letters beyond the usual classes.
+_AMBIGUOUS: Final = re.compile(r"&&|\[[^\]]*\[|\(\?(?!:)|[*+?}]\+|\\[^dDwWsSnrt\W_]|\\_", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCounts:
+    """The number of buckets of each partition.
+
+    Attributes:
+        default: buckets of a partition that no expression matches.
+        expressions: ``regex,number;regex,number``; the first regular expression found in a partition path counts.
+        rule: how the expressions are read; Hudi knows ``regex``.
+
+    Raises:
+        UnknownSetting: a number that cannot be, or expressions that Hudi does not read.
+        UnsupportedFeature: a rule that is not ``regex``, or an expression that Java reads in a way of its own.
+
+    Example:
+        >>> counts = BucketCounts(4, "2024.*,2;2025.*,3")
+        >>> counts.of(["2024-01", "2025-01", "2026-01"]).tolist()
+        [2, 3, 4]
+    """
+
+    default: int
+    expressions: str = ""
+    rule: str = _REGEX
+
+    def __post_init__(self) -> None:
+        _check_number(self.default, f"{NUM_BUCKETS}={self.default}")
+        if self.expressions:
+            if self.rule.lower() != _REGEX:
+                raise UnsupportedFeature(f"{PARTITION_RULE}={self.rule} is not supported: Hudi has the rule {_REGEX}")
+            for pattern, _ in self.parts():
+                _check_pattern(pattern)
+
+    def parts(self) -> list[tuple[str, int]]:
+        """Return the regular expressions, each with its number of buckets."""
+        entries = self.expressions.rstrip(";").split(";")
+        if len(entries) > _MOST_EXPRESSIONS:
+            raise UnknownSetting(f"{PARTITION_EXPRESSIONS} has {len(entries)} expressions: at most {_MOST_EXPRESSIONS}")
+        parts = []
+        for entry in entries:
+            pattern, _, number = entry.strip().rstrip(",").partition(",")
+            what = f"{PARTITION_EXPRESSIONS}: {entry!r}"
+            if not re.fullmatch(r"\s*\+?[0-9]{1,9}\s*", number, re.ASCII):
+                raise UnknownSetting(f"{what}: expected 'regex,number', several with ';' between them")
+            _check_number(int(number), what)
+            parts.append((pattern.strip(), int(number)))
+        return parts
+
+    def of(self, partitions: Sequence[str]) -> I64:
+        """Return the number of buckets of some partitions, ``(n,) int64``."""
+        counts: I64 = np.full(len(partitions), self.default, np.int64)
+        if not self.expressions:
+            return counts
+        paths = pa.array(partitions, pa.string())
+        for pattern, number in reversed(self.parts()):  # expressions, not rows: the first that matches is set last
+            matches = pc.match_substring_regex(paths, pattern).to_numpy(zero_copy_only=False)
+            counts[matches.astype(np.bool_)] = number
+        return counts
+
+    @property
+    def most(self) -> int:
+        """The largest number of buckets that a partition has."""
+        return max([self.default, *(number for _, number in self.parts())] if self.expressions else [self.default])
+
+
+def _check_number(number: int, what: str) -> None:
+    if not 1 <= number <= MAX_BUCKETS:
+        raise UnknownSetting(f"{what}: a partition has from 1 to {MAX_BUCKETS} buckets")
+
+
+def _check_pattern(pattern: str) -> None:
+    """Raise when a regular expression might be read in another way than by Java."""
+    what = f"{PARTITION_EXPRESSIONS}: the regular expression {pattern!r:.200}"
+    ambiguous = _AMBIGUOUS.search(pattern)
+    if ambiguous is not None:
+        raise UnsupportedFeature(
+            f"{what} has {ambiguous.group()!r}, which lakefmt does not read as Java does: write it with sets, groups, "
+            "repetitions and \\d, \\w, \\s"
+        )
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except pa.ArrowInvalid as error:
+        raise UnknownSetting(f"{what} is none: {error!s:.200}") from None
+
+
+def encode_hashing_config(counts: BucketCounts, instant: str) -> bytes:
+    """Return the file that keeps a rule.
+
+    Args:
+        counts: the rule.
+        instant: the instant from which on it holds.
+
+    Example:
+        >>> decode_hashing_config(encode_hashing_config(BucketCounts(4, "a,2"), FIRST_CONFIG), "c").expressions
+        'a,2'
+    """
+    values = {
+        "expressions": counts.expressions,
+        "defaultBucketNumber": counts.default,
+        "rule": counts.rule,
+        "version": _VERSION,
+        "instant": instant,
+    }
+    return json.dumps(values, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
+
+
+def decode_hashing_config(body: bytes, what: str) -> BucketCounts:
+    """Return the rule that a file keeps.
+
+    Args:
+        body: the file.
+        what: its name, for errors.
+
+    Raises:
+        CorruptFile: it is no such file.
+        UnsupportedFeature: it is of a later version, or its rule is not supported.
+    """
+    try:
+        values = json.loads(body)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise CorruptFile(f"{what} is not a hashing configuration")
+    version, default, rule = values.get("version"), values.get("defaultBucketNumber"), values.get("rule")
+    if version != _VERSION:
+        raise UnsupportedFeature(f"{what} has version {version!r:.50}: lakefmt reads version {_VERSION}")
+    expressions = values.get("expressions")
+    if type(default) is not int or not isinstance(rule, str) or not isinstance(expressions, str):
+        raise CorruptFile(f"{what} is not a hashing configuration")
+    try:
+        return BucketCounts(default, expressions, rule)
+    except UnknownSetting as error:
+        raise CorruptFile(f"{what}: {error}") from None

@@ -1,0 +1,104 @@
+"""The bucket index of a table, with what the table's own files say of it (effects: reads and writes such files).
+
+Hudi keeps in ``.hoodie/.bucket_index`` what a bucket index needs beyond settings (docs/format.md, Bucket index).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from lakefmt.config.settings import Settings
+from lakefmt.errors import UnknownSetting
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index.api import Index
+from lakefmt.index.bucket import BucketIndex
+from lakefmt.index.bucket_counts import (
+    FIRST_CONFIG,
+    NUM_BUCKETS,
+    PARTITION_EXPRESSIONS,
+    BucketCounts,
+    decode_hashing_config,
+    encode_hashing_config,
+)
+from lakefmt.index.bucket_settings import parse_bucket_settings
+from lakefmt.storage.api import ObjectStore
+from lakefmt.timeline.store import put_if_absent_confirmed
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import TableVersion
+
+__all__ = ["CONFIG_DIRECTORY", "load_bucket_counts", "save_table_buckets", "table_bucket_index"]
+
+CONFIG_DIRECTORY: Final = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
+_SUFFIX: Final = ".hashing_config"
+_MAX_CONFIG_BYTES: Final = 1 << 20
+
+
+def load_bucket_counts(store: ObjectStore, timeline: Timeline) -> BucketCounts | None:
+    """Return the rule that a table keeps for the numbers of buckets; None: it keeps none.
+
+    Args:
+        store: the table's.
+        timeline: its timeline: a rule counts from the end of the instant that brings it.
+
+    Raises:
+        CorruptFile: the rule's file is damaged.
+        UnsupportedFeature: the rule is not supported.
+    """
+    pending = {instant.time for instant in timeline.pending}
+    names = {info.name for info in store.list(CONFIG_DIRECTORY, recursive=False) if info.name.endswith(_SUFFIX)}
+    instants = {name.rpartition("/")[2].removesuffix(_SUFFIX): name for name in names}
+    newest = max(instants.keys() - pending, default=None)
+    if newest is None:
+        return None
+    name = instants[newest]
+    return decode_hashing_config(store.read(name, _MAX_CONFIG_BYTES), name)
+
+
+def save_table_buckets(store: ObjectStore, properties: Mapping[str, str], *, durable: bool) -> None:
+    """Keep what a new table's bucket index needs beyond its properties: the rule for the numbers of buckets.
+
+    Args:
+        store: the table's.
+        properties: what the table keeps among its properties; without a rule nothing is written.
+        durable: wait until it survives a loss of power.
+    """
+    if not properties.get(PARTITION_EXPRESSIONS):
+        return
+    name = f"{CONFIG_DIRECTORY}/{FIRST_CONFIG}{_SUFFIX}"
+    config = encode_hashing_config(parse_bucket_settings(properties).counts, FIRST_CONFIG)
+    put_if_absent_confirmed(store, name, config, durable=durable)
+
+
+def table_bucket_index(
+    client: TableClient, state: TableState, settings: Settings, options: Mapping[str, object], *, threads: int
+) -> Index:
+    """Return the bucket index of a table.
+
+    Args:
+        client: the table.
+        state: its properties and timeline.
+        settings: the settings of the call, with where each comes from.
+        options: the same, with what follows from the table.
+        threads: how many files are looked at together; 0: as many as suits the store.
+
+    Raises:
+        UnknownSetting: the call contradicts what the table keeps.
+        CorruptFile: what the table keeps is damaged.
+        UnsupportedFeature: it is not supported.
+    """
+    asked = parse_bucket_settings(options)
+    kept = load_bucket_counts(client.store, state.timeline)
+    if kept is not None:
+        _check_counts(asked.counts, kept, settings)
+    # Hudi before 1.0 hashes some keys in another way.
+    strict = state.config.version is TableVersion.SIX
+    return BucketIndex(kept or asked.counts, asked.hash_fields, strict=strict, threads=threads)
+
+
+def _check_counts(asked: BucketCounts, kept: BucketCounts, settings: Settings) -> None:
+    """Raise when a call or a handle names other numbers of buckets than the table keeps."""
+    named = {NUM_BUCKETS: (asked.default, kept.default), PARTITION_EXPRESSIONS: (asked.expressions, kept.expressions)}
+    for key, (wanted, stored) in named.items():
+        if settings.origins.get(key) in ("call", "handle") and settings.values.get(key) and wanted != stored:
+            raise UnknownSetting(f"{key}={wanted} contradicts the table, which keeps {stored}: leave the setting out")

@@ -1,0 +1,237 @@
+"""The record index: the metadata table says where each key is, so that no data file is read to find it.
+
+The index is a partition of the metadata table, kept by every commit in the instant that it belongs to
+(docs/format.md, Metadata table). A global one has one place for each key of the table, a partitioned one has one for each
+key of a data partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import SnapshotExpired, UnsupportedFeature
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index.api import Index, IndexCapabilities, IndexKeys, KeyFileGroups, KeyReader, Located, LookUpStep
+from lakefmt.index.locations import locations_in
+from lakefmt.index.lookup import rows_by_partition
+from lakefmt.index.simple import SimpleIndex
+from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
+from lakefmt.metadata.manage import wanted_partitions
+from lakefmt.metadata.reading.listing import ListingByMetadata, reading_newest
+from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt.metadata.reading.record_index_reader import LOCATION_SCHEMA, is_partitioned, lookup_locations
+from lakefmt.storage.object_names import check_name
+from lakefmt.values import TableVersion
+
+__all__ = ["RECORD_INDEX_NAMES", "RecordIndex", "open_record_index", "record_index_name"]
+
+I64 = npt.NDArray[np.int64]
+
+#: Names of the index, lakefmt's first, then those of Hudi's releases; and whether it is global.
+RECORD_INDEX_NAMES: Final[Mapping[str, bool]] = {
+    "record": True,
+    "record_index": True,
+    "global_record_level_index": True,
+    "partitioned_record": False,
+    "record_level_index": False,
+    "partitioned_record_index": False,
+}
+_UPDATE_PARTITION: Final = "hoodie.record.index.update.partition.path"
+_NAME: Final = PartitionKind.RECORD_INDEX.value
+_PROPERTIES: Final = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
+
+
+def record_index_name(
+    name: str, key_fields: Sequence[str], version: TableVersion, *, has_meta_fields: bool
+) -> str | None:
+    """Return lakefmt's name of a record index that a new table is to have; None: `name` is another index.
+
+    Args:
+        name: as in ``create_table(index=…)``.
+        key_fields: the table's record key fields.
+        version: the table's version.
+        has_meta_fields: whether files store record keys.
+
+    Raises:
+        UnsupportedFeature: the table cannot have it.
+
+    Example:
+        >>> record_index_name("RECORD_INDEX", ["id"], TableVersion.EIGHT, has_meta_fields=True)
+        'record'
+    """
+    is_global = RECORD_INDEX_NAMES.get(name.lower())
+    if is_global is None:
+        return None
+    if not key_fields:
+        raise UnsupportedFeature("a record index needs a record key: generated keys are never looked up")
+    if not has_meta_fields:
+        raise UnsupportedFeature("a record index needs files that store keys: use index='global_simple'")
+    if not is_global and version is not TableVersion.NINE:
+        raise UnsupportedFeature(
+            f"a record index by partition needs table_version=9: Hudi 1.0 reads tables of version {version.value} and "
+            "would look into wrong file groups; use index='record'"
+        )
+    return "record" if is_global else "partitioned_record"
+
+
+def open_record_index(
+    client: TableClient, settings: Settings, config: TableConfig, state: TableState | None, *, is_global: bool
+) -> Index:
+    """Return the record index of a table; where the table has none, the simple index with the same scope, as Hudi does.
+
+    Args:
+        client: the table.
+        settings: of the call.
+        config: the table's properties.
+        state: the table as the call sees it; None: as it is when the first keys are looked up.
+        is_global: a key is unique in the table; False: in its partition.
+    """
+    moves = settings.flag(_UPDATE_PARTITION)
+    reason = _why_missing(client, settings, config)
+    if reason is None:
+        return RecordIndex(partial(_open, client, state), is_global=is_global, update_partition_path=moves)
+    threads = settings.integer("lakefmt.index.threads")
+    simple = SimpleIndex(is_global=is_global, update_partition_path=moves, threads=threads)
+    if _NAME not in wanted_partitions(config, settings):  # else this very commit makes it
+        simple.notes = (
+            f"{reason}: keys were looked up by the index {simple.name!r}, which reads the keys of all files; "
+            f"table.index.create({_NAME!r}) makes the record index again",
+        )
+    return simple
+
+
+def _why_missing(client: TableClient, settings: Settings, config: TableConfig) -> str | None:
+    """Return why the record index cannot be asked; None: it can."""
+    if settings.values["hoodie.metadata.enable"] is False:
+        return "hoodie.metadata.enable=false leaves no record index"
+    if not {_NAME, PartitionKind.FILES.value} <= set(ready_partitions(config)):
+        return "the table has no record index (another engine may have dropped it)"
+    if client.store.info(_PROPERTIES) is None:
+        return f"the record index is gone with {METADATA_DIRECTORY}"
+    return None
+
+
+def _open(client: TableClient, state: TableState | None) -> MetadataTable:
+    now = client.load() if state is None else state
+    listing = client.metadata_listing
+    cache = listing.cache if isinstance(listing, ListingByMetadata) else None
+    table = MetadataTable.open(client.store, now.config, now.timeline, cache)
+    if table is None:
+        raise SnapshotExpired(f"{METADATA_DIRECTORY} was dropped meanwhile: do it again")
+    return table
+
+
+class RecordIndex:
+    """Finds keys through the record index of the metadata table.
+
+    Args:
+        open_table: opens the metadata table as it is at the time of the write.
+        is_global: look in the whole table, whatever partition a row is meant for.
+        update_partition_path: with `is_global`, a row whose key is stored in another partition moves to its own.
+    """
+
+    #: The index is kept with every commit, logs included: it neither lacks keys of logs nor has keys that logs deleted.
+    capabilities = IndexCapabilities(covers_logs=True, needs_file_reader=False)
+
+    def __init__(
+        self, open_table: Callable[[], MetadataTable], *, is_global: bool, update_partition_path: bool = False
+    ) -> None:
+        self.is_global = is_global
+        self.name = "record" if is_global else "partitioned_record"
+        self.update_partition_path = update_partition_path
+        self._open = open_table
+        self._everywhere: RecordIndex | None = self if is_global else None
+        self._last: tuple[IndexKeys, KeyFileGroups] | None = None
+
+    def for_global_lookup(self) -> RecordIndex:
+        """Return the same index for keys whose partition is not known."""
+        if self._everywhere is None:
+            self._everywhere = RecordIndex(self._open, is_global=True)
+        return self._everywhere
+
+    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+        """Return where the wanted keys are stored among `slices`; nothing is read from them.
+
+        Raises:
+            CorruptFile: the metadata table is damaged, or a file group of the index is missing.
+        """
+        places = self.key_locations(wanted)
+        located = locations_in(places, slices)
+        groups = pa.table([places.partitions, places.file_ids], ["partition", "file_id"]).group_by(
+            ["partition", "file_id"]
+        )
+        named = LookUpStep("in the record index", groups.aggregate([]).num_rows, len(places.rows))
+        return Located(located.rows, located.slices, (named,))
+
+    def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:
+        """Return the file groups that hold the wanted keys.
+
+        Raises:
+            CorruptFile: the metadata table is damaged, or a file group of the index is missing.
+            UnsafePath: it names a partition outside of the table.
+        """
+        if self._last is None or not self._is_same(wanted, self._last[0]):
+            self._last = wanted, reading_newest(lambda: self._look_up(self._open(), wanted))
+        return self._last[1]
+
+    def _is_same(self, wanted: IndexKeys, other: IndexKeys) -> bool:
+        """Return whether keys are those that were looked up last; a write asks first for partitions, then for slices."""
+        return wanted.keys is other.keys and (self.is_global or wanted.partitions is other.partitions)
+
+    def _look_up(self, table: MetadataTable, wanted: IndexKeys) -> KeyFileGroups:
+        if not self.is_global and not is_partitioned(table):
+            raise UnsupportedFeature(
+                "the table's record index has one place for each key of the table (RECORD_INDEX), so that a key cannot be in "
+                "several partitions: write with hoodie.index.type=RECORD_INDEX, or drop the index"
+            )
+        if self.is_global:
+            everything = np.arange(len(wanted), dtype=np.int64)
+            parts = [(everything, lookup_locations(table, wanted.keys))]
+        else:
+            parts = [
+                (rows, lookup_locations(table, wanted.keys.take(pa.array(rows)), [partition]))
+                for partition, rows in rows_by_partition(wanted)
+                if len(rows)
+            ]
+        joined = [_joined(wanted.keys, rows, stored) for rows, stored in parts]
+        rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in joined)])
+        places = pa.concat_tables([LOCATION_SCHEMA.empty_table(), *(stored for _, stored in joined)])
+        for path in places["partition"].unique().to_pylist():  # partitions, not rows
+            if path:
+                check_name(path)
+        return KeyFileGroups(rows, _flat(places["partition"]), _flat(places["file_id"]))
+
+
+def _joined(keys: pa.StringArray, rows: I64, places: pa.Table) -> tuple[I64, pa.Table]:
+    """Return pairs of row and place with the same key.
+
+    Args:
+        keys: all keys.
+        rows: numbers of the keys that were looked up; a key may come several times.
+        places: where keys are; a key may have several, one in each data partition.
+    """
+    looked_up = keys.take(pa.array(rows))
+    distinct = places["key"].unique()
+    codes = pc.index_in(looked_up, value_set=distinct)
+    is_stored = np.asarray(codes.is_valid())
+    wanted = codes.drop_null().to_numpy().astype(np.int64)
+    stored = pc.index_in(places["key"], value_set=distinct).to_numpy().astype(np.int64)
+    order = np.argsort(stored, kind="stable")
+    begins, ends = (np.searchsorted(stored[order], wanted, side) for side in ("left", "right"))
+    counts = ends - begins
+    chosen = np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+    return np.repeat(rows[is_stored], counts), places.take(pa.array(order[chosen]))
+
+
+def _flat(column: pa.ChunkedArray) -> pa.StringArray:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())

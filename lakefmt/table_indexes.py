@@ -1,0 +1,150 @@
+"""``table.index``: how a table finds keys, and the indexes of its metadata table; every method calls the packages below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from lakefmt.arguments import check_flags, mapping_argument, text_argument
+from lakefmt.errors import InvalidInputError
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.index import IndexView
+from lakefmt.index.explain import ToKeys
+from lakefmt.metadata.reading.index_list import MetadataIndex, list_indexes
+from lakefmt.transactions.index_request import parse_index_request
+from lakefmt.transactions.metadata_indexes import create_metadata_indexes, drop_metadata_index
+
+if TYPE_CHECKING:
+    from lakefmt.check.index_check import IndexReport
+
+__all__ = ["TableIndexes"]
+
+
+class TableIndexes(IndexView):
+    """The indexes of one table.
+
+    Args:
+        client: the open table.
+        to_keys: turns rows or values into record keys; None: keys are given as they are stored.
+        writing: held while something is changed.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        to_keys: ToKeys | None = None,
+        writing: AbstractContextManager[object] | None = None,
+    ) -> None:
+        super().__init__(client, to_keys)
+        self._writing = nullcontext() if writing is None else writing
+
+    def list(self) -> tuple[MetadataIndex, ...]:
+        """Return the indexes of the metadata table; none where there is no metadata table.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-index-list", data=data, record_key="id", indexes=["record_index"])
+            >>> [(one.name, one.state.value) for one in t.index.list()]
+            [('files', 'complete'), ('record_index', 'complete')]
+        """
+        return list_indexes(self._client)
+
+    def create(
+        self,
+        kind: str,
+        columns: str | Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        partitioned: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> MetadataIndex:
+        """Make an index of the metadata table from what is committed, and what it rests on; from then on writes keep it.
+
+        Args:
+            kind: ``"files"``, ``"column_stats"``, ``"partition_stats"``, ``"bloom_filters"``, ``"record_index"`` or
+                ``"secondary_index"``.
+            columns: of ``"column_stats"``: those with statistics, default the first 32; of a secondary index its column.
+            name: of a secondary index; default: its column.
+            partitioned: a record index whose keys are unique in their data partition only.
+            options: settings of the call.
+
+        Raises:
+            InvalidInputError: it is there already, or the arguments do not fit the kind or the table.
+            UnsupportedFeature: tables of this version cannot have it.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
+            >>> t = lakefmt.create_table("memory://doc-index-create", data=data, record_key="id")
+            >>> _ = t.upsert(data)
+            >>> t.index.create("secondary_index", "city").records
+            2
+        """
+        request = parse_index_request(kind, columns, name=name, partitioned=partitioned)
+        given = mapping_argument(options, "options")
+        with self._writing:
+            create_metadata_indexes(self._client, [request], given)
+        return next(index for index in self.list() if index.name == request.partition)
+
+    def drop(self, name: str, *, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
+        """Remove an index of the metadata table and those that rest on it; ``"files"`` removes the metadata table.
+
+        It goes from the table's properties first, then its directory, so that no reader looks for what is gone.
+
+        Args:
+            name: as :meth:`list` names it; also an index that lakefmt does not keep.
+            options: settings of the call.
+
+        Returns:
+            The names of the indexes that are left.
+
+        Raises:
+            InvalidInputError: the table has no such index.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-index-drop", data=data, record_key="id", indexes=["record_index"])
+            >>> t.index.drop("record_index")
+            ('files',)
+        """
+        given = mapping_argument(options, "options")
+        with self._writing:
+            return drop_metadata_index(self._client, text_argument(name, "name"), given)
+
+    def check(
+        self, *, repair: bool = False, dry_run: bool = False, options: Mapping[str, object] | None = None
+    ) -> IndexReport:
+        """Compare the metadata table with what is stored: files and sizes, statistics, filters, keys and their places.
+
+        Everything is compared: all keys of the table are read. The report prints, and has every name that differs.
+
+        Args:
+            repair: make anew what differs, under the table lock; the report then has the check after it.
+            dry_run: with `repair`: change nothing; the report's ``plan`` is what would be done.
+            options: settings of the call.
+
+        Raises:
+            UnsupportedFeature: an index that lakefmt cannot make would have to be made anew.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-index-check", data=data, record_key="id", indexes=["record_index"])
+            >>> _ = t.upsert(data)
+            >>> print(t.index.check())
+            memory://doc-index-check: nothing differs (files, record_index)
+        """
+        # Imported here: few programs check, and all wait for the import.
+        from lakefmt.check.index_check import check_indexes, repair_indexes
+
+        check_flags(repair=repair, dry_run=dry_run)
+        given = mapping_argument(options, "options")
+        if dry_run and not repair:
+            raise InvalidInputError("dry_run=True shows the plan of a repair: give repair=True, too")
+        if not repair or dry_run:
+            return check_indexes(self._client)
+        with self._writing:
+            return repair_indexes(self._client, given)

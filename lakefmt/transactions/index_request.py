@@ -1,0 +1,215 @@
+"""What a user asks for when an index of the metadata table is to be made: parsed, checked against the table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
+from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.metadata.index_definitions import (
+    IndexDefinition,
+    column_stats_definition,
+    record_index_definition,
+    secondary_index_definition,
+)
+from lakefmt.metadata.layout import BUILD_ORDER, PartitionKind, kind_of_partition
+from lakefmt.metadata.statistics import indexed_columns, is_indexable
+from lakefmt.values import TableVersion
+
+__all__ = ["IndexRequest", "definition_of", "in_build_order", "parse_index_request", "parse_index_requests"]
+
+#: What an index rests on: it is made with it when it is missing.
+_NEEDS = {
+    PartitionKind.PARTITION_STATS: PartitionKind.COLUMN_STATS,
+    PartitionKind.SECONDARY_INDEX: PartitionKind.RECORD_INDEX,
+}
+#: Kinds that users can name; expression indexes are kept out until lakefmt can keep them right.
+_MADE = tuple(kind for kind in BUILD_ORDER if kind is not PartitionKind.EXPRESSION_INDEX)
+_FIELDS = ("kind", "columns", "name", "partitioned")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRequest:
+    """An index that is to be made.
+
+    Attributes:
+        kind: what it is.
+        columns: those it is on; empty: the kind's own choice.
+        name: what a secondary index is called behind ``secondary_index_``; empty: as its column.
+        partitioned: whether a record index has file groups of its own for each data partition.
+    """
+
+    kind: PartitionKind
+    columns: tuple[str, ...] = ()
+    name: str = ""
+    partitioned: bool = False
+
+    @property
+    def partition(self) -> str:
+        """The name of the metadata table's partition."""
+        if self.kind is not PartitionKind.SECONDARY_INDEX:
+            return str(self.kind.value)
+        label: str = self.name or self.columns[0]
+        return f"{self.kind.value}{label}"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The partitions that must be there with it, its own included."""
+        below = _NEEDS.get(self.kind)
+        under = () if below is None else (below.value,)
+        return tuple(dict.fromkeys((PartitionKind.FILES.value, *under, self.partition)))
+
+
+def parse_index_request(
+    kind: object, columns: object = None, *, name: object = None, partitioned: object = False
+) -> IndexRequest:
+    """Return the index that arguments ask for.
+
+    Parameters:
+        kind: ``files``, ``column_stats``, ``partition_stats``, ``bloom_filters``, ``record_index`` or ``secondary_index``.
+        columns: names; needed for a secondary index, which is on one, and possible for ``column_stats``.
+        name: of a secondary index.
+        partitioned: for ``record_index``.
+
+    Raises:
+        InvalidInputError: the kind is unknown, or the arguments do not fit it.
+
+    Example:
+        >>> parse_index_request("secondary_index", ["city"]).partition
+        'secondary_index_city'
+    """
+    parsed = _parse_kind(text_argument(kind, "kind"))
+    if columns is None:
+        names: tuple[str, ...] = ()
+    else:
+        names = tuple(dict.fromkeys(texts_argument([columns] if isinstance(columns, str) else columns, "columns")))
+    called = "" if name is None else text_argument(name, "name")
+    is_partitioned = flag_argument(partitioned, "partitioned")
+    is_secondary = parsed is PartitionKind.SECONDARY_INDEX
+    if is_secondary and len(names) != 1:
+        raise InvalidInputError("a secondary index is on one column: name it, columns=['city']")
+    if names and parsed not in (PartitionKind.SECONDARY_INDEX, PartitionKind.COLUMN_STATS):
+        raise InvalidInputError(f"{parsed.value} takes no columns")
+    if called and not is_secondary:
+        raise InvalidInputError(f"{parsed.value} takes no name: a table has one")
+    if is_partitioned and parsed is not PartitionKind.RECORD_INDEX:
+        raise InvalidInputError(f"partitioned=True is for record_index, not for {parsed.value}")
+    label = called or (names[0] if is_secondary else "")
+    if not all(char.isalnum() or char == "_" for char in label):
+        raise InvalidInputError(f"name={label!r}: letters, digits and _ make the name of an index; give name=")
+    return IndexRequest(parsed, names, called, is_partitioned)
+
+
+def _parse_kind(text: str) -> PartitionKind:
+    known = {kind.value.rstrip("_"): kind for kind in _MADE}
+    if text not in known:
+        raise InvalidInputError(f"lakefmt makes no index of kind {text!r}: the kinds are {', '.join(known)}")
+    return known[text]
+
+
+def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
+    """Return the indexes that an argument ``indexes`` asks for.
+
+    Parameters:
+        given: kinds as texts, or mappings with ``kind``, ``columns``, ``name`` and ``partitioned``.
+
+    Raises:
+        InvalidInputError: one of them cannot be made, or comes twice.
+
+    Example:
+        >>> asked = parse_index_requests(["column_stats", {"kind": "secondary_index", "columns": "city"}])
+        >>> [one.partition for one in asked]
+        ['column_stats', 'secondary_index_city']
+    """
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise InvalidInputError(f"indexes takes a list of kinds such as ['column_stats'], not {shown(given)}")
+    parsed = []
+    for each in given:
+        if not isinstance(each, Mapping):
+            parsed.append(parse_index_request(each))
+            continue
+        fields = mapping_argument(each, "indexes")
+        unknown = [key for key in fields if key not in _FIELDS]
+        if unknown or "kind" not in fields:
+            raise InvalidInputError(f"an index is told by {', '.join(_FIELDS)}, not by {shown(list(fields))}")
+        parsed.append(
+            parse_index_request(
+                fields["kind"],
+                fields.get("columns"),
+                name=fields.get("name"),
+                partitioned=fields.get("partitioned", False),
+            )
+        )
+    names = [each.partition for each in parsed]
+    if len(set(names)) < len(names):
+        raise InvalidInputError(f"indexes names one of {', '.join(names)} twice")
+    return tuple(parsed)
+
+
+def definition_of(
+    request: IndexRequest, config: TableConfig, schema: pa.Schema, most_columns: int
+) -> dict[str, IndexDefinition]:
+    """Return the definition of a new index by its name; none where the kind and the version have none.
+
+    Parameters:
+        request: the index.
+        config: the table's properties.
+        schema: its columns, without meta columns.
+        most_columns: with statistics, when none are named.
+
+    Raises:
+        InvalidInputError: the table has no such column, or no statistics of its type are kept.
+        UnsupportedFeature: tables of this version cannot have the index.
+    """
+    _check_version(request, config)
+    for name in request.columns:
+        if name not in schema.names:
+            raise InvalidInputError(f"the table has no column {name!r}; it has {', '.join(schema.names)}")
+        if request.kind is PartitionKind.COLUMN_STATS and not is_indexable(schema.field(name).type):
+            raise InvalidInputError(
+                f"column {name!r} has type {schema.field(name).type}, of which no statistics are kept"
+            )
+    name = request.partition
+    if request.kind is PartitionKind.SECONDARY_INDEX:
+        return {name: secondary_index_definition(name, request.columns[0], config.version)}
+    if config.version is TableVersion.SIX:
+        return {}
+    if request.kind is PartitionKind.COLUMN_STATS and request.columns:
+        columns = indexed_columns(schema, request.columns, meta_columns=config.populate_meta_fields, most=most_columns)
+        return {name: column_stats_definition(columns, config.version)}
+    if request.kind is PartitionKind.RECORD_INDEX:
+        return {name: record_index_definition(partitioned=request.partitioned)}
+    return {}
+
+
+def _check_version(request: IndexRequest, config: TableConfig) -> None:
+    if request.kind is PartitionKind.PARTITION_STATS and not config.is_partitioned:
+        raise InvalidInputError("partition_stats needs partitions: the table has none; column_stats are by file")
+    if config.version is not TableVersion.SIX:
+        return
+    if request.kind in (PartitionKind.SECONDARY_INDEX, PartitionKind.PARTITION_STATS) or request.partitioned:
+        what = "partitioned record index" if request.partitioned else request.kind.value.rstrip("_")
+        raise UnsupportedFeature(f"tables of version 6 have no {what}: upgrade the table")
+    if request.columns:
+        raise UnsupportedFeature(
+            "statistics of chosen columns need table version 8 or 9: version 6 keeps no list of them"
+        )
+
+
+def in_build_order(names: Iterable[str]) -> list[str]:
+    """Return partitions of the metadata table in the order in which Hudi makes them.
+
+    Example:
+        >>> in_build_order(["secondary_index_c", "record_index", "files"])
+        ['files', 'record_index', 'secondary_index_c']
+    """
+
+    def place(name: str) -> tuple[int, str]:
+        kind = kind_of_partition(name)
+        return (len(BUILD_ORDER) if kind is None else BUILD_ORDER.index(kind), name)
+
+    return sorted(names, key=place)
