@@ -14,7 +14,7 @@ from typing import Any, Final
 from lakefmt.config.settings import SETTINGS
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
-__all__ = ["SPARK_OPTIONS", "ReadCall", "WriteCall", "parse_read_options", "parse_write_options"]
+__all__ = ["SPARK_OPTIONS", "ReadCall", "WriteCall", "options_markdown", "parse_read_options", "parse_write_options"]
 
 #: Of what Hudi's Spark data source knows and a table of lakefmt does not: what happens to each option.
 SPARK_OPTIONS: Final[dict[str, tuple[str, str]]] = {
@@ -201,6 +201,12 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     if query == "incremental" and shape == "cdc":
         query = "cdc"
     return ReadCall(query, as_of, _start(start), end, shown == "true", _settings(given), storage)
+
+
+def options_markdown() -> str:
+    """Return the table of docs/spark.md: the options that the settings of a table do not have."""
+    rows = [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in sorted(SPARK_OPTIONS.items())]
+    return "\n".join(["| option | | meaning |", "|---|---|---|", *rows])
 
 
 def _start(text: str | None) -> str:
