@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from lakefmt.arguments import shown, text_argument, texts_argument
 from lakefmt.config.mergers import MergeFunction, merger_name, strategy_id
+from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import (
     PAYLOADS,
     STRATEGY_IDS,
@@ -34,12 +35,14 @@ from lakefmt.keys import (
     path_tells,
     plan_key_spec,
 )
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema, with_spark_types
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties
 from lakefmt.timeline.store import put_if_absent_confirmed
-from lakefmt.transactions.metadata_indexes import create_metadata_index
+from lakefmt.transactions.index_request import IndexRequest, requests_of_new_table
+from lakefmt.transactions.metadata_indexes import create_metadata_indexes
 from lakefmt.values import MergeMode, TableType, TableVersion
 
 __all__ = ["run_creation"]
@@ -76,9 +79,9 @@ _TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
 _WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
 #: Indexes that are in the metadata table, which is made with them, and the settings of their making.
-_RECORD_INDEXES: Mapping[str, Mapping[str, object]] = {
-    "record": {},
-    "partitioned_record": {"hoodie.metadata.record.level.index.enable": True},
+_RECORD_INDEXES = {
+    "record": IndexRequest(PartitionKind.RECORD_INDEX),
+    "partitioned_record": IndexRequest(PartitionKind.RECORD_INDEX, partitioned=True),
 }
 #: A bucket may hold thousands of directories: making a table does not look into each.
 _PLACES_TO_LOOK_AT = 64
@@ -132,14 +135,14 @@ def _plan_properties(
     if contradicting:
         raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
     _check_merging(properties, planned, version)
-    found = {**planned, **_STORED, **properties}
-    config = parse_table_config(found)
+    complete = {**planned, **_STORED, **properties}
+    config = parse_table_config(complete)
     _check_ordering(config, schema, compares=isinstance(merge, MergeMode))
     mark = merge_rule(config).delete
     if mark is not None and mark.field not in schema.names:
         raise SchemaMismatch(f"deletes are marked in column {mark.field!r}, which is not in the schema {schema.names}")
     _check_unstored(config, spec, schema)
-    return found
+    return complete
 
 
 def _check_ordering(config: TableConfig, schema: pa.Schema, *, compares: bool) -> None:
@@ -184,7 +187,7 @@ def _without_spellings(planned: Mapping[str, str], properties: Mapping[str, str]
 
 def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
     """Raise when rows could not be completed again from what files and paths hold (docs/format.md, Property keys)."""
-    if config.populate_meta_fields and not config.drop_partition_columns:
+    if config.stores_every_column:
         return
     check_writable(config)
     if not config.populate_meta_fields and config.drop_partition_columns:
@@ -231,25 +234,25 @@ def _change_capture(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _version_properties(version: TableVersion, merge: MergeMode, ordering: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    of_version: dict[str, str] = {}
     if ordering:
         key = "hoodie.table.ordering.fields" if version is TableVersion.NINE else "hoodie.table.precombine.field"
-        found[key] = ",".join(ordering)
+        of_version[key] = ",".join(ordering)
     if version is TableVersion.SIX:
-        return found | {
+        return of_version | {
             "hoodie.archivelog.folder": "archived",
             "hoodie.compaction.payload.class": PAYLOADS[merge],
             "hoodie.compaction.record.merger.strategy": STRATEGY_IDS[MergeMode.EVENT_TIME_ORDERING],
         }
-    found |= {
+    of_version |= {
         "hoodie.table.initial.version": str(version.value),
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
         "hoodie.record.merge.mode": merge.value,
     }
     if version is TableVersion.NINE:
-        return found | {"hoodie.table.format": "native"}
-    return found | {
+        return of_version | {"hoodie.table.format": "native"}
+    return of_version | {
         "hoodie.record.merge.strategy.id": STRATEGY_IDS[merge],
         "hoodie.compaction.payload.class": PAYLOADS[merge],
     }
@@ -259,9 +262,9 @@ def _of_own(version: TableVersion, name: str, ordering: Sequence[str]) -> dict[s
     """Return the properties by which a table says that it merges by the function of a name."""
     if version is TableVersion.SIX:
         raise UnsupportedFeature("a merger of one's own needs table_version 8 or 9: version 6 has no word for it")
-    found = _version_properties(version, MergeMode.COMMIT_TIME_ORDERING, ordering)
-    found.pop("hoodie.compaction.payload.class", None)
-    return found | {
+    made = _version_properties(version, MergeMode.COMMIT_TIME_ORDERING, ordering)
+    made.pop("hoodie.compaction.payload.class", None)
+    return made | {
         "hoodie.record.merge.mode": MergeMode.CUSTOM.value,
         "hoodie.record.merge.strategy.id": strategy_id(name),
     }
@@ -292,12 +295,12 @@ def run_creation(
     name: str,
     database: str | None,
     properties: Mapping[str, str],
-    durable: bool,
-    exact_types: bool = False,
+    settings: Settings,
+    indexes: Sequence[IndexRequest] | None = None,
 ) -> None:
-    """Create the table's directories, notes and, last, its properties.
+    """Create the table's directories, notes and its properties, and then the indexes of its metadata table.
 
-    `exact_types` stores milliseconds and bytes of fixed length as they are; other arguments as for `create_table`.
+    `settings` are those of the call; other arguments as for `create_table`.
 
     Raises:
         TableExists: there is one already.
@@ -306,7 +309,7 @@ def run_creation(
     _check_arguments(schema, properties, table_type=table_type, name=name, database=database or "", index=index)
     kind = TableType.parse(table_type)
     given = normalise_schema(schema)
-    stored = given if exact_types else with_spark_types(given)
+    stored = given if settings.text("lakefmt.create.types") == "exact" else with_spark_types(given)
     check_names(stored)
     fields = _names(ordering, "ordering") or []
     spec = plan_key_spec(
@@ -319,7 +322,7 @@ def run_creation(
     )
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
-    index, properties = _with_index(index, properties, spec, TableVersion.parse(table_version))
+    index, properties = _with_index(index, properties, spec, kind, TableVersion.parse(table_version))
     mode = _merge_mode(merge, fields)
     planned = _plan_properties(
         name,
@@ -332,8 +335,20 @@ def run_creation(
         database=database,
         properties=properties,
     )
-    config = parse_table_config(planned)
     store = client.store
+    is_remote = not (store.capabilities.directories or store.capabilities.low_latency)
+    needed, config = _RECORD_INDEXES.get(index), parse_table_config(planned)
+    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote, needed=needed)
+    _make_files(client, planned, index, mode, durable=settings.text("lakefmt.durability") == "fsync")
+    if requests:
+        create_metadata_indexes(client, requests)
+
+
+def _make_files(
+    client: TableClient, planned: Mapping[str, str], index: str, merge: MergeMode | str, *, durable: bool
+) -> None:
+    """Make the directories, the notes and, last, the properties of a planned table."""
+    config, store = parse_table_config(planned), client.store
     _check_place(store)
     store.make_directories(
         [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
@@ -342,11 +357,9 @@ def run_creation(
         index = "simple"  # the default of a table whose files have no filters
     if index == "bucket":
         save_table_buckets(store, planned, durable=durable)
-    notes = {"index": index} if isinstance(mode, MergeMode) else {"index": index, "merge": mode}
+    notes = {"index": index} if isinstance(merge, MergeMode) else {"index": index, "merge": merge}
     put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
     create_properties(store, planned, client.clock.now(), durable=durable)
-    if index in _RECORD_INDEXES:
-        create_metadata_index(client, "record_index", options=_RECORD_INDEXES[index])
 
 
 def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:
@@ -360,7 +373,7 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
 
 
 def _with_index(
-    index: str, properties: Mapping[str, str], spec: KeySpec, version: TableVersion
+    index: str, properties: Mapping[str, str], spec: KeySpec, kind: TableType, version: TableVersion
 ) -> tuple[str, Mapping[str, str]]:
     """Return the index of the table, and its properties with those of the index.
 
@@ -368,6 +381,7 @@ def _with_index(
         index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index.
         properties: what the caller asks for.
         spec: the table's keys.
+        kind: the table's type.
         version: the table's.
 
     Raises:
@@ -384,7 +398,7 @@ def _with_index(
         return record, properties
     open_index(index)
     if index.lower() == "bucket":
-        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields)}
+        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields, kind)}
     if index.lower() == "global_bloom" and not has_meta_fields:
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     return index, properties
@@ -409,8 +423,8 @@ def _check_millisecond_partitions(spec: KeySpec, given: pa.Schema, stored: pa.Sc
 def _check_key_types(spec: KeySpec, schema: pa.Schema) -> None:
     """Refuse columns of whose type no key and no path can be made: every write would be refused."""
     nothing = schema.empty_table()
-    known = all(field_at(schema, name) is not None for name in spec.record_key_fields)
-    if known and spec.record_key_fields and spec.prefixed is not None and not spec.unsupported:
+    all_there = all(field_at(schema, name) is not None for name in spec.record_key_fields)
+    if all_there and spec.record_key_fields and spec.prefixed is not None and not spec.unsupported:
         build_record_keys(spec, nothing)
     if not spec.unsupported:
         build_partition_paths(spec, nothing)
@@ -429,9 +443,9 @@ def _check_place(store: ObjectStore) -> None:
     Only the levels that cost little are looked at: the place itself, a few directories in it, and on a local disk
     those above. Deeper down tables do not see each other, because partitions are not looked for below partitions.
     """
-    found = _foreign_below(store) or _table_above(store)
-    if found and store.info(PROPERTIES) is None:
-        raise InvalidInputError(f"no table can be made at {store.url}: {found}; choose another path")
+    other_table = _foreign_below(store) or _table_above(store)
+    if other_table and store.info(PROPERTIES) is None:
+        raise InvalidInputError(f"no table can be made at {store.url}: {other_table}; choose another path")
 
 
 def _foreign_below(store: ObjectStore) -> str | None:

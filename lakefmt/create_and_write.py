@@ -34,6 +34,7 @@ def write_table(
     table_type: str = "cow",
     table_version: int = 8,
     merge: str | MergeFunction | None = None,
+    indexes: Sequence[str | Mapping[str, object]] | None = None,
     name: str | None = None,
     database: str | None = None,
     properties: Mapping[str, str] | None = None,
@@ -54,9 +55,10 @@ def write_table(
         operation: ``"upsert"``, ``"insert"``, ``"bulk_insert"`` or ``"insert_overwrite"``; default: upsert, and insert
             where the table has no record key.
         table_type: as for :func:`create_table`; of a table that exists nothing is changed. The same for
-            `table_version`, `name`, `database` and `properties`.
+            `table_version`, `indexes`, `name`, `database` and `properties`.
         table_version: see `table_type`.
         merge: as for :func:`create_table` and :func:`open_table`.
+        indexes: see `table_type`.
         name: see `table_type`.
         database: see `table_type`.
         properties: see `table_type`.
@@ -89,6 +91,7 @@ def write_table(
             "table_type": table_type,
             "table_version": table_version,
             "merge": merge,
+            "indexes": indexes,
             "name": name or location_text(path).rstrip("/").rsplit("/", 1)[-1] or None,
             "database": database,
             "properties": properties,

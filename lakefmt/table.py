@@ -39,7 +39,6 @@ from lakefmt.schema import unreadable_by_spark
 from lakefmt.storage.open import location_text, open_store
 from lakefmt.table_indexes import TableIndexes
 from lakefmt.transactions.index_request import parse_index_requests
-from lakefmt.transactions.metadata_indexes import create_metadata_indexes
 from lakefmt.undo.verbs import UndoVerbs
 from lakefmt.upgrade.plan import UpgradePlan
 from lakefmt.upgrade.run import upgrade_table
@@ -103,8 +102,8 @@ def create_table(
         index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"``, ``"bucket"``,
             ``"record"`` or ``"partitioned_record"`` (docs/index.md).
         indexes: of a metadata table, which the table then has from its beginning: kinds such as ``"column_stats"``,
-            ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/index.md). None: the store's
-            default.
+            ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/index.md). None: on an
+            object store the list of files and statistics, elsewhere none.
         merge: ``"event_time"`` or ``"commit_time"``, default from `ordering`; or a function ``(older, newer) -> merged``
             over Arrow tables, or its name (docs/merging.md).
         name: default: the last part of the path.
@@ -149,15 +148,13 @@ def create_table(
             name=name or client.store.url.rstrip("/").rsplit("/", 1)[-1],
             database=database,
             properties=mapping_argument(properties, "properties"),
-            durable=settings.text("lakefmt.durability") == "fsync",
-            exact_types=settings.text("lakefmt.create.types") == "exact",
+            settings=settings,
+            indexes=asked,
         )
     except TableExists:
         if if_exists == "error":
             raise
         return Table(client)
-    if asked:
-        create_metadata_indexes(client, asked)
     return Table(client, _creation_warnings(columns))
 
 
@@ -376,8 +373,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             places = None if asked is None else self.client.chosen_partitions(state, asked)
             if isinstance(given, GivenKeys):
                 return given_to_delete(self.client, state, given, places, request.options), None
-            found = Snapshot(self.client, state).read(key_columns(self.client, state), given)
-            return delete_rows(self.client, state, found, places), state
+            chosen_rows = Snapshot(self.client, state).read(key_columns(self.client, state), given)
+            return delete_rows(self.client, state, chosen_rows, places), state
 
         def attempt() -> CommitResult | None:
             keys, based_on = chosen_keys()

@@ -17,6 +17,8 @@ from lakefmt.transactions.metadata_indexes import create_metadata_indexes, drop_
 
 if TYPE_CHECKING:
     from lakefmt.check.index_check import IndexReport
+    from lakefmt.values import Partitions
+    from lakefmt.write.bucket_resize import ResizeResult
 
 __all__ = ["TableIndexes"]
 
@@ -58,21 +60,28 @@ class TableIndexes(IndexView):
         *,
         name: str | None = None,
         partitioned: bool = False,
+        function: str | None = None,
+        index_type: str | None = None,
+        function_options: Mapping[str, object] | None = None,
         options: Mapping[str, object] | None = None,
     ) -> MetadataIndex:
         """Make an index of the metadata table from what is committed, and what it rests on; from then on writes keep it.
 
         Args:
-            kind: ``"files"``, ``"column_stats"``, ``"partition_stats"``, ``"bloom_filters"``, ``"record_index"`` or
-                ``"secondary_index"``.
-            columns: of ``"column_stats"``: those with statistics, default the first 32; of a secondary index its column.
-            name: of a secondary index; default: its column.
+            kind: ``"files"``, ``"column_stats"``, ``"partition_stats"``, ``"bloom_filters"``, ``"record_index"``,
+                ``"secondary_index"`` or ``"expression_index"``.
+            columns: of ``"column_stats"``: those with statistics, default the first 32; of a secondary or expression index
+                its column.
+            name: of a secondary or expression index; default: its column.
             partitioned: a record index whose keys are unique in their data partition only.
+            function: of an expression index: one of Spark's functions, such as ``"from_unixtime"``.
+            index_type: of an expression index: ``"column_stats"`` (default) or ``"bloom_filters"``.
+            function_options: of an expression index, such as ``{"format": "yyyy-MM-dd"}``.
             options: settings of the call.
 
         Raises:
             InvalidInputError: it is there already, or the arguments do not fit the kind or the table.
-            UnsupportedFeature: tables of this version cannot have it.
+            UnsupportedFeature: tables of this version cannot have it, or lakefmt does not compute the function.
 
         Example:
             >>> import lakefmt, pyarrow as pa
@@ -82,7 +91,15 @@ class TableIndexes(IndexView):
             >>> t.index.create("secondary_index", "city").records
             2
         """
-        request = parse_index_request(kind, columns, name=name, partitioned=partitioned)
+        request = parse_index_request(
+            kind,
+            columns,
+            name=name,
+            partitioned=partitioned,
+            function=function,
+            index_type=index_type,
+            function_options=function_options,
+        )
         given = mapping_argument(options, "options")
         with self._writing:
             create_metadata_indexes(self._client, [request], given)
@@ -113,6 +130,49 @@ class TableIndexes(IndexView):
         given = mapping_argument(options, "options")
         with self._writing:
             return drop_metadata_index(self._client, text_argument(name, "name"), given)
+
+    def resize_buckets(
+        self,
+        partitions: Partitions | None = None,
+        *,
+        dry_run: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> ResizeResult:
+        """Split large buckets of consistent hashing and merge small neighbours, as the settings say.
+
+        ``hoodie.bucket.index.max.num.buckets`` and ``….min.num.buckets`` bound the number of a partition's buckets;
+        ``….split.threshold`` and ``….merge.threshold`` say which are large and small.
+
+        Args:
+            partitions: look only at these, paths or values (docs/partitions.md); None: at all of them.
+            dry_run: change nothing; the result is the plan.
+            options: settings of the call.
+
+        Raises:
+            UnsupportedFeature: the table has no bucket index with consistent hashing, or captures changes.
+            CommitConflict: another writer changed the same partitions meanwhile; nothing was changed.
+            WriterActive: another writer is at work.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": [str(n) for n in range(100)]})
+            >>> engine = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING", "hoodie.bucket.index.num.buckets": "2"}
+            >>> t = lakefmt.create_table(
+            ...     "memory://doc-resize", data=data, record_key="id", table_type="mor", index="bucket", properties=engine
+            ... )
+            >>> _ = t.upsert(data)
+            >>> most = {"hoodie.bucket.index.max.num.buckets": 3, "hoodie.parquet.max.file.size": 1024}
+            >>> print(t.index.resize_buckets(options=most, dry_run=True))
+            resize: 1 buckets split and 0 merged in 1 partitions, not done
+        """
+        # Imported here: few programs resize, and all wait for the import.
+        from lakefmt.write.bucket_resize import resize_buckets
+
+        given = mapping_argument(options, "options")
+        check_flags(dry_run=dry_run)
+        with self._writing:
+            chosen = None if partitions is None else self._client.chosen_partitions(self._client.load(), partitions)
+            return resize_buckets(self._client, chosen, given, dry_run=dry_run)
 
     def check(
         self, *, repair: bool = False, dry_run: bool = False, options: Mapping[str, object] | None = None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lakefmt.config import settings
 from lakefmt.spark import options
-from lakefmt.timeline import transitions
+from lakefmt.timeline.instant import transitions_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -65,7 +65,7 @@ def _medians(part: str, work: str) -> dict[str, str]:
 GENERATED: dict[str, Callable[[], str]] = {
     "settings": settings.settings_markdown,
     "spark-options": options.options_markdown,
-    "transitions": transitions.transitions_table,
+    "transitions": transitions_table,
     "readme-speed": lambda: readme_speed((DOCS / "speed.md").read_text("utf-8")),
 }
 

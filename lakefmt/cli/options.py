@@ -52,10 +52,10 @@ class Pair(_ParamType):
 
 def as_mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     """Return repeated pairs as a mapping; a repeated key is wrong usage."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         raise click.BadParameter("a key is repeated", ctx, param)
-    return found
+    return mapping
 
 
 def _remember_json(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
@@ -78,10 +78,10 @@ class Partition(_ParamType):
         if not isinstance(value, str) or not value.startswith("{"):
             return value
         try:
-            found = json.loads(value)
+            parsed = json.loads(value)
         except ValueError:
             self.fail(f'{value!r} is not a JSON object; an example is {{"city": "sf"}}', param, ctx)
-        return found
+        return parsed
 
 
 json_option = click.option(

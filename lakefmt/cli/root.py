@@ -18,7 +18,7 @@ from lakefmt.cli.commands.clean import clean
 from lakefmt.cli.commands.compact import compact
 from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.index import index
-from lakefmt.cli.commands.inspect import files, stats, timeline
+from lakefmt.cli.commands.inspect import explain, files, stats, timeline
 from lakefmt.cli.commands.rows import changes, incremental, read
 from lakefmt.cli.commands.undo import restore, rollback, savepoint
 from lakefmt.cli.commands.upgrade import upgrade
@@ -85,7 +85,7 @@ def main() -> None:
     """
 
 
-_READING = (read, incremental, changes, timeline, files, stats, check)
+_READING = (read, incremental, changes, timeline, files, stats, explain, check)
 _WRITING = (create, write, delete, rollback, savepoint, restore, clean, compact, archive, upgrade, index)
 for _command in (*_READING, *_WRITING):
     main.add_command(_command)

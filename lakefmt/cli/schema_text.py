@@ -71,14 +71,14 @@ class _Reader:
     depth: int = 0
 
     def fields(self) -> list[pa.Field]:
-        found = [self.field()]
+        members = [self.field()]
         while self.accept(","):
-            found.append(self.field())
-        names = [field.name for field in found]
+            members.append(self.field())
+        names = [field.name for field in members]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise self.wrong(f"column {twice[0]} appears twice", self.place)
-        return found
+        return members
 
     def field(self) -> pa.Field:
         name = self.take("word", "a column name")
@@ -94,9 +94,9 @@ class _Reader:
         reader = _NESTED.get(word)
         if reader is None and word not in _WORDS:
             raise self.wrong(f"unknown type {word!r}: expected one of {', '.join(sorted({*_WORDS, *_NESTED}))}")
-        found = _WORDS[word]() if reader is None else reader(self)
+        parsed = _WORDS[word]() if reader is None else reader(self)
         self.depth -= 1
-        return found
+        return parsed
 
     def list_(self) -> pa.DataType:
         self.expect("<")

@@ -12,8 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
+from lakefmt.compaction.clean.plan import CleanPolicy
+from lakefmt.compaction.clean.run import clean_rules
 from lakefmt.compaction.compact.plan import CompactionTrigger
 from lakefmt.compaction.compact.run import compaction_rules
+from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, check_readable, check_writable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_log_file
@@ -25,7 +28,7 @@ from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
 
-__all__ = ["ArchiveResult", "plan_archive_of", "run_archive"]
+__all__ = ["ArchiveResult", "archive_limits", "plan_archive_of", "run_archive"]
 
 #: Digits of an instant time.
 _TIME_DIGITS = 17
@@ -56,6 +59,26 @@ class ArchiveResult:
         return f"{len(self.plan.instants)} instants archived, {self.seconds:.3f} s{stopped}"
 
 
+def archive_limits(settings: Settings) -> tuple[int, int]:
+    """Return the least and the most completed commits of the active timeline.
+
+    Both grow where a clean is asked to retain more commits than archiving would leave: it counts commits of the active
+    timeline, and would never find that many there. Hudi raises them by the same formula.
+
+    Example:
+        >>> from lakefmt.config.settings import resolve_settings
+        >>> archive_limits(resolve_settings({})), archive_limits(resolve_settings({"hoodie.clean.commits.retained": 40}))
+        ((20, 30), (41, 51))
+    """
+    least, most = settings.integer("hoodie.keep.min.commits"), settings.integer("hoodie.keep.max.commits")
+    if settings.origins["hoodie.clean.commits.retained"] == "default":
+        return least, most
+    rules = clean_rules(settings)
+    if rules.policy is not CleanPolicy.KEEP_LATEST_COMMITS or rules.commits < least or least >= most:
+        return least, most
+    return rules.commits + 1, rules.commits + 1 + most - least
+
+
 def _archive_rules(write_client: WriteClient, config: TableConfig) -> ArchiveRules:
     """Return how long the active timeline of a table may be."""
     settings = write_client.settings
@@ -63,9 +86,7 @@ def _archive_rules(write_client: WriteClient, config: TableConfig) -> ArchiveRul
     if config.table_type is TableType.MERGE_ON_READ:
         compaction = compaction_rules(settings)
         counted = compaction.max_delta_commits if compaction.trigger in _COUNTING else 0
-    return ArchiveRules(
-        settings.integer("hoodie.keep.min.commits"), settings.integer("hoodie.keep.max.commits"), counted
-    )
+    return ArchiveRules(*archive_limits(settings), counted)
 
 
 def plan_archive_of(client: TableClient, options: Mapping[str, object] | None = None) -> ArchivePlan:

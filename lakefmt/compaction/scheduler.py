@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from lakefmt.compaction.archive import run_archive
+from lakefmt.compaction.archive import archive_limits, run_archive
 from lakefmt.compaction.clean.run import is_clean_due, run_clean, run_waiting_cleans
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.compaction.log_compact.run import run_log_compaction
@@ -152,7 +152,8 @@ def _clean(
 def _archive(client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState) -> list[str]:
     if not settings.flag("hoodie.archive.automatic"):
         return []
-    if len(seen.timeline.commits) <= settings.integer("hoodie.keep.max.commits"):
+    commits = len(seen.timeline.commits)
+    if commits <= settings.integer("hoodie.keep.max.commits") or commits <= archive_limits(settings)[1]:
         return []
     return _attempt("archive step", lambda: run_archive(client, options, force=False))
 

@@ -172,6 +172,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("fsync", "none"),
     ),
     _honoured(
+        "lakefmt.expression.timezone",
+        _text,
+        "UTC",
+        "the time zone in which expression indexes read times: the same as `spark.sql.session.timeZone` of the Spark jobs "
+        "that use the table",
+    ),
+    _honoured(
         "lakefmt.merge.function",
         _text,
         None,
@@ -263,6 +270,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.bloom.index.prune.by.ranges", _bool, True, "skip files by their key ranges before reading bloom filters"
     ),
     _honoured(
+        "hoodie.bloom.index.use.metadata",
+        _bool,
+        False,
+        "bloom indexes take key ranges and filters from the metadata table (`column_stats`, `bloom_filters`) instead of the "
+        "footers of files",
+    ),
+    _honoured(
         "hoodie.index.class",
         _text,
         None,
@@ -312,10 +326,39 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("regex",),
     ),
     _honoured(
+        "hoodie.bucket.index.min.num.buckets",
+        int,
+        None,
+        "consistent hashing: a partition keeps this many buckets when buckets are merged; default: as many as it begins with",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.bucket.index.max.num.buckets",
+        int,
+        None,
+        "consistent hashing: a partition gets no more buckets than these; default: as many as it begins with",
+        minimum=1,
+    ),
+    _honoured(
+        "hoodie.bucket.index.split.threshold",
+        float,
+        2.0,
+        "consistent hashing: buckets of more than this many times `hoodie.parquet.max.file.size` are split",
+        minimum=0,
+    ),
+    _honoured(
+        "hoodie.bucket.index.merge.threshold",
+        float,
+        0.2,
+        "consistent hashing: neighbours of less than this many times `hoodie.parquet.max.file.size` are merged",
+        minimum=0,
+    ),
+    _honoured(
         "hoodie.index.bucket.engine",
         _text,
         None,
-        "bucket index: `simple`, a fixed number of buckets ([index.md](index.md))",
+        "bucket index: `simple`, a fixed number of buckets, or `consistent_hashing`, whose buckets can be split and merged "
+        "([index.md](index.md))",
         choices=("simple", "consistent_hashing"),
     ),
     _honoured(
@@ -324,6 +367,19 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         None,
         "`true` makes a metadata table, or the missing partitions of one; `false` drops an existing one before the write, "
         "as Hudi does; without it one that is there is kept right",
+    ),
+    _honoured(
+        "hoodie.enable.data.skipping",
+        _bool,
+        True,
+        "reads with a filter leave out files by the statistics and indexes of the metadata table",
+    ),
+    _honoured(
+        "hoodie.fileIndex.dataSkippingFailureMode",
+        _text,
+        "fallback",
+        "a read that finds them damaged: `fallback` logs a warning and opens all files, `strict` raises",
+        choices=("fallback", "strict"),
     ),
     _honoured(
         "hoodie.metadata.index.column.stats.enable",
@@ -571,7 +627,11 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         choices=("keep_latest_commits", "keep_latest_file_versions", "keep_latest_by_hours"),
     ),
     _honoured(
-        "hoodie.clean.commits.retained", int, 10, "number of latest commits whose states stay readable", minimum=1
+        "hoodie.clean.commits.retained",
+        int,
+        10,
+        "number of latest commits whose states stay readable; archiving leaves one more where this is set",
+        minimum=1,
     ),
     _honoured(
         "hoodie.clean.fileversions.retained", int, 3, "number of file slices that stay in each file group", minimum=1
@@ -708,5 +768,4 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),
-    _refused("hoodie.bloom.index.use.metadata", "look-ups read the bloom filters of the files"),
 )

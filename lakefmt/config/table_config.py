@@ -98,6 +98,11 @@ class TableConfig:
         """The zone of instant times: UTC, or None for the machine's local zone."""
         return UTC if self.utc_timeline else None
 
+    @cached_property
+    def stores_every_column(self) -> bool:
+        """Whether base files hold all columns: meta columns with values, and the partition columns."""
+        return self.populate_meta_fields and not self.drop_partition_columns
+
     @property
     def is_partitioned(self) -> bool:
         """Whether the table has partition columns."""
@@ -264,7 +269,7 @@ def check_writable(config: TableConfig) -> None:
     if config.table_type is TableType.MERGE_ON_READ:
         _check_logs_writable(config)
     _check_unstored(config)
-    if cdc_mode(properties) is not None and (config.drop_partition_columns or not config.populate_meta_fields):
+    if cdc_mode(properties) is not None and not config.stores_every_column:
         raise UnsupportedFeature(
             "hoodie.table.cdc.enabled=true is not written for tables without meta columns or with dropped partition columns"
         )
@@ -272,11 +277,11 @@ def check_writable(config: TableConfig) -> None:
 
 #: Partitions of the metadata table that lakefmt keeps, and how the names of further ones begin.
 _KEPT_PARTITIONS = frozenset({"files", "column_stats", "bloom_filters", "record_index", "partition_stats"})
-_KEPT_PREFIX = "secondary_index_"
+_KEPT_PREFIXES = ("secondary_index_", "expr_index_")
 
 
 def _is_kept(partition: str) -> bool:
-    return partition in _KEPT_PARTITIONS or partition.startswith(_KEPT_PREFIX)
+    return partition in _KEPT_PARTITIONS or partition.startswith(_KEPT_PREFIXES)
 
 
 class CdcMode(enum.Enum):

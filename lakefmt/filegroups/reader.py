@@ -251,7 +251,7 @@ class BaseFileReader:
         *,
         use_threads: bool,
         coded: Collection[str] = (),
-        known: KnownFooter | None = None,
+        known_footer: KnownFooter | None = None,
     ) -> tuple[pa.Table, BaseFileFooter]:
         """Return a file's rows, with those of the named columns that it has, and its footer.
 
@@ -262,18 +262,18 @@ class BaseFileReader:
             columns: names.
             use_threads: decode columns in parallel.
             coded: text columns to return as dictionaries if the file stores them so.
-            known: the footer, if already read.
+            known_footer: the footer, if already read.
 
         Raises:
             CorruptFile: it is damaged.
         """
-        with self._open(file, coded, None if known is None else known.metadata) as parquet:
+        with self._open(file, coded, None if known_footer is None else known_footer.metadata) as parquet:
             duplicate = self._duplicate_of_keys(file, parquet.metadata) if RECORD_KEY in columns else None
             rows = self._read(parquet, file, [name for name in columns if name != duplicate], use_threads=use_threads)
             if duplicate in columns:
                 field = parquet.schema_arrow.field(duplicate)
                 rows = rows.append_column(field, rows.column(RECORD_KEY))
-            return rows, decode_footer(parquet.metadata) if known is None else known.footer
+            return rows, decode_footer(parquet.metadata) if known_footer is None else known_footer.footer
 
     def _duplicate_of_keys(self, file: BaseFile, metadata: pq.FileMetaData) -> str | None:
         """Return the column whose bytes in the file equal those of the record keys, or None.

@@ -258,7 +258,8 @@ class TableClient:
             UnsupportedFeature: after schema changes the names do not identify columns of older
                 files.
         """
-        return with_partition_columns(state.config, self._cached_schema(state))
+        stored = self._cached_schema(state)
+        return with_partition_columns(state.config, stored) if state.config.drop_partition_columns else stored
 
     def schema_texts(self, config: TableConfig, schema: pa.Schema) -> tuple[str, str]:
         """Return a table schema as Avro JSON: as commits store it, and with meta columns as files do.
@@ -334,7 +335,7 @@ class TableClient:
 
     def row_reader(self, state: TableState) -> BaseFileReader:
         """Return the reader of complete rows: columns that files lack are added."""
-        if state.config.populate_meta_fields and not state.config.drop_partition_columns:
+        if state.config.stores_every_column:
             return self.reader
         return self.reader.completing(virtual_columns_of(state.config, self.schema(state)))
 

@@ -46,9 +46,11 @@ def with_partition_columns(config: TableConfig, schema: pa.Schema) -> pa.Schema:
 
     Commits of other engines omit them. The types come from the create schema; without one they are
     text, as in Hudi.
+
+    Args:
+        config: of a table that keeps its partition columns only in paths.
+        schema: the columns that files have.
     """
-    if not config.drop_partition_columns:
-        return schema
     fields = key_spec_from_properties(config.properties).partition_fields
     missing = [field.name for field in fields if field.name not in schema.names]
     if not missing:
@@ -176,7 +178,7 @@ def virtual_columns_of(config: TableConfig, schema: pa.Schema) -> VirtualColumns
     Args:
         schema: its columns, without meta columns.
     """
-    if config.populate_meta_fields and not config.drop_partition_columns:
+    if config.stores_every_column:
         return None
     spec = key_spec_from_properties(config.properties)
     return VirtualColumns(spec, schema, config.drop_partition_columns, not config.populate_meta_fields)

@@ -1,4 +1,9 @@
-"""Where a key lives: one protocol, several answers."""
+"""Where a key is stored: one protocol of capabilities, several indexes.
+
+``api`` is the protocol and ``registry`` chooses the index of a write. ``bloom`` and ``simple`` look into base files
+(``lookup``, ``key_reader``), ``bucket`` computes the file group, ``record`` asks the metadata table; ``sqlite`` and
+``custom`` keep their own. ``explain`` says how a key was found.
+"""
 
 from lakefmt.index.api import (
     Index,
@@ -17,14 +22,15 @@ from lakefmt.index.api import (
     capabilities_of,
     places_new_keys,
 )
-from lakefmt.index.bucket import check_no_buckets
-from lakefmt.index.bucket_files import save_table_buckets
-from lakefmt.index.bucket_settings import bucket_properties
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt.index.bucket.fixed import check_no_buckets
+from lakefmt.index.bucket.settings import bucket_properties
+from lakefmt.index.bucket.table_index import save_table_buckets
 from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
 from lakefmt.index.locations import locate_everywhere, partitions_of_keys, partitions_to_list
-from lakefmt.index.record import record_index_name
+from lakefmt.index.record import RecordIndex, bringing_instants, record_index_name
 from lakefmt.index.registry import (
     INDEX_NAMES,
     TABLE_INDEX_NAMES,
@@ -36,6 +42,7 @@ from lakefmt.index.registry import (
 __all__ = [
     "INDEX_NAMES",
     "TABLE_INDEX_NAMES",
+    "ConsistentBucketIndex",
     "Index",
     "IndexCapabilities",
     "IndexCommit",
@@ -50,7 +57,9 @@ __all__ = [
     "LookUpReport",
     "LookUpStep",
     "PlacingIndex",
+    "RecordIndex",
     "announce_commit",
+    "bringing_instants",
     "bucket_properties",
     "capabilities_of",
     "check_no_buckets",

@@ -6,11 +6,13 @@ last the key column of the few files that remain, so that a false positive of a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.index._metadata_footers import metadata_footers
 from lakefmt.index.api import IndexCapabilities, IndexKeys, KeyReader, Located
 from lakefmt.index.lookup import LookUp, look_up_keys
+from lakefmt.metadata.reading.reader import MetadataTable
 
 __all__ = ["BloomIndex"]
 
@@ -23,6 +25,11 @@ class BloomIndex:
         prune_by_ranges: ask for key ranges before filters.
         update_partition_path: with `is_global`, a row whose key is stored in another partition moves to its own.
         threads: how many files are looked at together; 0: as many as suits the store.
+        open_metadata: opens the metadata table, whose key ranges and filters are used; None: those of the footers are.
+
+    Attributes:
+        open_metadata: see there.
+        notes: what the result of a write tells of its index.
     """
 
     #: It reads base files; where keys go that it does not find, and what logs say, is the write's matter.
@@ -35,18 +42,28 @@ class BloomIndex:
         prune_by_ranges: bool = True,
         update_partition_path: bool = True,
         threads: int = 0,
+        open_metadata: Callable[[], MetadataTable] | None = None,
     ) -> None:
         self.is_global = is_global
         self.name = "global_bloom" if is_global else "bloom"
         self._prune_by_ranges = prune_by_ranges
         self.update_partition_path = update_partition_path
         self._threads = threads
+        self.open_metadata = open_metadata
+        self.notes: tuple[str, ...] = ()
 
     def for_global_lookup(self) -> BloomIndex:
         """Return the same index for keys whose partition is not known."""
-        return BloomIndex(is_global=True, prune_by_ranges=self._prune_by_ranges, threads=self._threads)
+        return BloomIndex(
+            is_global=True,
+            prune_by_ranges=self._prune_by_ranges,
+            threads=self._threads,
+            open_metadata=self.open_metadata,
+        )
 
     def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
         """Return where the wanted keys are stored among `slices`."""
         how = LookUp(self.is_global, ranges=self._prune_by_ranges, filters=True, threads=self._threads)
+        if self.open_metadata is not None:
+            reader = metadata_footers(self.open_metadata, wanted.keys, slices, reader)
         return look_up_keys(how, wanted, slices, reader)

@@ -7,7 +7,7 @@ key of a data partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -18,22 +18,23 @@ import pyarrow.compute as pc
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import SnapshotExpired, UnsupportedFeature
+from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index._metadata_access import open_for_look_up, why_missing
 from lakefmt.index.api import Index, IndexCapabilities, IndexKeys, KeyFileGroups, KeyReader, Located, LookUpStep
 from lakefmt.index.locations import locations_in
 from lakefmt.index.lookup import rows_by_partition
 from lakefmt.index.simple import SimpleIndex
-from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.manage import wanted_partitions
-from lakefmt.metadata.reading.listing import ListingByMetadata, reading_newest
-from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt.metadata.reading.listing import reading_newest
+from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.record_index_reader import LOCATION_SCHEMA, is_partitioned, lookup_locations
 from lakefmt.storage.object_names import check_name
 from lakefmt.values import TableVersion
 
-__all__ = ["RECORD_INDEX_NAMES", "RecordIndex", "open_record_index", "record_index_name"]
+__all__ = ["RECORD_INDEX_NAMES", "RecordIndex", "bringing_instants", "open_record_index", "record_index_name"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -48,7 +49,6 @@ RECORD_INDEX_NAMES: Final[Mapping[str, bool]] = {
 }
 _UPDATE_PARTITION: Final = "hoodie.record.index.update.partition.path"
 _NAME: Final = PartitionKind.RECORD_INDEX.value
-_PROPERTIES: Final = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
 
 
 def record_index_name(
@@ -97,9 +97,9 @@ def open_record_index(
         is_global: a key is unique in the table; False: in its partition.
     """
     moves = settings.flag(_UPDATE_PARTITION)
-    reason = _why_missing(client, settings, config)
+    reason = why_missing(client, settings, config, [_NAME])
     if reason is None:
-        return RecordIndex(partial(_open, client, state), is_global=is_global, update_partition_path=moves)
+        return RecordIndex(partial(open_for_look_up, client, state), is_global=is_global, update_partition_path=moves)
     threads = settings.integer("lakefmt.index.threads")
     simple = SimpleIndex(is_global=is_global, update_partition_path=moves, threads=threads)
     if _NAME not in wanted_partitions(config, settings):  # else this very commit makes it
@@ -110,25 +110,21 @@ def open_record_index(
     return simple
 
 
-def _why_missing(client: TableClient, settings: Settings, config: TableConfig) -> str | None:
-    """Return why the record index cannot be asked; None: it can."""
-    if settings.values["hoodie.metadata.enable"] is False:
-        return "hoodie.metadata.enable=false leaves no record index"
-    if not {_NAME, PartitionKind.FILES.value} <= set(ready_partitions(config)):
-        return "the table has no record index (another engine may have dropped it)"
-    if client.store.info(_PROPERTIES) is None:
-        return f"the record index is gone with {METADATA_DIRECTORY}"
-    return None
+def bringing_instants(
+    client: TableClient, state: TableState, keys: pa.StringArray, partitions: Collection[str] | None
+) -> frozenset[int]:
+    """Return the instants that brought keys to where they are, in milliseconds since 1970.
 
-
-def _open(client: TableClient, state: TableState | None) -> MetadataTable:
-    now = client.load() if state is None else state
-    listing = client.metadata_listing
-    cache = listing.cache if isinstance(listing, ListingByMetadata) else None
-    table = MetadataTable.open(client.store, now.config, now.timeline, cache)
-    if table is None:
-        raise SnapshotExpired(f"{METADATA_DIRECTORY} was dropped meanwhile: do it again")
-    return table
+    Args:
+        client: the table, which has a record index.
+        state: the table as it is.
+        keys: record keys.
+        partitions: only keys in these count; None: anywhere.
+    """
+    places = reading_newest(lambda: lookup_locations(open_for_look_up(client, state), keys))
+    if partitions is not None:
+        places = places.filter(pc.is_in(places["partition"], value_set=pa.array(sorted(partitions), pa.string())))
+    return frozenset(places["instant_millis"].unique().to_pylist())  # instants, not rows
 
 
 class RecordIndex:
@@ -167,10 +163,8 @@ class RecordIndex:
         """
         places = self.key_locations(wanted)
         located = locations_in(places, slices)
-        groups = pa.table([places.partitions, places.file_ids], ["partition", "file_id"]).group_by(
-            ["partition", "file_id"]
-        )
-        named = LookUpStep("in the record index", groups.aggregate([]).num_rows, len(places.rows))
+        groups = pc.binary_join_element_wise(places.partitions, places.file_ids, "/").unique()
+        named = LookUpStep("in the record index", len(groups), len(places.rows))
         return Located(located.rows, located.slices, (named,))
 
     def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index._metadata_access import open_for_look_up, why_missing
+from lakefmt.index._metadata_footers import FOOTER_PARTITIONS
 from lakefmt.index.api import Index
 from lakefmt.index.bloom import BloomIndex
-from lakefmt.index.bucket import BucketIndex
-from lakefmt.index.bucket_files import table_bucket_index
-from lakefmt.index.bucket_settings import (
+from lakefmt.index.bucket.fixed import BucketIndex
+from lakefmt.index.bucket.settings import (
+    BUCKET_ENGINE,
+    CONSISTENT_HASHING,
     HASH_FIELD,
     INDEX_TYPE,
     check_asked_buckets,
     check_hash_fields,
     parse_bucket_settings,
 )
+from lakefmt.index.bucket.table_index import check_no_rings, table_bucket_index
 from lakefmt.index.context import index_context
 from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
 from lakefmt.index.record import RECORD_INDEX_NAMES, open_record_index
 from lakefmt.index.simple import SimpleIndex
+from lakefmt.metadata.manage import wanted_partitions
 
 __all__ = [
     "INDEX_NAMES",
@@ -38,6 +44,7 @@ Options = Mapping[str, object]
 _DEFAULT: Final = "bloom"
 _GLOBAL: Final = "global_"
 _THREADS: Final = "lakefmt.index.threads"
+_BY_METADATA: Final = "hoodie.bloom.index.use.metadata"
 
 
 def _bloom(is_global: bool, options: Options) -> Index:
@@ -61,6 +68,8 @@ def _bucket(is_global: bool, options: Options) -> Index:
     if is_global:
         raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
     asked = parse_bucket_settings(options)
+    if asked.engine == CONSISTENT_HASHING:
+        raise UnsupportedFeature(f"{BUCKET_ENGINE}={asked.engine} goes with a table: its rings are kept there")
     return BucketIndex(asked.counts, asked.hash_fields, threads=_number(options, _THREADS))
 
 
@@ -136,9 +145,10 @@ def choose_index(
             f"hoodie.index.type={asked}: files of a table with hoodie.populate.meta.fields=false have no key ranges and "
             "no filters; use SIMPLE or GLOBAL_SIMPLE"
         )
+    notes = client.load_notes()
     if str(asked).lower() == "bucket" and config is not None and INDEX_TYPE not in config.properties:
-        _check_no_other_index(client.load_notes())
-    name = str(asked or client.load_notes().get("index") or (_DEFAULT if stored else "simple"))
+        _check_no_other_index(notes)
+    name = str(asked or notes.get("index") or (_DEFAULT if stored else "simple"))
     options = _index_options(settings)
     if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_known(asked):
         installed = load_installed_index(
@@ -148,6 +158,8 @@ def choose_index(
             return installed
     if config is not None:
         options.setdefault(HASH_FIELD, ",".join(config.record_key_fields))
+    if config is not None and "index" not in notes and name.lower() != "bucket":
+        check_no_rings(client)
     if name.lower() in RECORD_INDEX_NAMES and not options.get(INDEX_CLASS):
         properties = client.load_config() if config is None else config
         return open_record_index(client, settings, properties, state, is_global=RECORD_INDEX_NAMES[name.lower()])
@@ -155,7 +167,21 @@ def choose_index(
         check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
         threads = _number(options, _THREADS)
         return table_bucket_index(client, state or client.load(), settings, options, threads=threads)
-    return open_index(name if stored else _without_footers(name), options=options)
+    index = open_index(name if stored else _without_footers(name), options=options)
+    if isinstance(index, BloomIndex) and settings.flag(_BY_METADATA):
+        _use_metadata(index, client, settings, client.load_config() if config is None else config, state)
+    return index
+
+
+def _use_metadata(
+    index: BloomIndex, client: TableClient, settings: Settings, config: TableConfig, state: TableState | None
+) -> None:
+    """Let a bloom index ask the metadata table for ranges and filters; where it cannot, it says so and asks footers."""
+    reason = why_missing(client, settings, config, FOOTER_PARTITIONS)
+    if reason is None:
+        index.open_metadata = partial(open_for_look_up, client, state)
+    elif not set(FOOTER_PARTITIONS) <= set(wanted_partitions(config, settings)):  # else this very commit makes them
+        index.notes = (f"{_BY_METADATA}: {reason}; ranges and filters were read from the files",)
 
 
 def _check_no_other_index(notes: Mapping[str, object]) -> None:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from lakefmt.keys._partition_selection import choose_partitions, partition_items
+from lakefmt.keys._time_zones import find_zone, to_local
 from lakefmt.keys.generate import build_auto_keys, build_partition_paths, build_record_keys, check_colliding_keys
 from lakefmt.keys.partition_path import (
     DEFAULT_PARTITION,
@@ -41,6 +42,7 @@ __all__ = [
     "choose_partitions",
     "decode_path_value",
     "encode_path_values",
+    "find_zone",
     "key_properties",
     "key_spec_from_properties",
     "parse_partition_values",
@@ -48,5 +50,6 @@ __all__ = [
     "partition_items",
     "path_tells",
     "plan_key_spec",
+    "to_local",
     "with_sampled_key",
 ]

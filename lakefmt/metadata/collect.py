@@ -26,6 +26,7 @@ from lakefmt.metadata.records import RecordLocation
 from lakefmt.metadata.statistics import ColumnRange, footer_ranges, merged_ranges, row_ranges
 from lakefmt.metadata.updates import DataFile, KeyChange
 from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.schema.types import field_at
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant, State, completed_action, parse_instant_time
@@ -89,6 +90,7 @@ class FactCollector:
         columns: whose statistics are kept.
         with_bloom_filters: whether bloom filters are kept.
         known_ranges: statistics of files that were looked at before, by path; files never change.
+        time_zone: in which expression indexes read times.
     """
 
     client: TableClient
@@ -99,10 +101,23 @@ class FactCollector:
     columns: Sequence[str] = ()
     with_bloom_filters: bool = False
     known_ranges: dict[tuple[str, int], Mapping[str, ColumnRange]] = field(default_factory=dict)
+    time_zone: str = "UTC"
 
     def __post_init__(self) -> None:
         self._schema = with_meta_columns(self.schema)
-        self.types = {one.name: one.type for one in self._schema}
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The types of the table's columns, and of the nested fields whose statistics are kept."""
+        nested = {name: field_at(self._schema, name) for name in self.columns}
+        return {
+            **{one.name: one.type for one in self._schema},
+            **{name: field.type for name, field in nested.items() if field is not None},
+        }
+
+    def _top(self, name: str) -> str:
+        """Return the column that a column or nested field is in."""
+        return name if name in self._schema.names else name.split(".", 1)[0]
 
     # -------------------------------------------------------------------------------------------------------- slices
 
@@ -182,8 +197,9 @@ class FactCollector:
             check_row_counts(parquet.metadata)
             found, unknown = footer_ranges(parquet.metadata, self.columns, self.types)
             if unknown:
+                tops = dict.fromkeys(map(self._top, unknown))
                 rows = reconcile(
-                    parquet.read(columns=list(unknown)), pa.schema([self._schema.field(n) for n in unknown])
+                    parquet.read(columns=list(unknown)), pa.schema([self._schema.field(name) for name in tops])
                 )
                 for name, one in row_ranges(rows, unknown).items():
                     found[name] = replace(
@@ -197,7 +213,12 @@ class FactCollector:
 
     def _log_rows(self, file: LogFile) -> LogRows:
         rule = merge_rule(self.before.config)
-        names = {RECORD_KEY, IS_DELETED, *self.columns, *(name.split(".", 1)[0] for name in rule.stored.fields)}
+        names = {
+            RECORD_KEY,
+            IS_DELETED,
+            *map(self._top, self.columns),
+            *(name.split(".", 1)[0] for name in rule.stored.fields),
+        }
         if rule.delete is not None:
             names.add(rule.delete.field)
         schema = pa.schema([one for one in self._schema if one.name in names])
@@ -211,6 +232,14 @@ class FactCollector:
             is_committed=lambda _: True,
             unstored=virtual_columns_of(self.before.config, self.schema),
         )
+
+    def column(self, file: BaseFile | LogFile, name: str) -> pa.ChunkedArray:
+        """Return a column of a file's rows; of a log's rows the newest of every key, those that are deleted left out."""
+        if isinstance(file, LogFile):
+            alone = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
+            return self.rows(self.after, alone, [name]).column(name)
+        reader = self.client.reader.completing(virtual_columns_of(self.before.config, self.schema))
+        return reconcile(reader.rows(file, [name]), pa.schema([self._schema.field(name)])).column(name)
 
     def _bloom_filter(self, file: BaseFile) -> tuple[str, str] | None:
         entries = self.client.reader.footer(file).entries

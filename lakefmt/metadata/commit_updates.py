@@ -11,6 +11,11 @@ from typing import Any
 from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.metadata.collect import FactCollector, files_of_commit, instant_millis
+from lakefmt.metadata.expressions.index_updates import (
+    expression_updates,
+    first_expression_update,
+    removed_expression_updates,
+)
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.record_schema import RecordFormat
@@ -26,6 +31,7 @@ from lakefmt.metadata.updates import (
     removed_files_update,
     secondary_index_update,
 )
+from lakefmt.schema.types import field_at
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.values import META_COLUMNS, InstantTime
 
@@ -46,7 +52,8 @@ def stats_columns(config: TableConfig, collector: FactCollector, definitions: De
     if definition is None:
         names = indexed_columns(collector.schema, meta_columns=False, most=len(collector.schema))
         return (*META_COLUMNS, *names) if config.populate_meta_fields else names
-    known = {one.name for one in collector.schema if is_indexable(one.type)} | {*META_COLUMNS}
+    fields = {name: field_at(collector.schema, name) for name in definition.columns}
+    known = {name for name, field in fields.items() if field is not None and is_indexable(field.type)} | {*META_COLUMNS}
     return tuple(name for name in definition.columns if name in known)
 
 
@@ -82,7 +89,7 @@ def updates_of_commit(
         columns = secondary_columns(config, definitions)
         changes = collector.key_changes(befores, afters, commit, sorted(set(columns.values())))
         updates += index_updates(config, form, definitions, changes)
-    return updates
+    return updates + expression_updates(config, form, collector, definitions, commit, afters)
 
 
 def secondary_columns(config: TableConfig, definitions: Definitions) -> dict[str, str]:
@@ -146,7 +153,7 @@ def updates_of_clean(
     if PartitionKind.BLOOM_FILTERS.value in config.metadata_partitions:
         bases = [(path, name) for path, name in files if not name.startswith(".")]
         updates.append(bloom_filters_update((), form, removed=bases))
-    return updates
+    return updates + removed_expression_updates(config, form, definitions, files)
 
 
 def updates_of_rollback(record: Mapping[str, Any], form: RecordFormat) -> list[PartitionUpdate]:
@@ -197,6 +204,8 @@ def first_update(
     if kind is PartitionKind.BLOOM_FILTERS:
         collector.with_bloom_filters = True
         return bloom_filters_update(collector.files_of(newest), form)
+    if kind is PartitionKind.EXPRESSION_INDEX:
+        return first_expression_update(config, form, collector, definitions[name], newest)
     column = definitions[name].columns if kind is PartitionKind.SECONDARY_INDEX else ()
     changes = [
         KeyChange(

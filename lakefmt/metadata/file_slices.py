@@ -39,19 +39,15 @@ def newest_slices(
         timeline: the metadata table's.
         layout: its timeline layout, 1 or 2.
     """
-    completions = {one.time: one.completion for one in timeline.instants}
     groups: dict[str, list[MetadataFileName]] = {}
     for file in files:
         groups.setdefault(file.file_id, []).append(file)
-    return {file_id: _newest(file_id, own, completions, layout) for file_id, own in sorted(groups.items())}
+    return {file_id: _newest(file_id, own, timeline, layout) for file_id, own in sorted(groups.items())}
 
 
-def _newest(
-    file_id: str, files: list[MetadataFileName], completions: dict[str, str | None], layout: int
-) -> MetadataSlice:
-    # An instant that is no longer on the timeline is archived, and so complete.
+def _newest(file_id: str, files: list[MetadataFileName], timeline: MetadataTimeline, layout: int) -> MetadataSlice:
     def completion(file: MetadataFileName) -> str | None:
-        return completions.get(file.instant, file.instant)
+        return timeline.completion_of(file.instant)
 
     bases = [file for file in files if file.version is None and completion(file) is not None]
     base = max(bases, key=lambda file: (file.instant, file.write_token), default=None)

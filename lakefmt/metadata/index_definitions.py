@@ -19,6 +19,7 @@ __all__ = [
     "INDEX_DEFINITIONS",
     "IndexDefinition",
     "column_stats_definition",
+    "expression_index_definition",
     "parse_index_definitions",
     "record_index_definition",
     "render_index_definitions",
@@ -123,6 +124,31 @@ def record_index_definition(*, partitioned: bool) -> IndexDefinition:
     """Return the definition of a new record index."""
     name = PartitionKind.RECORD_INDEX.value
     return IndexDefinition(name, name, "", (), {"isPartitioned": str(partitioned).lower()}, "V1")
+
+
+def expression_index_definition(
+    name: str, index_type: str, function: str, column: str, options: Mapping[str, str], version: TableVersion
+) -> IndexDefinition:
+    """Return the definition of a new expression index.
+
+    Parameters:
+        name: the partition's name, which begins with ``expr_index_``.
+        index_type: ``column_stats`` or ``bloom_filters``.
+        function: what is computed.
+        column: of which column.
+        options: of the function, such as its format, and of the filters.
+        version: the table version.
+
+    Example:
+        >>> expression_index_definition("expr_index_d", "column_stats", "year", "day", {}, TableVersion.NINE).options
+        {'expr': 'year'}
+    """
+    if kind_of_partition(name) is not PartitionKind.EXPRESSION_INDEX:
+        raise InvalidInputError(
+            f"{name!r} is no name of an expression index: it begins with {PartitionKind.EXPRESSION_INDEX.value}"
+        )
+    stated = {"expr": function, **options}
+    return IndexDefinition(name, index_type, function, (column,), stated, _typed_version(version))
 
 
 def secondary_index_definition(name: str, column: str, version: TableVersion) -> IndexDefinition:

@@ -24,7 +24,9 @@ __all__ = [
     "file_key",
     "partition_key",
     "partition_stats_key",
+    "record_keys_of",
     "secondary_index_keys",
+    "secondary_index_prefixes",
     "secondary_index_values",
     "xxhash64",
 ]
@@ -198,3 +200,35 @@ def secondary_index_keys(values: pa.Array, record_keys: pa.Array) -> pa.Array:
     # A null is one NUL as it is; a NUL of a value is escaped.
     escaped = pc.if_else(pc.is_null(values), "\0", _escaped(texts))
     return pc.binary_join_element_wise(escaped, _escaped(record_keys), "$")
+
+
+def secondary_index_prefixes(values: pa.Array) -> pa.Array:
+    r"""Return how the keys of a secondary index begin that belong to values.
+
+    Parameters:
+        values: an array of the indexed column's values, without nulls.
+
+    Example:
+        >>> secondary_index_prefixes(pa.array(["a$b"])).to_pylist()
+        ['a\\$b$']
+    """
+    return pc.binary_join_element_wise(_escaped(secondary_index_values(values)), "", "$")
+
+
+def record_keys_of(index_keys: pa.Array) -> pa.Array:
+    r"""Return the record keys in keys of a secondary index: what follows the first ``$`` that is not escaped.
+
+    Parameters:
+        index_keys: strings.
+
+    Raises:
+        ValueError: a text is no such key.
+
+    Example:
+        >>> record_keys_of(pa.array(["Best Buy$k1", "\x00$k2", "a\\$b$k\\$3"])).to_pylist()
+        ['k1', 'k2', 'k$3']
+    """
+    escaped = pc.struct_field(pc.extract_regex(index_keys, r"(?s)^(?:[^\\$]|\\.)*\$(?P<key>.*)$"), "key")
+    if escaped.null_count:
+        raise ValueError(f"{escaped.null_count} keys of a secondary index have no record key")
+    return pc.replace_substring_regex(escaped, r"(?s)\\(.)", r"\1")

@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, parse_table_config
-from lakefmt.errors import InvalidInputError, ObjectNotFound, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, MetadataTablePresent, ObjectNotFound, UnsupportedFeature
 from lakefmt.filegroups.listing import StorageListing
 from lakefmt.filegroups.model import FileSlice, build_slices
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.metadata.collect import FactCollector
 from lakefmt.metadata.commit_updates import first_update
+from lakefmt.metadata.expressions.index_updates import expression_of, expressions_of
 from lakefmt.metadata.index_definitions import (
     INDEX_DEFINITIONS,
     IndexDefinition,
@@ -47,15 +48,21 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, TableVersion
 
 __all__ = [
+    "SEEN_KEY",
     "MetadataTableManager",
     "advertised_partitions",
+    "check_expression_indexes",
     "committed_files",
+    "expression_time_zone",
     "load_definitions",
+    "partitions_by_settings",
     "wanted_partitions",
 ]
 
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
 INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
+#: The partitions that lakefmt saw last, a property of its own: another engine that drops one leaves it as it is.
+SEEN_KEY = "lakefmt.metadata.partitions"
 DEFINITIONS_KEY = "hoodie.table.index.defs.path"
 _MAX_DEFINITIONS_BYTES = 16 << 20
 
@@ -67,8 +74,16 @@ def wanted_partitions(config: TableConfig, settings: Settings) -> tuple[str, ...
         config: the table's properties.
         settings: of the call; nothing is asked for unless ``hoodie.metadata.enable`` is true.
     """
-    if settings.values["hoodie.metadata.enable"] is not True:
-        return ()
+    return partitions_by_settings(config, settings) if settings.values["hoodie.metadata.enable"] is True else ()
+
+
+def partitions_by_settings(config: TableConfig, settings: Settings) -> tuple[str, ...]:
+    """Return the partitions that a metadata table with these settings has, in the order of their making.
+
+    Parameters:
+        config: the table's properties.
+        settings: of the call; whether there is to be one is asked by :func:`wanted_partitions`.
+    """
     stats = settings.flag("hoodie.metadata.index.column.stats.enable")
     partitioned = config.is_partitioned and config.version is not TableVersion.SIX
     chosen = {
@@ -102,6 +117,37 @@ def load_definitions(client: TableClient, config: TableConfig) -> dict[str, Inde
         return parse_index_definitions(client.store.read(path, _MAX_DEFINITIONS_BYTES), path)
     except ObjectNotFound:
         return {}
+
+
+def expression_time_zone(settings: Settings) -> str:
+    """Return the time zone in which expression indexes read times. Pure."""
+    return settings.text("lakefmt.expression.timezone") or "UTC"
+
+
+def check_expression_indexes(client: TableClient, config: TableConfig, timeline: Timeline, settings: Settings) -> None:
+    """Raise if the table has an expression index that lakefmt cannot keep.
+
+    Parameters:
+        client: the data table.
+        config: its properties.
+        timeline: its timeline.
+        settings: of the call.
+
+    Raises:
+        MetadataTablePresent: the function is none of those that lakefmt computes, for a column of this type.
+        CorruptFile: the file of definitions is damaged.
+    """
+    if not any(kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX for name in config.metadata_partitions):
+        return
+    schema = client.schema(TableState(config, timeline))
+    try:
+        for definition in expressions_of(config, load_definitions(client, config)):
+            expression_of(config, definition, schema, expression_time_zone(settings))
+    except UnsupportedFeature as error:
+        raise MetadataTablePresent(
+            f"{error}; rows written past it would be missed by readers that use it. Drop that index, or write with "
+            "options={'hoodie.metadata.enable': 'false'} to drop the whole metadata table first, as Hudi itself does"
+        ) from None
 
 
 def advertised_partitions(config: TableConfig, names: Iterable[str]) -> dict[str, str | None]:
@@ -145,12 +191,20 @@ class MetadataTableManager:
         """Return the table's columns, without meta columns."""
         return self.client.schema(TableState(self.config, self.timeline))
 
+    def check_expression(self, definition: IndexDefinition) -> None:
+        """Raise if lakefmt cannot keep an expression index.
+
+        Raises:
+            UnsupportedFeature: it says which function, option or type is not supported.
+        """
+        expression_of(self.config, definition, self.schema(), expression_time_zone(self.settings))
+
     def add(self, names: Sequence[str], definitions: Mapping[str, IndexDefinition] | None = None) -> TableConfig:
         """Make partitions from what is committed and advertise them; return the table's properties afterwards.
 
         Parameters:
             names: partitions that are not there yet, in the order of their making.
-            definitions: of secondary indexes among them.
+            definitions: of secondary and expression indexes among them.
 
         Raises:
             UnsupportedFeature: a partition that lakefmt cannot make.
@@ -222,10 +276,17 @@ class MetadataTableManager:
 
     def _advertise(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> TableConfig:
         changes = advertised_partitions(self.config, names)
+        changes[SEEN_KEY] = changes[PARTITIONS_KEY]
         if definitions:
             changes[DEFINITIONS_KEY] = definitions_path(self.config)
             data = render_index_definitions(definitions)
             self.client.store.put(definitions_path(self.config), data, durable=self.durable)
+        now = self.client.clock.now()
+        return parse_table_config(update_properties(self.client.store, changes, now, durable=self.durable))
+
+    def _hide(self, names: Iterable[str]) -> TableConfig:
+        """Advertise only these partitions while others are made anew; should that fail, the next write says what is gone."""
+        changes = advertised_partitions(self.config, names)
         now = self.client.clock.now()
         return parse_table_config(update_properties(self.client.store, changes, now, durable=self.durable))
 
@@ -238,13 +299,9 @@ class MetadataTableManager:
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
         for name in names:
-            if kind_of_partition(name) in (None, PartitionKind.EXPRESSION_INDEX):
+            if kind_of_partition(name) is None:
                 raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
-        without = parse_table_config(
-            update_properties(
-                self.client.store, advertised_partitions(self.config, ()), self.client.clock.now(), durable=self.durable
-            )
-        )
+        without = self._hide(())
         ordered = sorted(names, key=lambda name: (BUILD_ORDER.index(kind_of_partition(name) or BUILD_ORDER[0]), name))
         return replace(self, config=without).add(ordered, definitions)
 
@@ -264,7 +321,7 @@ class MetadataTableManager:
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
         hidden = {name, *_resting_on(name, names)}
-        without = self._advertise([each for each in names if each not in hidden], definitions)
+        without = self._hide([each for each in names if each not in hidden])
         self.client.store.delete_tree(f"{METADATA_DIRECTORY}/{name}")
         config = replace(self, config=without).add([name], definitions)
         if len(config.metadata_partitions) == len(names):
@@ -297,7 +354,8 @@ class MetadataTableManager:
 
     def _collector(self) -> FactCollector:
         state = TableState(self.config, self.timeline)
-        return FactCollector(self.client, state, state, InstantTime(""), self.client.schema(state))
+        schema, zone = self.client.schema(state), expression_time_zone(self.settings)
+        return FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone)
 
 
 def committed_files(

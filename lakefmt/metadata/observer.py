@@ -15,7 +15,12 @@ from lakefmt.errors import StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
-from lakefmt.metadata.manage import MetadataTableManager, load_definitions, wanted_partitions
+from lakefmt.metadata.manage import (
+    MetadataTableManager,
+    expression_time_zone,
+    load_definitions,
+    wanted_partitions,
+)
 from lakefmt.metadata.services.run import run_metadata_services
 from lakefmt.metadata.statistics import ColumnRange
 from lakefmt.metadata.timeline import MetadataTimelineStore
@@ -60,7 +65,7 @@ class MetadataTableObserver:
         asked = wanted_partitions(config, self.settings)
         if not (config.metadata_partitions or asked) or pending.action in _WITHOUT_FILES:
             return
-        manager = MetadataTableManager(self.client, config, pending.timeline, self.settings, pending.next_time)
+        manager = MetadataTableManager(self.client, config, pending.timeline, self.settings, pending.proved_time)
         if pending.action is Action.RESTORE:
             # What was restored may be in the metadata table's base files already: nothing but a new one is right.
             if config.metadata_partitions:
@@ -81,7 +86,8 @@ class MetadataTableObserver:
         if pending.action is Action.ROLLBACK:
             self._record_rollback(writer, pending)
             return
-        run_metadata_services(writer, pending, self.settings)
+        read_body = self.client.timeline_store(config).read_body
+        run_metadata_services(writer, pending, self.settings, read_body)
         definitions = load_definitions(self.client, config)
         if pending.commit is not None:
             updates = updates_of_commit(
@@ -92,7 +98,7 @@ class MetadataTableObserver:
             updates = updates_of_clean(config, writer.form, self._collector(config, pending), definitions, record)
         else:
             return
-        writer.write(pending.time, updates, pending.next_time)
+        writer.write(pending.time, updates, pending.proved_time)
 
     def _record_rollback(self, writer: MetadataTableWriter, pending: PendingCompletion) -> None:
         """Remove what the metadata table has of instants that are rolled back."""
@@ -104,7 +110,7 @@ class MetadataTableObserver:
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)
         if updates:
-            writer.write(pending.time, updates, pending.next_time)
+            writer.write(pending.time, updates, pending.proved_time)
 
     def _collector(self, config: TableConfig, pending: PendingCompletion) -> FactCollector:
         before = TableState(config, pending.timeline)
@@ -112,7 +118,15 @@ class MetadataTableObserver:
         text = None if pending.commit is None else pending.commit.schema_text
         schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
-        return FactCollector(self.client, before, after, pending.time, schema, known_ranges=self._known_ranges)
+        return FactCollector(
+            self.client,
+            before,
+            after,
+            pending.time,
+            schema,
+            known_ranges=self._known_ranges,
+            time_zone=expression_time_zone(self.settings),
+        )
 
     def before_rollback(self, config: TableConfig, targets: Sequence[Instant]) -> None:
         """Refuse the rollback of an instant that a compaction of the metadata table has taken in.

@@ -19,6 +19,7 @@ import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile
 from lakefmt.metadata.records import ColumnStats
+from lakefmt.schema.types import field_at
 from lakefmt.values import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, TableVersion
 
 __all__ = [
@@ -97,7 +98,8 @@ def indexed_columns(
 
     Parameters:
         schema: the table's columns, without meta columns.
-        asked: names from ``hoodie.metadata.index.column.stats.column.list``; None: the first ones.
+        asked: names from ``hoodie.metadata.index.column.stats.column.list``, with dots for nested fields; None: the first
+            columns.
         meta_columns: the table's files have the meta columns.
         most: how many, when none are asked for.
 
@@ -105,8 +107,10 @@ def indexed_columns(
         >>> indexed_columns(pa.schema([("id", pa.string()), ("tags", pa.list_(pa.string()))]))
         ('_hoodie_commit_time', '_hoodie_partition_path', '_hoodie_record_key', 'id')
     """
-    names = [one.name for one in schema if is_indexable(one.type)]
-    chosen = names[:most] if asked is None else [name for name in asked if name in names]
+    if asked is None:
+        chosen = [one.name for one in schema if is_indexable(one.type)][:most]
+    else:
+        chosen = [name for name in asked if (field := field_at(schema, name)) is not None and is_indexable(field.type)]
     return (*(_META_COLUMNS if meta_columns else ()), *chosen)
 
 
@@ -201,7 +205,19 @@ def row_ranges(rows: pa.Table, columns: Iterable[str]) -> dict[str, ColumnRange]
         >>> row_ranges(pa.table({"v": [3, None, 1]}), ["v"])["v"]
         ColumnRange(column='v', minimum=1, maximum=3, value_count=3, null_count=1, total_size=0, total_uncompressed_size=0)
     """
-    return {name: _row_range(name, rows.column(name)) for name in columns if name in rows.column_names}
+    found = {name: _leaf_values(rows, name) for name in columns}
+    return {name: _row_range(name, values) for name, values in found.items() if values is not None}
+
+
+def _leaf_values(rows: pa.Table, name: str) -> pa.ChunkedArray | None:
+    """Return a column or nested field, null where a struct above it is; None where the rows do not have it."""
+    if name in rows.column_names:
+        return rows.column(name)
+    first, *path = name.split(".")
+    if not path or field_at(rows.schema, name) is None:
+        return None
+    values = pc.struct_field(rows.column(first), path)
+    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
 
 
 def _row_range(name: str, values: pa.ChunkedArray) -> ColumnRange:

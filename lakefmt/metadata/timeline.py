@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from lakefmt.errors import StateError
 from lakefmt.metadata.layout import METADATA_DIRECTORY
@@ -69,6 +70,28 @@ class MetadataTimeline:
     def of_time(self, time: str) -> tuple[MetadataInstant, ...]:
         """Return the instants of a requested time, pending ones included."""
         return tuple(one for one in self.instants if one.time == time)
+
+    @cached_property
+    def _first_active(self) -> str:
+        regular = (each.time for each in self.completed() if not each.is_initialisation)
+        return min(regular, default="")
+
+    @cached_property
+    def _completions(self) -> dict[str, str | None]:
+        return {each.time: each.completion for each in self.instants}
+
+    def completion_of(self, time: str) -> str | None:
+        """Return when the instant that wrote a file was complete; None when it is not.
+
+        An instant that is older than the timeline is archived. One that is not on it and is not older was never complete:
+        a writer that had lost the lock wrote the file.
+
+        Parameters:
+            time: its requested time.
+        """
+        if time in self._completions:
+            return self._completions[time]
+        return time if time < self._first_active or time.startswith(INITIALISATION) else None
 
     @property
     def highest_time(self) -> str:

@@ -46,8 +46,7 @@ from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
 
 __all__ = ["MetadataTableWriter", "WrittenFile"]
 
-#: The attempt in the names of files with records; the empty first log of a file group has another one.
-_WRITE_TOKEN = "1-0-0"  # noqa: S105 - no secret: a part of file names
+#: The attempt in the names of base files and of the empty first log of a file group.
 _FIRST_LOG_TOKEN = "0-0-0"  # noqa: S105 - no secret: a part of file names
 
 
@@ -261,7 +260,7 @@ class MetadataTableWriter:
         first_layout = self.config.version.layout == 1
         named_by = file_slice.instant if first_layout else instant
         version = 1 + max((log.version or 0 for log in file_slice.logs), default=0) if first_layout else 1
-        name = log_file_name(file_slice.file_id, named_by, version, _WRITE_TOKEN)
+        name = log_file_name(file_slice.file_id, named_by, version, _write_token(instant))
         data = b"".join(blocks)
         self.store.put(f"{METADATA_DIRECTORY}/{partition}/{name}", data, durable=self.durable)
         before = file_slice.files if first_layout else ()
@@ -352,6 +351,14 @@ class MetadataTableWriter:
 
 
 # ------------------------------------------------------------------------------------------------------ pure functions
+
+
+def _write_token(instant: str) -> str:
+    """Return the attempt in the name of a log: its own for every instant, whatever names the log begins with.
+
+    In version 6 all logs on a base file are named after that. A writer that had lost the lock must not write over a log.
+    """
+    return f"1-{int(instant[8:17])}-0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ is true for every selected row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -18,11 +18,13 @@ import pyarrow.types as pt
 
 from lakefmt.errors import InvalidFilter
 
-__all__ = ["Condition", "all_of", "any_of", "exactly", "holds_floats"]
+__all__ = ["Condition", "all_of", "any_of", "exactly", "holds_floats", "one_of"]
 
 #: Arrow builds a deep tree from a chain and walks it recursively; a longer chain overflows the
 #: stack.
 _MOST_TERMS: Final = 4000
+#: More values of one column are not kept beside a condition.
+_MOST_VALUES: Final = 10_000
 
 _Item = TypeVar("_Item")
 
@@ -36,12 +38,14 @@ class Condition:
         pruning: true for every selected row, also when evaluated on statistics; None: no pruning.
         may_fail: the exact expression is the caller's and may raise when evaluated.
         terms: the number of joined comparisons.
+        values: by column, with dots when it is nested, the values that it has in every selected row; few columns are there.
     """
 
     exact: pc.Expression
     pruning: pc.Expression | None
     may_fail: bool = False
     terms: int = 1
+    values: Mapping[str, pa.Array] = field(default_factory=dict)
 
     @property
     def prunes_exactly(self) -> bool:
@@ -60,6 +64,11 @@ def exactly(expression: pc.Expression) -> Condition:
     return Condition(expression, expression)
 
 
+def one_of(condition: Condition, column: str, values: pa.Array) -> Condition:
+    """Return the condition, with the values of a column that every selected row has one of."""
+    return condition if len(values) > _MOST_VALUES else replace(condition, values={column: values})
+
+
 def all_of(conditions: Sequence[Condition]) -> Condition:
     """Return the conjunction of conditions.
 
@@ -72,7 +81,10 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
     exact = _chain([each.exact for each in conditions], lambda a, b: a & b)
     prunable = [each.pruning for each in conditions if each.pruning is not None]
     pruning = _chain(prunable, lambda a, b: a & b) if prunable else None
-    return _joined(conditions, exact, pruning, terms)
+    values: dict[str, pa.Array] = {}
+    for name, some in ((name, some) for each in conditions for name, some in each.values.items()):
+        values[name] = min(values.get(name, some), some, key=len)
+    return _joined(conditions, exact, pruning, terms, values)
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
@@ -87,7 +99,14 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
     exact = _chain([each.exact for each in conditions], lambda a, b: a | b)
     prunable = [each.pruning for each in conditions if each.pruning is not None]
     pruning = _chain(prunable, lambda a, b: a | b) if len(prunable) == len(conditions) else None
-    return _joined(conditions, exact, pruning, terms)
+    return _joined(conditions, exact, pruning, terms, _values_of_any(conditions))
+
+
+def _values_of_any(conditions: Sequence[Condition]) -> dict[str, pa.Array]:
+    """Return the values of columns that every condition names."""
+    common = set.intersection(*({*each.values} for each in conditions))
+    named = {name: [each.values[name] for each in conditions] for name in sorted(common)}
+    return {name: pa.concat_arrays(some) for name, some in named.items() if sum(map(len, some)) <= _MOST_VALUES}
 
 
 def _count(conditions: Sequence[Condition]) -> int:
@@ -100,10 +119,14 @@ def _count(conditions: Sequence[Condition]) -> int:
 
 
 def _joined(
-    conditions: Sequence[Condition], exact: pc.Expression, pruning: pc.Expression | None, terms: int
+    conditions: Sequence[Condition],
+    exact: pc.Expression,
+    pruning: pc.Expression | None,
+    terms: int,
+    values: Mapping[str, pa.Array],
 ) -> Condition:
     same = all(each.prunes_exactly for each in conditions)
-    return Condition(exact, exact if same else pruning, any(each.may_fail for each in conditions), terms)
+    return Condition(exact, exact if same else pruning, any(each.may_fail for each in conditions), terms, values)
 
 
 def _chain(items: Sequence[_Item], join: Callable[[_Item, _Item], _Item]) -> _Item:

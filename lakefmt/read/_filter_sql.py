@@ -203,10 +203,12 @@ class _Translator:
         column = find_column(self._schema, path)
         if column is None and not parts[0].quoted:
             same = [other for other in self._schema.names if other.lower() == path[0].lower()]
-            column = find_column(self._schema, (same[0], *path[1:])) if len(same) == 1 else None
+            if len(same) == 1:
+                path = (same[0], *path[1:])
+                column = find_column(self._schema, path)
         if column is None:
             raise InvalidFilter(f"the filter names the column {name!r}; the table has {self._schema.names}")
-        return column, name
+        return column, ".".join(path)
 
     def _value(self, tree: Any) -> object:
         self._check(tree)

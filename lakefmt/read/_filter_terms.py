@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidFilter
-from lakefmt.read._filter_conditions import Condition, all_of, exactly, holds_floats
+from lakefmt.read._filter_conditions import Condition, all_of, exactly, holds_floats, one_of
 from lakefmt.read._filter_values import double, grid_of, held, place, plain, plain_value
 
 __all__ = ["compare", "compare_columns", "find_column", "is_in", "matches_like"]
@@ -33,6 +33,9 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
 }
+
+_LAST_CHARACTER: Final = 0x10FFFF
+_FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
 
 #: The opposite of each comparison between non-null values.
 _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -86,8 +89,9 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
     operator = _OPPOSITE[operator] if negated else operator
     grid = grid_of(kind)
     if grid is None:
-        operand, kind = plain(operand, kind, name)
-        return exactly(_COMPARISONS[operator](field, pc.scalar(pa.scalar(operand, kind))))
+        operand, stored = plain(operand, kind, name)
+        condition = exactly(_COMPARISONS[operator](field, pc.scalar(pa.scalar(operand, stored))))
+        return one_of(condition, name, pa.array([operand], stored)) if operator == "=" else condition
     wanted = place(operand, kind, grid, name)
     if wanted > grid.high or wanted < grid.low:
         holds = operator == "!=" or (operator in ("<", "<=")) == (wanted > grid.high)
@@ -97,7 +101,9 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
         if operator in ("=", "!="):
             return exactly(field.is_valid()) if operator == "!=" else _never()
         operator = "<=" if operator in ("<", "<=") else ">"
-    return exactly(_COMPARISONS[operator](field, pc.scalar(grid.array([below])[0])))
+    only = grid.array([below])
+    condition = exactly(_COMPARISONS[operator](field, pc.scalar(only[0])))
+    return one_of(condition, name, only) if operator == "=" else condition
 
 
 def compare_columns(left: Column, operator: str, right: Column, *, negated: bool = False) -> Condition:
@@ -162,8 +168,9 @@ def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool)
         return _never()
     if pt.is_floating(kind):
         return _float_is_in(column, [double(value, kind, name) for value in present], negated=negated)
-    condition = field.isin(held(present, kind, name))
-    return exactly((~condition & field.is_valid()) if negated else condition)
+    storable = held(present, kind, name)
+    condition = field.isin(storable)
+    return exactly(~condition & field.is_valid()) if negated else one_of(exactly(condition), name, storable)
 
 
 def _float_is_in(column: Column, given: Sequence[tuple[float, bool]], *, negated: bool) -> Condition:
@@ -190,8 +197,8 @@ def matches_like(
         InvalidFilter: the column or the pattern is not a text.
 
     Example:
-        >>> matches_like((pc.field("s"), pa.string()), "a%", None, "s", any_case=False).exact
-        <pyarrow.compute.Expression match_substring_regex(s, {pattern="^(?s:a.*)$", ignore_case=false})>
+        >>> matches_like((pc.field("s"), pa.string()), "%a", None, "s", any_case=False).exact
+        <pyarrow.compute.Expression match_substring_regex(s, {pattern="^(?s:.*a)$", ignore_case=false})>
     """
     field, kind = column
     if not (pt.is_string(kind) or pt.is_large_string(kind)):
@@ -203,7 +210,37 @@ def matches_like(
         raise InvalidFilter(f"like needs a pattern in quotes and at most one escape character, not {pattern!r:.80}")
     # Arrow's LIKE always treats a backslash as an escape.
     condition = pc.match_substring_regex(field, f"^(?s:{_regex(pattern, escape)})$", ignore_case=any_case)
-    return exactly(~condition if negated else condition)
+    if negated:
+        return exactly(~condition)
+    begins = None if any_case else _begins_with(field, _literal_prefix(pattern, escape))
+    return exactly(condition if begins is None else begins & condition)
+
+
+def _literal_prefix(pattern: str, escape: str | None) -> str:
+    """Return what every text that matches a pattern begins with."""
+    prefix = ""
+    letters = iter(pattern)
+    for letter in letters:
+        if letter == escape:
+            letter = next(letters, "")
+        elif letter in ("%", "_"):
+            break
+        prefix += letter
+    return prefix
+
+
+def _begins_with(field: pc.Expression, prefix: str) -> pc.Expression | None:
+    """Return a comparison that statistics can evaluate and that is true for texts with a prefix."""
+    if not prefix:
+        return None
+    bound = prefix.rstrip(chr(_LAST_CHARACTER))
+    least = field >= pc.scalar(prefix)
+    if not bound:
+        return least
+    following = ord(bound[-1]) + 1
+    # Surrogates are no characters.
+    behind = bound[:-1] + chr(_AFTER_SURROGATES if following == _FIRST_SURROGATE else following)
+    return least & (field < pc.scalar(behind))
 
 
 def _regex(pattern: str, escape: str | None) -> str:

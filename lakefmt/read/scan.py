@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
-from lakefmt.arguments import check_flags, texts_argument
+from lakefmt.arguments import check_flags, text_argument, texts_argument
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile
@@ -26,9 +27,10 @@ from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import dropped_values
 from lakefmt.formats.parquet.base_file import check_row_counts
-from lakefmt.keys import KeySpec, partition_guarantee
+from lakefmt.keys import partition_guarantee
 from lakefmt.read._filter_conditions import Condition
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
+from lakefmt.read.skipping.guarantees import satisfiable
 from lakefmt.schema import join_tables, reconcile, with_meta_columns
 from lakefmt.storage.arrow_lifetime import track_arrow_use
 from lakefmt.values import META_COLUMNS, PartitionPath
@@ -36,7 +38,7 @@ from lakefmt.values import META_COLUMNS, PartitionPath
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-__all__ = ["BATCH_ROWS", "Query", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
+__all__ = ["BATCH_ROWS", "Query", "check_query_type", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
 
 BATCH_ROWS = 128 * 1024
 _FOOTER_THREADS = 8
@@ -81,6 +83,16 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
     return Query(tuple(dict.fromkeys(wanted)), parse_filter(filter, full), full)
 
 
+def check_query_type(query: str) -> None:
+    """Raise for an unknown query type.
+
+    Raises:
+        InvalidInputError: it is neither ``snapshot`` nor ``read_optimized``.
+    """
+    if text_argument(query, "query") not in ("snapshot", "read_optimized"):
+        raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
+
+
 def _names(columns: object) -> list[str]:
     """Return column names as a list.
 
@@ -104,24 +116,10 @@ def prune_partitions(
     if query.condition is None or not state.config.is_partitioned:
         return remaining
     spec = client.key_spec(state.config)
-    # Arrow simplifies the filter under each path's guarantee; a path whose filter becomes false is
-    # dropped.
-    import pyarrow.dataset as ds  # slow import that writers do not need
-
-    source, layout = pafs.LocalFileSystem(), ds.ParquetFileFormat()
-    fragments = [
-        layout.make_fragment(str(number), source, partition_expression=_promise(spec, path, query.schema))
-        for number, path in enumerate(remaining)
-    ]
-    pruner = ds.FileSystemDataset(fragments, query.schema, layout, source)
+    guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
-        kept = {int(fragment.path) for fragment in pruner.get_fragments(filter=query.condition.exact)}
-    return [path for number, path in enumerate(remaining) if number in kept]
-
-
-def _promise(spec: KeySpec, path: PartitionPath, schema: pa.Schema) -> pc.Expression:
-    promise = partition_guarantee(spec, path, schema)
-    return pc.scalar(True) if promise is None else promise
+        kept = satisfiable(guarantees, query.condition.exact, query.schema)
+    return [remaining[number] for number in np.flatnonzero(kept).tolist()]
 
 
 def scan_batches(

@@ -10,7 +10,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.arguments import foreign, partitions_argument, shown, text_argument
+from lakefmt.arguments import foreign, partitions_argument, shown
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
@@ -20,7 +20,8 @@ from lakefmt.read._filter_conditions import exactly
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
 from lakefmt.read.mor_scan import merged_tables
-from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, prune_partitions, scan_batches, scan_table
+from lakefmt.read.scan import BATCH_ROWS, Query, check_query_type, plan_query, scan_batches, scan_table
+from lakefmt.read.skipping.file_selection import chosen_by_statistics, select_slices
 from lakefmt.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt.schema import cast_rows, join_tables, with_metadata
 from lakefmt.storage.open import open_store
@@ -149,22 +150,20 @@ class Snapshot:
 
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
         """Return the base files to read directly, and the slices to merge."""
-        _plain_and_logged([], query)
-        return _plain_and_logged(self._slices(plan), query)
+        check_query_type(query)
+        return _plain_and_logged(self._slices(plan, query), query)
 
-    def _slices(self, plan: Query) -> list[FileSlice]:
+    def _slices(self, plan: Query, query: str) -> list[FileSlice]:
         """Return the file slices that may have matching rows."""
-        kept = None
-        if plan.condition is not None and self.state.config.is_partitioned:
-            candidates = self.client.listing(self.state.config).candidates()
-            kept = prune_partitions(self.client, self.state, candidates, plan)
-        return self.file_slices(kept)
+        if plan.condition is None:
+            return pinned_slices(self.client, self._known)
+        return list(select_slices(self.client, self._known, plan, query).slices)
 
 
 def matching_slices(snapshot: Snapshot, filter: Filter = None, query: str = "snapshot") -> list[FileSlice]:
     """Return the file slices of a snapshot that may have matching rows; arguments as for ``Table.read``."""
-    _plain_and_logged([], query)
-    return snapshot._slices(plan_query(snapshot.schema, None, filter, meta_columns=False))
+    check_query_type(query)
+    return snapshot._slices(plan_query(snapshot.schema, None, filter, meta_columns=False), query)
 
 
 def scan_slices(
@@ -177,18 +176,13 @@ def scan_slices(
     meta_columns: bool = False,
 ) -> pa.RecordBatchReader:
     """Stream the rows of some file slices of a snapshot; arguments as for ``Table.read``."""
+    check_query_type(query)
     plan = plan_query(snapshot.schema, columns, filter, meta_columns=meta_columns)
     return snapshot._scan(plan, *_plain_and_logged(slices, query))
 
 
 def _plain_and_logged(slices: Sequence[FileSlice], query: str) -> tuple[list[BaseFile], list[FileSlice]]:
-    """Return the base files to read directly, and the slices to merge.
-
-    Raises:
-        InvalidInputError: unknown query type.
-    """
-    if text_argument(query, "query") not in ("snapshot", "read_optimized"):
-        raise InvalidInputError(f"unknown query {query!r}: expected 'snapshot' or 'read_optimized'")
+    """Return the base files to read directly, and the slices to merge."""
     logged = [file_slice for file_slice in slices if file_slice.logs and query == "snapshot"]
     plain = [file_slice for file_slice in slices if not file_slice.logs or query != "snapshot"]
     return [file_slice.base for file_slice in plain if file_slice.base is not None], logged
@@ -251,6 +245,7 @@ def _merged_increment(
     then = replace(state, timeline=visible_at_end(state.timeline, end))
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
     slices = pinned_slices(client, then, partitions, end=end, groups=increment.groups)
+    slices = chosen_by_statistics(client, then, slices, query)
     plain = [file_slice.base for file_slice in slices if not file_slice.logs and file_slice.base is not None]
     merged = merged_tables(client, then, [file_slice for file_slice in slices if file_slice.logs], query)
     rows = scan_table(client, state.config, plain, query)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from lakefmt.errors import InstantNotFound, SnapshotExpired
+from lakefmt.filegroups.listing import FileListing
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, parse_files
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import ObjectInfo
@@ -42,6 +43,7 @@ def pinned_slices(
     *,
     end: str | None = None,
     groups: Collection[tuple[str, str]] | None = None,
+    listing: FileListing | None = None,
 ) -> list[FileSlice]:
     """Return the latest slices of a state, of all or of the given partitions and file groups.
 
@@ -50,11 +52,13 @@ def pinned_slices(
         partitions: None: all.
         end: completion time of the state, if later commits were taken out of its timeline.
         groups: (partition, file id) pairs; None: all.
+        listing: the files of the table, listed after the state was loaded; None: they are listed now.
 
     Raises:
         SnapshotExpired: a clean, rollback or restore removed files of the state.
     """
-    bases, logs = _of_groups(client.listing(state.config).files(partitions), groups)
+    listing = listing or client.listing(state.config)
+    bases, logs = _of_groups(listing.files(partitions), groups)
     if state.history is not None:
         _check_reach(state.timeline, bases)
     replaced = client.replaced(state)

@@ -16,6 +16,7 @@ from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.read._retry_newest import read_newest, scan_newest
 from lakefmt.read.filters import Filter
+from lakefmt.read.skipping.report import ReadReport
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
 from lakefmt.read.stats import TableStats, TimelineView, describe_slices
 from lakefmt.values import Partitions
@@ -92,6 +93,36 @@ class ReadingVerbs(TableVerbs):
         if as_of is not None:
             return self.snapshot(as_of).scan(columns, filter, query, meta_columns=meta_columns)
         return scan_newest(lambda: self.snapshot().scan(columns, filter, query, meta_columns=meta_columns))
+
+    def explain(
+        self, filter: Filter = None, as_of: str | datetime | None = None, query: str = "snapshot"
+    ) -> ReadReport:
+        """Tell what a read with a filter would open and what leaves out the rest; no row is read. The report prints.
+
+        Args:
+            filter: as for :meth:`read`.
+            as_of: as for :meth:`read`.
+            query: as for :meth:`read`.
+
+        Raises:
+            InvalidFilter: the filter is not valid.
+
+        Example:
+            >>> import lakefmt
+            >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "nyc"]})
+            >>> t = lakefmt.create_table("memory://doc-read-report", data=data, record_key="id", partition_by="city")
+            >>> _ = t.insert(data)
+            >>> report = t.explain("city = 'sf'")
+            >>> [(step.name, step.files) for step in report.steps]
+            [('stored', 2), ('partition values', 1), ('footers', 1)]
+        """
+        from lakefmt.read.skipping.explain import explain_read
+
+        def explain_now() -> ReadReport:
+            taken = self.snapshot(as_of)
+            return explain_read(taken.client, taken.state, filter, query)
+
+        return read_newest(explain_now) if as_of is None else explain_now()
 
     def incremental(
         self,

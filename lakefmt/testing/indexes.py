@@ -165,22 +165,25 @@ class IndexSuite:
             index = choose_index(table.client, settings, state.config)
             if not places_new_keys(index):
                 pytest.skip("this index does not place new keys")
-            known: dict[tuple[str, str], str] = {}
+            places: dict[tuple[str, str], str] = {}
             for value in range(3):
                 rows = _rows(range(3 * value, 3 * value + 20), value)
                 table.upsert(rows)
                 if value:
                     table.bulk_insert(_rows(range(100 * value, 100 * value + 9), value))
                 slices = table.file_groups()
-                for one in slices:
-                    assert one.base is not None, "its first rows came at once"
-                    keys = table.client.reader.rows(one.base, [RECORD_KEY]).column(RECORD_KEY).combine_chunks()
+                for file_slice in slices:
+                    assert file_slice.base is not None, "its first rows came at once"
+                    keys = table.client.reader.rows(file_slice.base, [RECORD_KEY]).column(RECORD_KEY).combine_chunks()
                     codes = pa.array(np.zeros(len(keys), np.int32))
-                    meant = pa.DictionaryArray.from_arrays(codes, pa.array([str(one.partition)]))
+                    meant = pa.DictionaryArray.from_arrays(codes, pa.array([str(file_slice.partition)]))
                     placed = index.place(IndexKeys(keys, meant), slices, lambda: "no new one is needed")
-                    assert set(placed.file_groups) == {(one.partition, one.file_id)}
+                    assert set(placed.file_groups) == {(file_slice.partition, file_slice.file_id)}
                     for key in keys.to_pylist():
-                        assert known.setdefault((str(one.partition), key), one.file_id) == one.file_id
+                        assert (
+                            places.setdefault((str(file_slice.partition), key), file_slice.file_id)
+                            == file_slice.file_id
+                        )
 
     def test_a_plan_names_the_files_of_the_write(self, index_arguments: Mapping[str, Any]) -> None:
         for table, _ in self._tables(index_arguments):
@@ -195,10 +198,10 @@ class IndexSuite:
             state = table.client.load()
             settings = resolve_settings({}, table.client.options, state.config.properties)
             index = choose_index(table.client, settings, state.config)
-            said = capabilities_of(index)
-            assert not said.places_new_keys or callable(getattr(index, "place", None))
-            assert not said.on_commit or callable(getattr(index, "on_commit", None))
-            assert said.needs_file_reader or callable(getattr(index, "key_locations", None))
+            capabilities = capabilities_of(index)
+            assert not capabilities.places_new_keys or callable(getattr(index, "place", None))
+            assert not capabilities.on_commit or callable(getattr(index, "on_commit", None))
+            assert capabilities.needs_file_reader or callable(getattr(index, "key_locations", None))
 
     # ------------------------------------------------------------------------------------------------------- helpers
 

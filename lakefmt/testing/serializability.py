@@ -191,7 +191,9 @@ def _forgive(history: RecordedHistory, table: Table) -> None:
     """Remove the files of writers that were paused, rolled back, continued and died: no writer can know of those."""
     paused, died = ({line.split()[1] for line in history.trace if f" {word} " in line} for word in ("paused", "died"))
     claimed = {time: who for who, time in _CLAIMED.findall("\n".join(history.trace)) if who in paused & died}
-    undone = {time for time in claimed if time not in history.completions}
+    # A service that such a writer began may have been finished while everything was tidied up.
+    finished = {instant.time for instant in table.timeline.timeline.completed}
+    undone = {time for time in claimed if time not in history.completions and time not in finished}
     names = [info.name for info in table.client.store.list() if not info.name.startswith(".hoodie/")]
     table.client.store.delete(name for name in names if any(time in name for time in undone))
 

@@ -1,8 +1,7 @@
 """Simulate several writers of a table in one thread, on a virtual clock, from a seed.
 
-A *seed* determines everything: table type and lock, number of writers, their operations and
-services, the time of each request, lost answers, pauses beyond every lease, and crashes. The same
-seed gives the same history. :func:`simulate` creates one, :func:`check_history` checks it.
+A *seed* determines everything: table type and lock, number of writers, their operations and services, the time of each
+request, lost answers, pauses beyond every lease, and crashes. The same seed gives the same history. :func:`simulate` creates one, :func:`check_history` checks it.
 
 :mod:`lakefmt.testing.serializability` describes the checks.
 """
@@ -19,6 +18,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from lakefmt.config.settings import resolve_settings
 from lakefmt.create import run_creation
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
 from lakefmt.filegroups.table_client import TableClient
@@ -331,7 +331,8 @@ class _World:
             name="simulated",
             database=None,
             properties=shape.properties,
-            durable=False,
+            settings=resolve_settings({"lakefmt.durability": "none"}),
+            indexes=(),
         )
         return table
 

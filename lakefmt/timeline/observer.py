@@ -18,6 +18,10 @@ from lakefmt.values import InstantTime
 __all__ = ["CommitObserver", "PendingCompletion"]
 
 
+def _unproved() -> None:
+    """Nothing can be lost: the caller needs no lock."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingCompletion:
     """An instant that is about to be completed, under the table lock.
@@ -31,6 +35,7 @@ class PendingCompletion:
         commit: the same as values, for commits, deltacommits, replacecommits and compactions; None for other actions.
         next_time: hands out instant times above everything on the timeline. The completion time of the instant is taken
             from it after every observer has returned.
+        prove_lock: raises when the table lock was lost. A completion that another writer could miss is proved first.
     """
 
     time: InstantTime
@@ -40,6 +45,16 @@ class PendingCompletion:
     body: bytes
     commit: CommitMetadata | None
     next_time: Callable[[], InstantTime]
+    prove_lock: Callable[[], None] = _unproved
+
+    def proved_time(self) -> InstantTime:
+        """Return the next instant time after the lock was proved: for completions of an observer's own.
+
+        Raises:
+            LeaseLost: the lock was lost.
+        """
+        self.prove_lock()
+        return self.next_time()
 
 
 class CommitObserver(Protocol):

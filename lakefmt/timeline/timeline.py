@@ -40,8 +40,8 @@ def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
     for instant in instants:
         key = (instant.time, comparable_action(instant.action))
         files.setdefault(key, []).append(instant)
-        known = best.get(key)
-        if known is None or instant.state.rank > known.state.rank:
+        highest = best.get(key)
+        if highest is None or instant.state.rank > highest.state.rank:
             best[key] = instant
     ordered = tuple(sorted(best.values(), key=lambda i: (i.time, i.action.value)))
     return Timeline(layout, ordered, {key: tuple(group) for key, group in files.items()})
@@ -99,18 +99,20 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
     ordered = list(view.instants)
     new = sorted(names)
     for instant in filter(None, (parse_instant_file(name, view.layout) for name in new)):
-        at = bisect_left(ordered, instant.time, key=attrgetter("time"))
-        while at < len(ordered) and ordered[at].time == instant.time and not _same_action(ordered[at], instant):
-            at += 1
-        if at == len(ordered) or ordered[at].time != instant.time:
-            ordered.insert(at, instant)
-        elif instant.state is State.COMPLETED or ordered[at].state.rank < instant.state.rank:
-            ordered[at] = instant
+        index = bisect_left(ordered, instant.time, key=attrgetter("time"))
+        while (
+            index < len(ordered) and ordered[index].time == instant.time and not _same_action(ordered[index], instant)
+        ):
+            index += 1
+        if index == len(ordered) or ordered[index].time != instant.time:
+            ordered.insert(index, instant)
+        elif instant.state is State.COMPLETED or ordered[index].state.rank < instant.state.rank:
+            ordered[index] = instant
     return Timeline(view.layout, tuple(ordered), names=tuple(sorted((*view.names, *new))))
 
 
-def _same_action(one: Instant, other: Instant) -> bool:
-    return one.action is other.action or comparable_action(one.action) is comparable_action(other.action)
+def _same_action(instant: Instant, other: Instant) -> bool:
+    return instant.action is other.action or comparable_action(instant.action) is comparable_action(other.action)
 
 
 @dataclass(frozen=True)
@@ -169,19 +171,19 @@ class Timeline:
 
     @cached_property
     def _by_action(self) -> dict[Action, tuple[Instant, ...]]:
-        found: dict[Action, list[Instant]] = {}
+        by_action: dict[Action, list[Instant]] = {}
         for instant in self.completed:
-            found.setdefault(instant.action, []).append(instant)
-        return {action: tuple(group) for action, group in found.items()}
+            by_action.setdefault(instant.action, []).append(instant)
+        return {action: tuple(group) for action, group in by_action.items()}
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
         """Completed commits, deltacommits and replacecommits, by requested time; archived ones when they are known."""
-        known = self.completed_of(*COMMIT_ACTIONS)
+        active = self.completed_of(*COMMIT_ACTIONS)
         if self.archived:
             older = (i for i in self.archived if i.action in COMMIT_ACTIONS)
-            known = tuple(sorted((*older, *known), key=attrgetter("time")))
-        return known if self.bound is None else tuple(i for i in known if i.time <= self.bound)
+            active = tuple(sorted((*older, *active), key=attrgetter("time")))
+        return active if self.bound is None else tuple(i for i in active if i.time <= self.bound)
 
     @cached_property
     def commits_by_completion(self) -> tuple[Instant, ...]:
@@ -233,8 +235,8 @@ class Timeline:
 
     def completion_of(self, time: InstantTime) -> InstantTime:
         """Return when commit `time` became visible; without the history archived ones count with their requested time."""
-        found = self._commit_by_time.get(time)
-        return time if found is None else found.order_time
+        commit = self._commit_by_time.get(time)
+        return time if commit is None else commit.order_time
 
     def tells_completion_of(self, time: InstantTime) -> bool:
         """Return whether it is known when commit `time` became visible; of archived ones the history tells."""

@@ -11,6 +11,7 @@ from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InternalError, WriterActive
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.metadata.manage import SEEN_KEY
 from lakefmt.metadata.observer import MetadataTableObserver
 from lakefmt.storage.api import PutOutcome
 from lakefmt.timeline.heartbeat import Heartbeat, Liveness, heartbeat_name, is_alive
@@ -36,6 +37,7 @@ _METADATA_KEYS = (
     "hoodie.table.metadata.partitions",
     "hoodie.table.metadata.partitions.inflight",
     "hoodie.table.index.defs.path",
+    SEEN_KEY,
 )
 _METADATA_DIRECTORIES = (".hoodie/metadata", ".hoodie/.index_defs")
 _CLAIMS = 1000

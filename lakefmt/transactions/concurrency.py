@@ -135,8 +135,8 @@ def check_non_blocking(settings: Settings, config: TableConfig, *, places_keys: 
     own_logs = config.table_type is TableType.MERGE_ON_READ and config.version.layout > 1
     if is_non_blocking(settings) and not (own_logs and places_keys):
         raise InvalidInputError(
-            f"{_MODE}={_NON_BLOCKING} needs a merge-on-read table of version 8 or 9 with a bucket index, where writers meet "
-            f"in logs only: use {_OPTIMISTIC}"
+            f"{_MODE}={_NON_BLOCKING} needs a merge-on-read table of version 8 or 9 with a bucket index of a fixed "
+            f"number of buckets, where writers meet in logs only: use {_OPTIMISTIC}"
         )
 
 

@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
+from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.metadata.index_definitions import (
     IndexDefinition,
     column_stats_definition,
+    expression_index_definition,
     record_index_definition,
     secondary_index_definition,
 )
 from lakefmt.metadata.layout import BUILD_ORDER, PartitionKind, kind_of_partition
+from lakefmt.metadata.manage import partitions_by_settings
 from lakefmt.metadata.statistics import indexed_columns, is_indexable
 from lakefmt.values import TableVersion
 
-__all__ = ["IndexRequest", "definition_of", "in_build_order", "parse_index_request", "parse_index_requests"]
+__all__ = [
+    "IndexRequest",
+    "definition_of",
+    "in_build_order",
+    "parse_index_request",
+    "parse_index_requests",
+    "requests_of_new_table",
+]
 
 #: What an index rests on: it is made with it when it is missing.
 _NEEDS = {
     PartitionKind.PARTITION_STATS: PartitionKind.COLUMN_STATS,
     PartitionKind.SECONDARY_INDEX: PartitionKind.RECORD_INDEX,
 }
-#: Kinds that users can name; expression indexes are kept out until lakefmt can keep them right.
-_MADE = tuple(kind for kind in BUILD_ORDER if kind is not PartitionKind.EXPRESSION_INDEX)
-_FIELDS = ("kind", "columns", "name", "partitioned")
+#: What users call the kinds that are named by their column or a name of their own.
+_NAMED = {PartitionKind.SECONDARY_INDEX: "secondary_index", PartitionKind.EXPRESSION_INDEX: "expression_index"}
+_KINDS = {_NAMED.get(kind) or kind.value: kind for kind in BUILD_ORDER}
+_FIELDS = ("kind", "columns", "name", "partitioned", "function", "index_type", "function_options")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """What an expression index is of.
+
+    Attributes:
+        name: one of Spark's functions.
+        index_type: ``column_stats`` or ``bloom_filters``.
+        options: of the function, such as ``format``, and sizes of filters.
+    """
+
+    name: str
+    index_type: str
+    options: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +65,21 @@ class IndexRequest:
     Attributes:
         kind: what it is.
         columns: those it is on; empty: the kind's own choice.
-        name: what a secondary index is called behind ``secondary_index_``; empty: as its column.
+        name: what a secondary or expression index is called behind its beginning; empty: as its column.
         partitioned: whether a record index has file groups of its own for each data partition.
+        function: of an expression index.
     """
 
     kind: PartitionKind
     columns: tuple[str, ...] = ()
     name: str = ""
     partitioned: bool = False
+    function: FunctionCall | None = None
 
     @property
     def partition(self) -> str:
         """The name of the metadata table's partition."""
-        if self.kind is not PartitionKind.SECONDARY_INDEX:
+        if self.kind not in _NAMED:
             return str(self.kind.value)
         label: str = self.name or self.columns[0]
         return f"{self.kind.value}{label}"
@@ -65,15 +93,26 @@ class IndexRequest:
 
 
 def parse_index_request(
-    kind: object, columns: object = None, *, name: object = None, partitioned: object = False
+    kind: object,
+    columns: object = None,
+    *,
+    name: object = None,
+    partitioned: object = False,
+    function: object = None,
+    index_type: object = None,
+    function_options: object = None,
 ) -> IndexRequest:
     """Return the index that arguments ask for.
 
     Parameters:
-        kind: ``files``, ``column_stats``, ``partition_stats``, ``bloom_filters``, ``record_index`` or ``secondary_index``.
-        columns: names; needed for a secondary index, which is on one, and possible for ``column_stats``.
-        name: of a secondary index.
+        kind: ``files``, ``column_stats``, ``partition_stats``, ``bloom_filters``, ``record_index``, ``secondary_index`` or
+            ``expression_index``.
+        columns: names; needed for a secondary or expression index, which is on one, and possible for ``column_stats``.
+        name: of a secondary or expression index.
         partitioned: for ``record_index``.
+        function: of an expression index.
+        index_type: of an expression index: ``column_stats`` (None) or ``bloom_filters``.
+        function_options: of an expression index, such as ``{"format": "yyyy-MM-dd"}``.
 
     Raises:
         InvalidInputError: the kind is unknown, or the arguments do not fit it.
@@ -89,33 +128,49 @@ def parse_index_request(
         names = tuple(dict.fromkeys(texts_argument([columns] if isinstance(columns, str) else columns, "columns")))
     called = "" if name is None else text_argument(name, "name")
     is_partitioned = flag_argument(partitioned, "partitioned")
-    is_secondary = parsed is PartitionKind.SECONDARY_INDEX
-    if is_secondary and len(names) != 1:
-        raise InvalidInputError("a secondary index is on one column: name it, columns=['city']")
-    if names and parsed not in (PartitionKind.SECONDARY_INDEX, PartitionKind.COLUMN_STATS):
+    is_named = parsed in _NAMED
+    if is_named and len(names) != 1:
+        what = "a secondary" if parsed is PartitionKind.SECONDARY_INDEX else "an expression"
+        raise InvalidInputError(f"{what} index is on one column: name it, columns=['city']")
+    if names and not is_named and parsed is not PartitionKind.COLUMN_STATS:
         raise InvalidInputError(f"{parsed.value} takes no columns")
-    if called and not is_secondary:
+    if called and not is_named:
         raise InvalidInputError(f"{parsed.value} takes no name: a table has one")
     if is_partitioned and parsed is not PartitionKind.RECORD_INDEX:
         raise InvalidInputError(f"partitioned=True is for record_index, not for {parsed.value}")
-    label = called or (names[0] if is_secondary else "")
+    label = called or (names[0] if is_named else "")
     if not all(char.isalnum() or char == "_" for char in label):
         raise InvalidInputError(f"name={label!r}: letters, digits and _ make the name of an index; give name=")
-    return IndexRequest(parsed, names, called, is_partitioned)
+    call = _parse_function(parsed, function, index_type, function_options)
+    return IndexRequest(parsed, names, called, is_partitioned, call)
+
+
+def _parse_function(
+    kind: PartitionKind, function: object, index_type: object, function_options: object
+) -> FunctionCall | None:
+    if kind is not PartitionKind.EXPRESSION_INDEX:
+        if not (function is index_type is function_options is None):
+            raise InvalidInputError("function, index_type and function_options are for expression_index")
+        return None
+    if function is None:
+        raise InvalidInputError("an expression index is of a function: name it, function='upper'")
+    stated = {str(key): str(value) for key, value in mapping_argument(function_options, "function_options").items()}
+    typed = "column_stats" if index_type is None else text_argument(index_type, "index_type")
+    return FunctionCall(text_argument(function, "function"), typed, stated)
 
 
 def _parse_kind(text: str) -> PartitionKind:
-    known = {kind.value.rstrip("_"): kind for kind in _MADE}
-    if text not in known:
-        raise InvalidInputError(f"lakefmt makes no index of kind {text!r}: the kinds are {', '.join(known)}")
-    return known[text]
+    if text not in _KINDS:
+        raise InvalidInputError(f"lakefmt makes no index of kind {text!r}: the kinds are {', '.join(_KINDS)}")
+    return _KINDS[text]
 
 
 def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
     """Return the indexes that an argument ``indexes`` asks for.
 
     Parameters:
-        given: kinds as texts, or mappings with ``kind``, ``columns``, ``name`` and ``partitioned``.
+        given: kinds as texts, or mappings with ``kind``, ``columns``, ``name`` and the other arguments of
+            :func:`parse_index_request`.
 
     Raises:
         InvalidInputError: one of them cannot be made, or comes twice.
@@ -136,18 +191,46 @@ def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
         unknown = [key for key in fields if key not in _FIELDS]
         if unknown or "kind" not in fields:
             raise InvalidInputError(f"an index is told by {', '.join(_FIELDS)}, not by {shown(list(fields))}")
-        parsed.append(
-            parse_index_request(
-                fields["kind"],
-                fields.get("columns"),
-                name=fields.get("name"),
-                partitioned=fields.get("partitioned", False),
-            )
-        )
+        parsed.append(parse_index_request(**fields))
     names = [each.partition for each in parsed]
     if len(set(names)) < len(names):
         raise InvalidInputError(f"indexes names one of {', '.join(names)} twice")
     return tuple(parsed)
+
+
+def requests_of_new_table(
+    asked: Sequence[IndexRequest] | None,
+    config: TableConfig,
+    schema: pa.Schema,
+    settings: Settings,
+    *,
+    is_remote: bool,
+    needed: IndexRequest | None = None,
+) -> tuple[IndexRequest, ...]:
+    """Return the indexes with which a table begins, checked against its columns.
+
+    Parameters:
+        asked: by the caller; None: those of the settings, and on an object store, where a listing takes a request for each
+            partition, the list of files and statistics unless ``hoodie.metadata.enable`` is false.
+        config: the properties of the table.
+        schema: its columns.
+        settings: of the call.
+        is_remote: whether the table is on an object store.
+        needed: the index by which writes find keys, if the metadata table has that.
+
+    Raises:
+        InvalidInputError, UnsupportedFeature: see :func:`definition_of`.
+    """
+    if asked is None:
+        enabled = settings.values["hoodie.metadata.enable"]
+        by_default = enabled is True or (enabled is None and is_remote)
+        names = partitions_by_settings(config, settings) if by_default else ()
+        asked = [IndexRequest(_parse_kind(name)) for name in names]
+    if needed is not None:
+        asked = [*(each for each in asked if each.kind is not needed.kind), needed]
+    for request in asked:
+        definition_of(request, config, schema, 1)
+    return tuple(asked)
 
 
 def definition_of(
@@ -176,6 +259,9 @@ def definition_of(
     name = request.partition
     if request.kind is PartitionKind.SECONDARY_INDEX:
         return {name: secondary_index_definition(name, request.columns[0], config.version)}
+    if (call := request.function) is not None:
+        column, version = request.columns[0], config.version
+        return {name: expression_index_definition(name, call.index_type, call.name, column, call.options, version)}
     if config.version is TableVersion.SIX:
         return {}
     if request.kind is PartitionKind.COLUMN_STATS and request.columns:
@@ -191,8 +277,8 @@ def _check_version(request: IndexRequest, config: TableConfig) -> None:
         raise InvalidInputError("partition_stats needs partitions: the table has none; column_stats are by file")
     if config.version is not TableVersion.SIX:
         return
-    if request.kind in (PartitionKind.SECONDARY_INDEX, PartitionKind.PARTITION_STATS) or request.partitioned:
-        what = "partitioned record index" if request.partitioned else request.kind.value.rstrip("_")
+    if request.kind in (*_NAMED, PartitionKind.PARTITION_STATS) or request.partitioned:
+        what = "partitioned record index" if request.partitioned else _NAMED.get(request.kind) or request.kind.value
         raise UnsupportedFeature(f"tables of version 6 have no {what}: upgrade the table")
     if request.columns:
         raise UnsupportedFeature(

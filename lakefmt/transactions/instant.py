@@ -8,12 +8,13 @@ returned, and the table lock is proved to be held.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InstantNotPending, StorageError
 from lakefmt.filegroups.table_client import TableState
+from lakefmt.metadata.manage import check_expression_indexes
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import Heartbeat
 from lakefmt.timeline.instant import Action, Instant, State
@@ -68,7 +69,9 @@ class InstantTransaction:
         Raises:
             InternalError: every time that was tried is taken.
             LeaseLost: the lock was lost; the instant stays requested and counts as dead.
+            MetadataTablePresent: the table has an index that lakefmt cannot keep.
         """
+        check_expression_indexes(write_client.client, state.config, state.timeline, write_client.settings)
         heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, requested_body)
         with cls(write_client, time, action, heartbeat) as claimed:
             lease.check()
@@ -148,6 +151,8 @@ class InstantTransaction:
         next_time = self.write_client.instant_time_generator(config, timeline)
         if observers := self.write_client.observers(config):
             pending = PendingCompletion(self.time, self.action, config, timeline, body, commit, next_time)
+            if lease is not None:
+                pending = replace(pending, prove_lock=lease.check)
             for observer in observers:
                 observer.before_completion(pending)
         completion = next_time()

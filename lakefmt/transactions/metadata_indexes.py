@@ -14,11 +14,12 @@ from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import MetadataTableManager
 from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.transactions.client import drop_metadata_table, open_write_client
-from lakefmt.transactions.index_request import IndexRequest, definition_of, in_build_order
+from lakefmt.transactions.index_request import FunctionCall, IndexRequest, definition_of, in_build_order
 from lakefmt.values import TableVersion
 
 __all__ = [
     "change_metadata_table",
+    "create_expression_index",
     "create_metadata_index",
     "create_metadata_indexes",
     "drop_metadata_index",
@@ -92,9 +93,45 @@ def _with_indexes(requests: Sequence[IndexRequest], manager: MetadataTableManage
         is_record_index = request.kind is PartitionKind.RECORD_INDEX
         asked = replace(request, partitioned=request.partitioned or by_option) if is_record_index else request
         most = settings.integer("hoodie.metadata.index.column.stats.max.columns.to.index")
-        definitions |= definition_of(asked, config, schema, most)
+        made = definition_of(asked, config, schema, most)
+        if request.kind is PartitionKind.EXPRESSION_INDEX:
+            manager.check_expression(made[request.partition])
+        definitions |= made
     wanted = {name for one in requests for name in one.needs if name not in config.metadata_partitions}
     return manager.add(in_build_order(wanted), definitions)
+
+
+def create_expression_index(
+    client: TableClient,
+    name: str,
+    column: str,
+    function: str,
+    index_type: str = "column_stats",
+    function_options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
+) -> tuple[str, ...]:
+    """Make one expression index, named as its partition (:func:`create_metadata_indexes`).
+
+    Parameters:
+        client: the table.
+        name: the metadata table's partition, ``expr_index_<name>``.
+        column: the column that the function is of.
+        function: one of Spark's functions that lakefmt computes (docs/index.md).
+        index_type: ``column_stats`` or ``bloom_filters``.
+        function_options: such as ``format``; sizes of bloom filters too.
+        options: settings of the call.
+
+    Returns:
+        The partitions that the metadata table has now.
+
+    Raises:
+        InvalidInputError: the index is there already.
+        UnsupportedFeature: lakefmt does not compute this function, or the table is of version 6.
+    """
+    kind = PartitionKind.EXPRESSION_INDEX
+    function_call = FunctionCall(function, index_type, dict(function_options or {}))
+    request = IndexRequest(kind, (column,), name.removeprefix(kind.value), function=function_call)
+    return create_metadata_indexes(client, [request], options)
 
 
 def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, object] | None = None) -> tuple[str, ...]:

@@ -226,17 +226,17 @@ def _sweep(
 ) -> bool:
     """Remove heartbeats and markers of instants that are not on the timeline; return whether there were any."""
     store = write_client.client.store
-    known = {i.time for i in state.timeline}
+    on_timeline = {i.time for i in state.timeline}
     removed = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
     for name in claims:
         time = _time_of(name)
-        if time not in known and (not rules.beside or _is_over(write_client, state, time)):
+        if time not in on_timeline and (not rules.beside or _is_over(write_client, state, time)):
             removed = True
             remove_saved_writes(store, time)
             store.delete([name])
     for directory in markers:
         time = _time_of(directory)
-        if time.isdigit() and time not in known:
+        if time.isdigit() and time not in on_timeline:
             removed = True
             remove_marked_files(write_client.client, state, time)
             remove_saved_writes(store, time)

@@ -1,1 +1,5 @@
-"""Upgrade a table to a newer table version: ``plan`` decides, ``run`` executes."""
+"""Upgrading a table to a newer table version.
+
+``plan`` decides what has to change, file by file, and names what stands in the way; ``run`` executes it under the table
+lock, in an order that a process which dies can repeat.
+"""

@@ -67,9 +67,9 @@ def split_moves(
 def partition_changed(batch: KeyedBatch, located: Located, slices: Sequence[FileSlice]) -> Mask:
     """Return for each row found whether its key is stored in another partition than its own."""
     stored = pa.array([file_slice.partition for file_slice in slices], pa.string())
-    mine = batch.partitions.take(pa.array(located.rows)).cast(pa.string())
-    theirs = stored.take(pa.array(located.slices))
-    differs: Mask = pc.not_equal(mine, theirs).to_numpy(zero_copy_only=False)
+    wanted_paths = batch.partitions.take(pa.array(located.rows)).cast(pa.string())
+    stored_paths = stored.take(pa.array(located.slices))
+    differs: Mask = pc.not_equal(wanted_paths, stored_paths).to_numpy(zero_copy_only=False)
     return differs
 
 
@@ -83,9 +83,9 @@ def _wins(batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], order:
             continue
         stored = reader.rows(base, [RECORD_KEY, *columns])
         rows = leave.rows[pairs]
-        at = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
+        stored_rows = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
         new = ordering_columns(batch.table, order, rows)
-        wins[pairs] = incoming_wins(new, ordering_columns(stored, order, at.to_numpy()))
+        wins[pairs] = incoming_wins(new, ordering_columns(stored, order, stored_rows.to_numpy()))
     return wins
 
 
@@ -113,15 +113,15 @@ def fill_from_stored(
         if base is None:
             continue
         stored = reconcile(reader.rows(base, [RECORD_KEY, *(f.name for f in lacking)]), _with_key(lacking))
-        at = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
-        parts.append(stored.take(at))
+        stored_rows = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
+        parts.append(stored.take(stored_rows))
         source[rows] = np.arange(count, count + len(rows))
         count += len(rows)
     everything = pa.concat_tables([*parts, _with_key(lacking).empty_table()])
-    at = pa.array(source, mask=source < 0)
+    stored_rows = pa.array(source, mask=source < 0)
     table = batch.table
     for field in lacking:
-        table = table.append_column(field, everything.column(field.name).take(at))
+        table = table.append_column(field, everything.column(field.name).take(stored_rows))
     return KeyedBatch(table.select(schema.names), batch.keys, batch.partitions)
 
 

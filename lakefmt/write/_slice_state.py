@@ -59,7 +59,7 @@ def log_placing(client: TableClient, state: TableState, *, positions: bool = Fal
 
 def _compacting(client: TableClient, state: TableState) -> dict[tuple[PartitionPath, FileId], InstantTime]:
     """Return the file groups of pending compactions, with the instant of each."""
-    found: dict[tuple[PartitionPath, FileId], InstantTime] = {}
+    compacting: dict[tuple[PartitionPath, FileId], InstantTime] = {}
     for pending in state.timeline.pending:
         if pending.action is not Action.COMPACTION:
             continue
@@ -67,8 +67,8 @@ def _compacting(client: TableClient, state: TableState) -> dict[tuple[PartitionP
         body = client.timeline_store(state.config).read_body(requested)
         plan: Mapping[str, Any] = decode_body(BodyKind.COMPACTION_PLAN, body, what=requested.file_name) if body else {}
         for each in plan.get("operations") or ():
-            found[PartitionPath(each["partitionPath"] or ""), FileId(each["fileId"] or "")] = pending.time
-    return found
+            compacting[PartitionPath(each["partitionPath"] or ""), FileId(each["fileId"] or "")] = pending.time
+    return compacting
 
 
 class SliceReader(BaseFileReader):
@@ -142,8 +142,8 @@ class SliceReader(BaseFileReader):
 def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
     mask = to_mask(pc.is_in(logs.table.column(RECORD_KEY), value_set=keys))
     table = logs.table.filter(pa.array(mask))
-    columns, known = logs.columns, logs.known
-    return LogRows(table, logs.deletes[mask], logs.always[mask], logs.brings[mask], columns, known=known)
+    columns, has_positions = logs.columns, logs.known
+    return LogRows(table, logs.deletes[mask], logs.always[mask], logs.brings[mask], columns, known=has_positions)
 
 
 def find_stored(
@@ -231,13 +231,13 @@ def _dead(
     work = {n: p[which[p]] for n, p in pairs.items() if which[p].any()}
 
     def look(number: int) -> Rows:
-        mine = keys.take(pa.array(located.rows[work[number]]))
-        stored = reader.merged(slices[number], [RECORD_KEY], mine).column(RECORD_KEY)
-        return work[number][~to_mask(pc.is_in(mine, value_set=stored))]
+        wanted_keys = keys.take(pa.array(located.rows[work[number]]))
+        stored = reader.merged(slices[number], [RECORD_KEY], wanted_keys).column(RECORD_KEY)
+        return work[number][~to_mask(pc.is_in(wanted_keys, value_set=stored))]
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        for gone in pool.map(look, work):
-            dead[gone] = True
+        for dead_pairs in pool.map(look, work):
+            dead[dead_pairs] = True
     return dead
 
 
@@ -279,14 +279,16 @@ def _with_log_keys(
         rows = wanted[number]
         if not len(rows):
             return rows
-        mine = keys.take(pa.array(rows))
-        stored = reader.merged(slices[number], [RECORD_KEY], mine, base=False).column(RECORD_KEY)
-        return rows[to_mask(pc.is_in(mine, value_set=stored))]
+        wanted_keys = keys.take(pa.array(rows))
+        stored = reader.merged(slices[number], [RECORD_KEY], wanted_keys, base=False).column(RECORD_KEY)
+        return rows[to_mask(pc.is_in(wanted_keys, value_set=stored))]
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(zip(wanted, pool.map(look, wanted), strict=True))
-    rows = np.concatenate([located.rows, *(mine for _, mine in found)])
-    numbers = np.concatenate([located.slices, *(np.full(len(mine), n, np.int64) for n, mine in found)])
+        rows_by_slice = list(zip(wanted, pool.map(look, wanted), strict=True))
+    rows = np.concatenate([located.rows, *(stored_there for _, stored_there in rows_by_slice)])
+    numbers = np.concatenate(
+        [located.slices, *(np.full(len(stored_there), n, np.int64) for n, stored_there in rows_by_slice)]
+    )
     order = np.lexsort((numbers, rows))
     places = located.positions
     if places is not None:  # keys of logs have none
@@ -308,19 +310,19 @@ def fetch_missing_columns(
     by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
     order = reader.rule.stored
 
-    def complete(one: Assigned) -> Assigned:
-        file = one.assignment
+    def complete(changed: Assigned) -> Assigned:
+        file = changed.assignment
         if file.log is None:
-            return one
-        mine = keys.take(pa.array(one.rows))
+            return changed
+        row_keys = keys.take(pa.array(changed.rows))
         names = [RECORD_KEY, *(field.name for field in columns), *(name.split(".", 1)[0] for name in order.fields)]
-        stored = reader.merged(by_group[file.partition, file.file_id], names, mine)
+        stored = reader.merged(by_group[file.partition, file.file_id], names, row_keys)
         fields = [field.with_nullable(True) for field in columns if field.name in stored.column_names]
         if has_order(order, stored.column_names):
             ranks = order_ranks(ordering_columns(stored, order), stored.num_rows)
             stored = stored.take(pa.array(np.argsort(-ranks, kind="stable")))
-        at = pc.index_in(mine, value_set=stored.column(RECORD_KEY).combine_chunks())
-        return replace(one, stored=reconcile(stored.take(at), pa.schema(fields)))
+        stored_rows = pc.index_in(row_keys, value_set=stored.column(RECORD_KEY).combine_chunks())
+        return replace(changed, stored=reconcile(stored.take(stored_rows), pa.schema(fields)))
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(complete, assigned))

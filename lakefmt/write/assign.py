@@ -198,26 +198,26 @@ def assign_rows(
         new_uuid: makes names for new file groups.
         logs: how changes go to logs; None: base files are rewritten.
     """
-    homes = _grouped(routes.stay)
+    staying = _grouped(routes.stay)
     left = _grouped(routes.leave)
     places = group_positions(routes.stay, logs)
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
     for partition, rows in _by_partition(partitions, new_rows(len(partitions), routes)):
         rest = _fill_small_files(rows, partition, slices, sizing, inserts)
-        opened += [(partition, file_slice) for file_slice in _split(rest, sizing.rows_per_file)]
+        opened += [(partition, part) for part in _split(rest, sizing.rows_per_file)]
     assigned: list[Assigned] = []
-    for number in sorted(homes.keys() | inserts.keys() | left.keys()):
-        gone = left.get(number, np.empty(0, np.int64))
-        rows = np.concatenate([homes.get(number, gone[:0]), *inserts.get(number, []), gone])
-        marks = np.arange(len(rows)) >= len(rows) - len(gone) if len(gone) else None
+    for number in sorted(staying.keys() | inserts.keys() | left.keys()):
+        leaving = left.get(number, np.empty(0, np.int64))
+        rows = np.concatenate([staying.get(number, leaving[:0]), *inserts.get(number, []), leaving])
+        marks = np.arange(len(rows)) >= len(rows) - len(leaving) if len(leaving) else None
         if number in inserts:
             file = rewrite_file(slices[number], instant, len(assigned), len(rows), match_keys=routes.stay is not None)
         else:
             file = change_file(slices[number], instant, len(assigned), len(rows), logs)
         # Rows that leave were found otherwise, and rows that come in are nowhere yet.
-        known = places.get(number) if number not in inserts and marks is None else None
-        assigned.append(Assigned(file, rows, marks, positions=known))
+        positions = places.get(number) if number not in inserts and marks is None else None
+        assigned.append(Assigned(file, rows, marks, positions=positions))
     for partition, rows in opened:
         assigned.append(Assigned(new_file(partition, instant, len(assigned), new_uuid, rows=len(rows)), rows))
     return assigned
@@ -250,11 +250,11 @@ def assign_placed_rows(
         f-0_0-0-0_20260102000000000.parquet [1]
         .g-0_20260102000000000.log.1_1-0-0 [0 2]
     """
-    known = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
+    slices_by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
     assigned: list[Assigned] = []
     for number, rows in rows_by_file_group(placement.groups, np.arange(len(placement.groups))):
         partition, file_id = placement.file_groups[number]
-        file_slice, sequence = known.get((partition, file_id)), len(assigned)
+        file_slice, sequence = slices_by_group.get((partition, file_id)), len(assigned)
         if file_slice is None:
             in_logs = logs if opens_with_logs else None
             file = open_file_group(partition, file_id, instant, sequence, len(rows), in_logs)
@@ -315,8 +315,8 @@ def rows_by_file_group(numbers: npt.NDArray[np.int64], rows: Rows) -> Iterator[t
     order = stable_order(numbers)
     ordered = numbers[order]
     starts = np.append(0, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
-    pieces = np.split(rows[order], starts)[1:]
-    yield from zip(map(int, ordered[starts]), pieces, strict=True)
+    groups = np.split(rows[order], starts)[1:]
+    yield from zip(map(int, ordered[starts]), groups, strict=True)
 
 
 def stable_order(numbers: npt.NDArray[np.signedinteger]) -> Rows:
@@ -382,27 +382,27 @@ def bundle_logs(assigned: Sequence[Assigned], table: pa.Table) -> list[list[int]
     most = max(1, min(_BUNDLE_ROWS, int(table.num_rows * _BUNDLE_BYTES / max(1, table.nbytes))))
     bundles: list[list[int]] = []
     rows, form = most, None
-    for number, one in enumerate(assigned):
-        if one.assignment.log is None or len(one.rows) > most:
+    for number, each in enumerate(assigned):
+        if each.assignment.log is None or len(each.rows) > most:
             continue
-        mine = None if one.stored is None else one.stored.schema
-        if not bundles or rows + len(one.rows) > most or mine != form:
+        stored_schema = None if each.stored is None else each.stored.schema
+        if not bundles or rows + len(each.rows) > most or stored_schema != form:
             bundles.append([])
-            rows, form = 0, mine
+            rows, form = 0, stored_schema
         bundles[-1].append(number)
-        rows += len(one.rows)
+        rows += len(each.rows)
     return bundles
 
 
 def joined(some: Sequence[Assigned]) -> Assigned:
     """Return a bundle's rows, one assignment's behind the other's, under the first one's name."""
-    stored = [one.stored for one in some if one.stored is not None]
-    marks = [np.zeros(len(one.rows), bool) if one.leaving is None else one.leaving for one in some]
-    places = [np.full(len(one.rows), -1, np.int64) if one.positions is None else one.positions for one in some]
+    stored = [each.stored for each in some if each.stored is not None]
+    marks = [np.zeros(len(each.rows), bool) if each.leaving is None else each.leaving for each in some]
+    places = [np.full(len(each.rows), -1, np.int64) if each.positions is None else each.positions for each in some]
     return Assigned(
         some[0].assignment,
-        np.concatenate([one.rows for one in some]),
-        np.concatenate(marks) if any(one.leaving is not None for one in some) else None,
+        np.concatenate([each.rows for each in some]),
+        np.concatenate(marks) if any(each.leaving is not None for each in some) else None,
         pa.concat_tables(stored) if stored else None,
-        np.concatenate(places) if any(one.positions is not None for one in some) else None,
+        np.concatenate(places) if any(each.positions is not None for each in some) else None,
     )

@@ -80,7 +80,8 @@ class BoundContext:
         self.cdc = cdc_mode(self.config.properties)
         self.schema = avro_to_arrow(context.schema_text)
         self.file_schema = avro_to_arrow(context.file_schema_text)
-        self.virtual_columns = virtual_columns_of(self.config, self.schema)
+        in_files = self.config.stores_every_column
+        self.virtual_columns = None if in_files else virtual_columns_of(self.config, self.schema)
         values = self.settings
         self.durable = values.text("lakefmt.durability") == "fsync"
         self.threads = values.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)

@@ -322,7 +322,8 @@ class WriteRequest:
     @property
     def action(self) -> Action:
         """The timeline action of a copy-on-write table."""
-        return Action.REPLACE_COMMIT if self.operation in REPLACING else Action.COMMIT
+        replaces = self.operation in REPLACING or self.operation is WriteOperation.CLUSTER
+        return Action.REPLACE_COMMIT if replaces else Action.COMMIT
 
     @property
     def keeps_empty(self) -> bool:

@@ -94,8 +94,8 @@ def _in_their_partitions(rows: pa.Table, partitions: Sequence[str] | None) -> De
     """Return the keys of rows, each in its own partition, once."""
     pairs = rows.group_by([RECORD_KEY, PARTITION_PATH]).aggregate([])
     places = None if partitions is None else tuple(PartitionPath(p) for p in partitions)
-    homes = pairs.column(PARTITION_PATH).combine_chunks().dictionary_encode()
-    return DeleteKeys(pairs.column(RECORD_KEY).combine_chunks(), homes, places)
+    own_partitions = pairs.column(PARTITION_PATH).combine_chunks().dictionary_encode()
+    return DeleteKeys(pairs.column(RECORD_KEY).combine_chunks(), own_partitions, places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,11 @@ def take_keys(what: Any) -> GivenKeys:
     return GivenKeys(values=items)
 
 
-def _column(found: pa.ChunkedArray) -> GivenKeys:
-    if not pt.is_struct(found.type):
-        return GivenKeys(values=found)
-    batches = [pa.RecordBatch.from_struct_array(chunk) for chunk in found.chunks]
-    return GivenKeys(rows=pa.Table.from_batches(batches, pa.schema(struct_fields(found.type))))
+def _column(column: pa.ChunkedArray) -> GivenKeys:
+    if not pt.is_struct(column.type):
+        return GivenKeys(values=column)
+    batches = [pa.RecordBatch.from_struct_array(chunk) for chunk in column.chunks]
+    return GivenKeys(rows=pa.Table.from_batches(batches, pa.schema(struct_fields(column.type))))
 
 
 def _lacking(rows: Sequence[object]) -> frozenset[str]:
@@ -159,7 +159,7 @@ def keys_to_delete(client: TableClient, state: TableState, what: object) -> pa.S
         InvalidKey: a key is null or empty.
     """
     given = what if isinstance(what, GivenKeys) else take_keys([what] if isinstance(what, str) else what)
-    return _keys_and_homes(client, state, given)[0]
+    return _keys_and_partitions(client, state, given)[0]
 
 
 def given_to_delete(
@@ -182,15 +182,15 @@ def given_to_delete(
         SchemaMismatch: a key column is missing, or a value has another type than its column.
         InvalidKey: a key is null or empty, or a partition value cannot be one.
     """
-    keys, homes = _keys_and_homes(client, state, what)
+    keys, own_partitions = _keys_and_partitions(client, state, what)
     settings = resolve_settings(options, client.options, state.config.properties)
-    if homes is None or choose_index(client, settings, state.config).is_global:
+    if own_partitions is None or choose_index(client, settings, state.config).is_global:
         return _resolve_delete_keys(keys, partitions)
-    rows = pa.table({RECORD_KEY: keys, PARTITION_PATH: homes.cast(pa.string())})
+    rows = pa.table({RECORD_KEY: keys, PARTITION_PATH: own_partitions.cast(pa.string())})
     return _in_their_partitions(rows, partitions)
 
 
-def _keys_and_homes(
+def _keys_and_partitions(
     client: TableClient, state: TableState, what: GivenKeys
 ) -> tuple[pa.StringArray, pa.DictionaryArray | None]:
     spec = client.key_spec(state.config)
@@ -198,10 +198,10 @@ def _keys_and_homes(
         return _stored_keys(what), None
     rows = _as_rows(what, spec, client.schema(state))
     keys = build_record_keys(spec, rows)
-    homes = None
+    partitions = None
     if what.rows is not None and spec.partition_fields and _has(rows, [f.name for f in spec.partition_fields]):
-        homes = build_partition_paths(spec, rows)
-    return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys, homes
+        partitions = build_partition_paths(spec, rows)
+    return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys, partitions
 
 
 def _has(table: pa.Table, names: Iterable[str]) -> bool:
@@ -212,8 +212,8 @@ def _stored_keys(what: GivenKeys) -> pa.StringArray:
     """Return keys of a table that generates them: nobody knows them but from ``_hoodie_record_key``."""
     if what.values is None:
         raise SchemaMismatch("the table generates its keys: give stored keys as texts")
-    found = conform(pa.table({RECORD_KEY: _values(what.values, pa.string(), RECORD_KEY)}), _STORED_KEY)
-    keys = found.column(0).combine_chunks()
+    conformed = conform(pa.table({RECORD_KEY: _values(what.values, pa.string(), RECORD_KEY)}), _STORED_KEY)
+    keys = conformed.column(0).combine_chunks()
     if keys.null_count:
         raise InvalidKey(f"{keys.null_count} of {len(keys)} keys are null")
     return keys

@@ -327,7 +327,7 @@ def _fetch_missing_columns(
         lacking = [field for field in schema if field.name not in names]
     else:
         lacking = [field for field in schema if field.name in order and field.name not in names]
-    if not lacking or keys is None or all(one.assignment.log is None for one in assigned):
+    if not lacking or keys is None or all(each.assignment.log is None for each in assigned):
         return assigned
     return fetch_missing_columns(SliceReader(client, state, slices), assigned, slices, keys, lacking)
 
@@ -336,16 +336,16 @@ def locate_deletes(
     client: TableClient, bound: BoundContext, state: TableState, delete_keys: DeleteKeys, index: Index
 ) -> LocatedRows:
     """Return where keys to delete are stored."""
-    keys, homes = delete_keys.keys, delete_keys.homes
+    keys, own_partitions = delete_keys.keys, delete_keys.homes
     listed = partitions_of_keys(index, keys) if delete_keys.listed() is None else delete_keys.listed()
     slices = client.slices(state, listed)
-    if homes is None:
+    if own_partitions is None:
         located = locate_everywhere(index, keys, slices, key_files(client, state))
     else:
-        located = index.locate(IndexKeys(keys, homes), slices, key_files(client, state))
+        located = index.locate(IndexKeys(keys, own_partitions), slices, key_files(client, state))
     logs = log_placing(client, state, positions=bound.settings.flag("hoodie.write.record.positions"))
     if logs is not None and not capabilities_of(index).covers_logs:
-        located = apply_log_deletes(client, state, keys, homes, located, slices, alive=True)
+        located = apply_log_deletes(client, state, keys, own_partitions, located, slices, alive=True)
     # Keys that are nowhere need no file.
     routes = Routes(located, late=np.setdiff1d(np.arange(len(keys)), located.rows))
     nowhere = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(keys), np.int32)), pa.array([""]))
@@ -369,11 +369,11 @@ def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
         table = table.append_column(POSITION, pa.array(assigned.positions))
     stored = pa.table({}) if assigned.stored is None else assigned.stored
     for name in stored.column_names:
-        at = table.schema.get_field_index(name)
+        index = table.schema.get_field_index(name)
         table = (
             table.append_column(name, stored.column(name))
-            if at < 0
-            else table.set_column(at, name, stored.column(name))
+            if index < 0
+            else table.set_column(index, name, stored.column(name))
         )
     return table
 
@@ -395,7 +395,7 @@ def write_assigned_files(
     bound: BoundContext,
     batch: KeyedBatch,
     assigned: Sequence[Assigned],
-    known: Callable[[BaseFile], KnownFooter | None],
+    footer_of: Callable[[BaseFile], KnownFooter | None],
 ) -> list[WriteStatus]:
     """Write every assigned file; threads run where Arrow lets them.
 
@@ -403,16 +403,16 @@ def write_assigned_files(
         bound: the write.
         batch: its rows.
         assigned: the files, and their rows by number.
-        known: tells the footer of a base file, where the look-up has read it.
+        footer_of: tells the footer of a base file, where the look-up has read it.
     """
     blooms = bloom_filters_of_small_files(bound, batch.keys, assigned)
 
     def write(number: int) -> WriteStatus:
-        one, bloom = assigned[number], blooms.get(number)
-        rows, base = route(batch, one), one.assignment.base
-        footer = None if base is None else known(base)
+        each, bloom = assigned[number], blooms.get(number)
+        rows, base = route(batch, each), each.assignment.base
+        footer = None if base is None else footer_of(base)
         alone = len(assigned) == 1
-        return write_assigned(bound, one.assignment, [rows], alone=alone, bloom=bloom, known=footer)
+        return write_assigned(bound, each.assignment, [rows], alone=alone, bloom=bloom, known_footer=footer)
 
     if len(assigned) < 2:
         return [write(number) for number in range(len(assigned))]
@@ -426,9 +426,9 @@ def write_assigned_files(
                 works[number] = workers.submit(write, number)
         for bundle in bundles:
             some = [assigned[number] for number in bundle]
-            counts = [len(one.rows) for one in some]
-            made = build_log_payloads(bound, [one.assignment for one in some], counts, route(batch, joined(some)))
+            counts = [len(each.rows) for each in some]
+            made = build_log_payloads(bound, [each.assignment for each in some], counts, route(batch, joined(some)))
             for number, work in zip(bundle, made, strict=True):
                 works[number] = workers.submit(write_assigned_log, bound, work)
             wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
-        return results(works[number] for number in range(len(assigned)))
+        return results([works[number] for number in range(len(assigned))])

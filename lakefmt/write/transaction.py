@@ -19,6 +19,7 @@ import pyarrow as pa
 from lakefmt.errors import CommitConflict, LakefmtError, LeaseLost, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import (
+    ConsistentBucketIndex,
     Index,
     IndexKeys,
     announce_commit,
@@ -40,6 +41,7 @@ from lakefmt.write._partition_path_updates import fill_from_stored, partition_ch
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
 from lakefmt.write.assign import Assigned, FileSizing, Routes
 from lakefmt.write.bulk.bulk_insert import stream_files
+from lakefmt.write.bulk.placed_parts import group_names, placed_parts
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early, clustered_groups
 from lakefmt.write.commit.saved_write import SavedWrite
 from lakefmt.write.commit.transaction import (
@@ -50,7 +52,7 @@ from lakefmt.write.commit.transaction import (
     complete_instant,
     plan_instant,
 )
-from lakefmt.write.context import APPENDING, FileAssignment, WritePlan, WriteRequest, WriteStatus
+from lakefmt.write.context import APPENDING, REPLACING, FileAssignment, WritePlan, WriteRequest, WriteStatus
 from lakefmt.write.ingest import KeyedBatch, combine, key_batch, record_keys
 from lakefmt.write.mutations import DeleteKeys
 from lakefmt.write.pipeline import (
@@ -304,8 +306,12 @@ class WriteTransaction:
     def index(self) -> Index:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
-            self._index = choose_index(self.client, self._settings, self.state.config, self.state)
-            check_non_blocking(self._settings, self.state.config, places_keys=places_new_keys(self._index))
+            index = self._index = choose_index(self.client, self._settings, self.state.config, self.state)
+            with_rings = isinstance(index, ConsistentBucketIndex)
+            places_keys = places_new_keys(index) and not with_rings
+            check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
+            if isinstance(index, ConsistentBucketIndex) and self.context.operation in REPLACING:
+                index.rings.replace_all()
         return self._index
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
@@ -359,7 +365,7 @@ class WriteTransaction:
         self._rely_on_deletes(wanted.keys, batch.partitions)
         return batch.take(pa.array(np.flatnonzero(fresh)))
 
-    def _rely_on_deletes(self, keys: pa.StringArray, homes: pa.DictionaryArray | None) -> None:
+    def _rely_on_deletes(self, keys: pa.StringArray, partitions: pa.DictionaryArray | None) -> None:
         """Remember the file groups whose logs have deleted keys that this write takes for absent.
 
         Another write may bring such a key back. A row that goes to such a log counts as an update: that commit does not
@@ -371,10 +377,10 @@ class WriteTransaction:
         if places_new_keys(index) or capabilities_of(index).covers_logs:
             return
         slices = [file_slice for file_slice in self.client.slices(self.state) if file_slice.logs]
-        if homes is None or index.is_global:
+        if partitions is None or index.is_global:
             located, places = locate_everywhere(index, keys, slices, reader), None
         else:
-            located, places = index.locate(IndexKeys(keys, homes), slices, reader), homes
+            located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
         located = apply_log_deletes(self.client, self.state, keys, places, located, slices, alive=False)
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
 
@@ -393,6 +399,10 @@ class WriteTransaction:
         """
         assigned = place_rows(self.client, self.bound, self.state, located)
         self._check_early(assigned)
+        if isinstance(self._index, ConsistentBucketIndex):
+            changed = self._index.rings.keep(self.context.instant)
+            if self._covers is not None:
+                self._covers |= frozenset(changed)
         if self._saved is not None:
             self.save_for_others(self._saved)
         return PlacedRows(located.batch, assigned)
@@ -419,19 +429,24 @@ class WriteTransaction:
 
     def write(self, placed: PlacedRows) -> list[WriteStatus]:
         """Write every file of a placement."""
-        known = key_files(self.client, self.state).known
-        return write_assigned_files(self.bound, placed.batch, placed.assigned, known)
+        footer_of = key_files(self.client, self.state).known
+        return write_assigned_files(self.bound, placed.batch, placed.assigned, footer_of)
 
     def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
         """Key, place and write a stream of rows window by window, in bounded memory."""
         spec = self.client.key_spec(self.state.config)
         schema = self.bound.schema
-        if capabilities_of(self.index).places_new_keys:
-            # One file for each file group, whatever comes last: the rows are held together.
-            parts = [self._keyed(spec, schema, table).table for table in tables]
-            return self.write(self.place(self.locate(self.key(pa.concat_tables(parts))))) if parts else []
-        check_unknown_buckets(self.client, self.state)
         keyed = partial(self._keyed, spec, schema)
+        if places_new_keys(self.index):
+            replaces = self.context.operation in REPLACING
+            names = partial(group_names, self.client, self.state, self.index, keyed, replaces)
+            memory = self._settings.integer("lakefmt.write.window.bytes")
+            statuses: list[WriteStatus] = []
+            for part in placed_parts((keyed(table).table for table in tables), names, memory):
+                statuses += self.write(self.place(self.locate(self.key(part))))
+                del part
+            return statuses
+        check_unknown_buckets(self.client, self.state)
         return stream_files(self.client, self.bound, spec, schema, tables, keyed, self._sizing, sort)
 
     def cover(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
@@ -476,10 +491,12 @@ class WriteTransaction:
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.client, self.state, self.context.instant, stats))
         result = complete_instant(self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None)
+        if isinstance(self._index, ConsistentBucketIndex):
+            self._index.rings.settle(self.context.instant)
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
-        return replace(result, seconds=seconds, warnings=self._warnings())
+        return replace(result, seconds=seconds, warnings=(*result.warnings, *self._warnings()))
 
     def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
         """Commit; when there are no files and nothing to remember, abort and return None."""

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.index import IndexView
 from lakefmt.read.stats import TimelineView
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
+from lakefmt.table_indexes import TableIndexes
 from lakefmt.write.context import ARGUMENTS
 
 __all__ = ["ENTRY_POINTS", "OPTIONS", "SCHEMA", "EntryPoint", "Place", "arguments_of", "public_entry_points"]
@@ -122,8 +122,15 @@ def _snapshot(place: Place) -> lakefmt.Snapshot:
     return place.table.snapshot()
 
 
-def _index(place: Place) -> IndexView:
+def _index(place: Place) -> TableIndexes:
     return place.table.index
+
+
+def _made_index(place: Place) -> str:
+    """Make the index that is to be dropped, unless it is there."""
+    if not place.table.index.list():
+        place.table.index.create("files")
+    return "files"
 
 
 def _timeline(place: Place) -> TimelineView:
@@ -238,8 +245,12 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "Snapshot.read": _on(_snapshot, "read"),
     "Snapshot.scan": _drained(_on(_snapshot, "scan")),
     "Snapshot.file_slices": _on(_snapshot, "file_slices"),
-    "IndexView.explain": _on(_index, "explain", {"keys": lambda place: ["k1"]}, ("keys",)),
-    "IndexView.name": _shown(_index, "name"),
+    "TableIndexes.explain": _on(_index, "explain", {"keys": lambda place: ["k1"]}, ("keys",)),
+    "TableIndexes.name": _shown(_index, "name"),
+    "TableIndexes.list": _on(_index, "list"),
+    "TableIndexes.create": _on(_index, "create", {"kind": lambda place: "files"}),
+    "TableIndexes.drop": _on(_index, "drop", {"name": lambda place: _made_index(place)}),
+    "TableIndexes.check": _on(_index, "check"),
     "TimelineView.with_archived": _on(_timeline, "with_archived"),
     "TimelineView.load": EntryPoint(
         lambda place, **given: TimelineView.load(
@@ -265,7 +276,7 @@ def public_entry_points() -> dict[str, object]:
     for where, face in {"lakefmt": lakefmt, "lowlevel": lowlevel}.items():
         values = {name: getattr(face, name) for name in face.__all__}
         found |= {f"{where}.{name}": value for name, value in values.items() if inspect.isfunction(value)}
-    for cls in (Table, lakefmt.Snapshot, IndexView, TimelineView):
+    for cls in (Table, lakefmt.Snapshot, TableIndexes, TimelineView):
         own = [base for base in cls.__mro__ if base.__module__.startswith("lakefmt.")]
         names = {name for base in own for name in (*vars(base), *base.__annotations__) if not name.startswith("_")}
         found |= {f"{cls.__name__}.{name}": getattr(cls, name, None) for name in sorted(names)}

@@ -407,6 +407,20 @@ def test_clean_shows_its_plan_and_needs_confirmation(run, trips):
     assert keys(trips) == ["c"]
 
 
+def test_explain_shows_what_a_read_opens(run, trips):
+    lines = run("explain", trips, "-f", "city = 'sf'").stdout.splitlines()
+    assert lines[0].startswith("reads 1 of 2 files, ")
+    assert [line.split()[0] for line in lines[1:]] == ["left", "stored", "partition", "footers"]
+    report = json.loads(run("explain", trips, "--filter", "n = 7", "--json").stdout)
+    assert [(step["name"], step["files"]) for step in report["steps"]] == [
+        ("stored", 2),
+        ("partition values", 2),
+        ("footers", 0),
+    ]
+    assert json.loads(run("explain", trips, "--json").stdout)["steps"][-1]["name"] == "stored"
+    assert run("explain", trips, "-f", "absent = 1", status=1).stderr.startswith("error[invalid_filter]: ")
+
+
 def test_archive_shows_its_plan_and_does_not_ask(run, trips):
     run("delete", trips, "--key", "a")
     run("delete", trips, "--key", "b")

@@ -40,7 +40,14 @@ def cleans(table: lakefmt.Table) -> int:
     return len(table.client.load().timeline.completed_of(Action.CLEAN))
 
 
-STEPS = st.sampled_from(["upsert", "insert", "delete", "overwrite", "drop", "savepoint", "forget", "compact", "clean"])
+def register(table: lakefmt.Table, read_until: str) -> None:
+    content = f'{{"next_start": "{read_until}"}}'.encode()
+    table.client.store.put(".hoodie/.lakefmt/consumers/feed.json", content)
+
+
+STEPS = st.sampled_from(
+    ["upsert", "insert", "delete", "overwrite", "drop", "savepoint", "forget", "compact", "register", "clean"]
+)
 
 
 def take(table: lakefmt.Table, step: str, number: int) -> None:
@@ -62,6 +69,8 @@ def take(table: lakefmt.Table, step: str, number: int) -> None:
         table.delete_savepoint(table.savepoints()[0].instant)
     elif step == "compact" and table.properties.table_type.value == "MERGE_ON_READ":
         table.compact()
+    elif step == "register" and table.snapshot().instant:
+        register(table, str(table.snapshot().instant))
     elif step == "clean":
         table.clean()
 
@@ -123,3 +132,32 @@ def test_it_can_be_switched_off() -> None:
         table.upsert(rows("a", v=number))
     assert table.read(as_of=first)["v"].to_pylist() == [0]
     assert cleans(table) == 0
+
+
+def test_a_consumer_that_holds_slices_back_does_not_start_a_clean_at_every_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = make(options={**_FAST, "hoodie.clean.commits.retained": 2})
+    first = str(table.upsert(rows("a")).instant)
+    register(table, first)
+    for number in range(4):
+        table.upsert(rows("a", v=number))
+    with monkeypatch.context() as patched:
+        patched.setattr("lakefmt.compaction.scheduler.run_clean", lambda *_, **__: pytest.fail("a clean ran"))
+        for number in range(4, 7):
+            last = str(table.upsert(rows("a", v=number)).instant)
+        assert lakefmt.open_table(table.client.store.url).read(as_of=first).num_rows == 1
+    register(table, last)
+    table.upsert(rows("a", v=7))
+    assert cleans(table) > 0
+    with pytest.raises(SnapshotExpired):
+        table.read(as_of=first)
+
+
+def test_archiving_leaves_as_many_commits_as_a_clean_is_asked_to_retain() -> None:
+    limits = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 6}
+    table = make(options={**_FAST, **limits})
+    instants = [str(table.upsert(rows("a", v=number)).instant) for number in range(12)]
+    assert [table.read(as_of=time)["v"].to_pylist() for time in instants[-6:]] == [[n] for n in range(6, 12)]
+    assert cleans(table) > 0, "with four commits at most it would never find six to retain"
+    assert 7 <= len(table.client.load().timeline.commits) <= 9

@@ -12,8 +12,12 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.index import bucket
-from lakefmt.index._bucket_hash import bucket_numbers
+from lakefmt.index.bucket import fixed
+from lakefmt.index.bucket._java_hash import bucket_numbers, joined_values
+from lakefmt.index.bucket._xxhash32 import xxhash32
+from lakefmt.index.bucket.ring import HashRing, encode_ring, first_ring
+from lakefmt.index.bucket.ring_files import RING_DIRECTORY, RingFiles
+from lakefmt.values import PartitionPath
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
 from tests.judges.table_facts import table_properties
@@ -59,7 +63,9 @@ def check_buckets(table: lakefmt.Table, fields: list[str]) -> None:
     assert len(set(groups)) == len(groups), f"a bucket has two file groups: {groups}"
 
 
-def make(root: Path, table_type: str, version: int, record_key: list[str], hash_field: str) -> lakefmt.Table:
+def make(
+    root: Path, table_type: str, version: int, record_key: list[str], hash_field: str, **more: str
+) -> lakefmt.Table:
     return lakefmt.create_table(
         str(root),
         schema=SCHEMA,
@@ -69,7 +75,11 @@ def make(root: Path, table_type: str, version: int, record_key: list[str], hash_
         table_type=table_type,
         table_version=version,
         index="bucket",
-        properties={"hoodie.bucket.index.num.buckets": str(BUCKETS), "hoodie.bucket.index.hash.field": hash_field},
+        properties={
+            "hoodie.bucket.index.num.buckets": str(BUCKETS),
+            "hoodie.bucket.index.hash.field": hash_field,
+            **more,
+        },
         options=FAST,
     )
 
@@ -164,7 +174,7 @@ def test_spark_sees_a_key_in_a_wrong_bucket(
         return (bucket_numbers(keys, ["id"], count) + 1) % count
 
     with monkeypatch.context() as wrong:
-        wrong.setattr(bucket, "bucket_numbers", next_one)
+        wrong.setattr(fixed, "bucket_numbers", next_one)
         table.upsert(rows(0, 20, 1, "o"))
     spark_judge.write(tmp_path, rows(0, 20, 2, "s"), index="BUCKET")
     assert table.read().num_rows == 40
@@ -199,3 +209,127 @@ def test_non_blocking_writers_of_both_engines(tmp_path: Path, spark_judge: Spark
         assert {one.file_id[8:] for one in table.file_groups()} == {"-0000-0000-0000-000000000000-0"}
         table.compact()
         spark_judge.assert_same_rows(tmp_path, expected, what=f"turn {turn}, compacted")
+
+
+def test_numbers_of_buckets_by_partition(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    """Spark finds the rule among the table's properties; each engine puts keys where the other one looks for them."""
+    rule = {"hoodie.bucket.index.partition.expressions": "part=p0,2"}
+    table, model = make(tmp_path, "mor", 9, ["id"], "id", **rule), dict[tuple[str, int], dict[str, object]]()
+    for turn in range(2):
+        put(model, rows(0, 30 + turn, 2 * turn, "o"))
+        table.upsert(rows(0, 30 + turn, 2 * turn, "o"))
+        expected = put(model, rows(5, 40 + turn, 2 * turn + 1, "s"))
+        spark_judge.write(tmp_path, rows(5, 40 + turn, 2 * turn + 1, "s"), index="BUCKET")
+        assert_same_multiset(table.read(), expected, what=f"turn {turn}")
+        spark_judge.assert_same_rows(tmp_path, expected, what=f"turn {turn}")
+        buckets = {(one.partition, int(one.file_id[:8])) for one in table.file_groups()}
+        assert buckets == {(f"part=p{n}", bucket) for n, count in ((0, 2), (1, BUCKETS)) for bucket in range(count)}
+
+
+RESIZE = {
+    "hoodie.clustering.inline": "true",
+    "hoodie.clustering.inline.max.commits": "1",
+    "hoodie.clustering.plan.strategy.class": "org.apache.hudi.client.clustering.plan.strategy."
+    "SparkConsistentBucketClusteringPlanStrategy",
+    "hoodie.clustering.execution.strategy.class": "org.apache.hudi.client.clustering.run.strategy."
+    "SparkConsistentBucketClusteringExecutionStrategy",
+    "hoodie.clustering.updates.strategy": "org.apache.hudi.client.clustering.update.strategy."
+    "SparkConsistentBucketDuplicateUpdateStrategy",
+    "hoodie.parquet.max.file.size": "1024",
+    "hoodie.bucket.index.max.num.buckets": str(BUCKETS + 2),
+    "hoodie.bucket.index.min.num.buckets": "1",
+}
+
+
+def check_rings(table: lakefmt.Table) -> dict[str, HashRing]:
+    """Every row lies in the file group of its node; return the rings by partition."""
+    files = RingFiles(table.client, table.client.load(), BUCKETS)
+    stored = table.read(meta_columns=True)
+    keys = stored.column("_hoodie_record_key").combine_chunks().cast(pa.string())
+    values = (xxhash32(joined_values(keys, ["id"])) & np.uint32(0x7FFFFFFF)).astype(np.int64)
+    rings: dict[str, HashRing] = {}
+    for partition, name, value in zip(
+        stored.column("_hoodie_partition_path").to_pylist(),
+        stored.column("_hoodie_file_name").to_pylist(),
+        values,
+        strict=True,
+    ):
+        ring = rings.setdefault(partition, files.stored_ring(PartitionPath(partition)))  # type: ignore[arg-type]
+        node = ring.nodes[int(ring.node_numbers(np.array([value]))[0])]
+        assert name.startswith(node.file_id), f"{name} in the place of {node}"
+    return rings
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_consistent_hashing_in_turn(tmp_path: Path, spark_judge: SparkJudge, ours_first: bool) -> None:
+    """Whoever makes the table: rings are the same to the byte, and after Spark has split buckets we write on."""
+    root, model = tmp_path / "t", dict[tuple[str, int], dict[str, object]]()
+    bucketed = {
+        "hoodie.index.type": "BUCKET",
+        "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+        "hoodie.bucket.index.num.buckets": str(BUCKETS),
+    }
+    if ours_first:
+        table = make(root, "mor", 9, ["id"], "id", **{"hoodie.index.bucket.engine": "CONSISTENT_HASHING"})
+    else:
+        options = {
+            "hoodie.table.name": "theirs",
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.datasource.write.partitionpath.field": "part",
+            "hoodie.datasource.write.precombine.field": "ts",
+            "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+            "hoodie.datasource.write.operation": "upsert",
+            "hoodie.metadata.enable": "false",
+            **bucketed,
+        }
+        spark_judge.write(root, rows(0, 20, 0, "s"), options=options, mode="overwrite")
+        put(model, rows(0, 20, 0, "s"))
+        with pytest.raises(lakefmt.errors.UnsupportedFeature, match="consistent hashing"):
+            lakefmt.open_table(str(root), options=FAST).upsert(rows(0, 40, 2, "x"))
+        table = lakefmt.open_table(str(root), options={**FAST, **bucketed})
+    more = {} if ours_first else bucketed
+    for turn, how in enumerate(({}, RESIZE)):
+        expected = put(model, rows(5 * turn, 30 + turn, 2 * turn + 1, "o"))
+        table.upsert(rows(5 * turn, 30 + turn, 2 * turn + 1, "o"))
+        spark_judge.assert_same_rows(root, expected, what=f"our turn {turn}")
+        expected = put(model, rows(3, 45 + turn, 2 * turn + 2, "s"))
+        spark_judge.write(root, rows(3, 45 + turn, 2 * turn + 2, "s"), index="BUCKET", options={**more, **how})
+        assert_same_multiset(table.read(), expected, what=f"turn {turn}")
+        rings = check_rings(table)
+        for partition, ring in rings.items():
+            first = root / RING_DIRECTORY / partition / "00000000000000.hashing_meta"
+            assert first.read_bytes() == encode_ring(first_ring(PartitionPath(partition), BUCKETS))
+            assert (ring.sequence, len(ring.nodes)) == ((1, BUCKETS + 2) if how else (0, BUCKETS))
+    expected = put(model, rows(0, 60, 9, "o"))
+    table.upsert(rows(0, 60, 9, "o"))
+    check_rings(table)
+    spark_judge.assert_same_rows(root, expected, what="after the split")
+    expected = put(model, rows(0, 30, 10, "s"))
+    spark_judge.write(root, rows(0, 30, 10, "s"), index="BUCKET", options=more)
+    assert_same_multiset(table.read(), expected, what="Spark's last")
+    check_rings(table)
+    done = table.index.resize_buckets(options={"hoodie.bucket.index.min.num.buckets": 2})
+    assert done.merges
+    spark_judge.assert_same_rows(root, expected, what="after our merge")
+    expected = put(model, rows(20, 70, 11, "s"))
+    spark_judge.write(root, rows(20, 70, 11, "s"), index="BUCKET", options=more)
+    assert_same_multiset(table.read(), expected, what="Spark's on top of our merge")
+    check_rings(table)
+    split = {"hoodie.bucket.index.max.num.buckets": 12, "hoodie.bucket.index.split.threshold": 0}
+    done = table.index.resize_buckets(options=split)
+    assert done.splits
+    assert all(len(ring.nodes) > 2 for ring in check_rings(table).values())
+    expected = put(model, rows(0, 75, 12, "s"))
+    spark_judge.write(root, rows(0, 75, 12, "s"), index="BUCKET", options=more)
+    assert_same_multiset(table.read(), expected, what="Spark's on top of our split")
+    check_rings(table)
+    # What an overwrite replaces stays hidden under its ids: Spark follows the ring of our overwrite.
+    fresh = rows(0, 12, 13, "o")
+    table.insert_overwrite_table(fresh)
+    model.clear()
+    put(model, fresh)
+    expected = put(model, rows(6, 30, 14, "s"))
+    spark_judge.write(root, rows(6, 30, 14, "s"), index="BUCKET", options=more)
+    spark_judge.assert_same_rows(root, expected, what="after our overwrite")
+    assert_same_multiset(table.read(), expected, what="Spark's on top of our overwrite")
+    check_rings(table)

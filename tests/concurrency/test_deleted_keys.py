@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+import lakefmt.write.commit.conflict_resolution as conflict_resolution
 import lakefmt.write.transaction as transaction
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
@@ -75,3 +76,49 @@ def test_a_write_that_takes_a_key_for_absent_minds_who_brings_it_back(version, w
     found = first.read()
     kept = sorted(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
     assert kept == sorted([*left, ("b", 1)])
+
+
+RECORD = {
+    "hoodie.metadata.enable": True,
+    "hoodie.metadata.record.index.enable": True,
+    "hoodie.metadata.record.index.min.filegroup.count": 1,
+    "hoodie.metadata.record.index.max.filegroup.count": 1,
+    "hoodie.index.type": "RECORD_INDEX",
+}
+
+
+@pytest.mark.parametrize("rival_index", ["RECORD_INDEX", "BLOOM"])
+@pytest.mark.parametrize(
+    ("write", "left"),
+    [(insert_new, [("a", 2), ("c", 1)]), (delete, []), (partial, [("a", 2), ("c", 1)])],
+)
+def test_so_does_a_write_by_the_record_index(write, left, rival_index, monkeypatch):
+    assert _beside_a_rival(write, rival_index, monkeypatch) == sorted([*left, ("b", 1)])
+
+
+def test_without_asking_the_index_again_the_key_would_come_back(monkeypatch):
+    monkeypatch.setattr(conflict_resolution, "_brought_in_logs", lambda *_: None)
+    assert _beside_a_rival(delete, "BLOOM", monkeypatch) == [("a", 2), ("b", 1)]
+
+
+def _beside_a_rival(write, rival_index, monkeypatch):
+    """Rivals by the record index put the key into a new file, others into the log that deleted it."""
+    options = {**MANY, **RECORD}
+    store = MemoryStore(f"deleted-{next(NUMBERS)}")
+    first = lakefmt.create_table(
+        store.url, schema=SCHEMA, record_key="id", partition_by="city", table_type="mor", options=options
+    )
+    first.insert(pa.concat_tables([rows("sf", 1, "a", "b"), rows("la", 1, "c")]))
+    first.delete(["a"])
+    rivals = [Table(TableClient(store, {**options, "hoodie.index.type": rival_index}))]
+    real = transaction.complete_instant
+
+    def after_a_rival(*given, **named):
+        while rivals:
+            rivals.pop().upsert(rows("sf", 2, "a"))
+        return real(*given, **named)
+
+    monkeypatch.setattr(transaction, "complete_instant", after_a_rival)
+    write(Table(TableClient(store, options)))
+    found = first.read()
+    return sorted(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))

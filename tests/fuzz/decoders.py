@@ -36,7 +36,8 @@ from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_cont
 from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt.formats.properties import check_table_checksum, decode_properties
-from lakefmt.index.bucket_counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
+from lakefmt.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
+from lakefmt.index.bucket.ring import decode_ring, encode_ring, first_ring
 from lakefmt.metadata.reading._stats_columns import decode_stats
 from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import RecordRun
@@ -644,9 +645,15 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "numbers of buckets",
-        ("index.bucket_counts.decode_hashing_config",),
+        ("index.bucket.counts.decode_hashing_config",),
         partial(decode_hashing_config, what="a rule"),
         {"real": encode_hashing_config(BucketCounts(4, "2024.*,2;2025-0[1-6],3"), FIRST_CONFIG)},
+    ),
+    Decoder(
+        "ring of a partition",
+        ("index.bucket.ring.decode_ring",),
+        partial(decode_ring, partition=PartitionPath("2021/01/01"), what="a ring"),
+        {"real": encode_ring(first_ring(PartitionPath("2021/01/01"), 3))},
     ),
     Decoder("rows of a log", ("formats.avro.columnar.codec.decode_rows",), decode_row, {"real": logged_record()[0]}),
     Decoder(

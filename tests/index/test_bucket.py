@@ -15,9 +15,10 @@ import lakefmt
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.properties import decode_properties
-from lakefmt.index import IndexKeys, _bucket_hash
-from lakefmt.index._bucket_hash import bucket_numbers, list_hashes
-from lakefmt.index.bucket import MAX_BUCKETS, BucketIndex, bucket_of
+from lakefmt.index import IndexKeys
+from lakefmt.index.bucket import _java_hash
+from lakefmt.index.bucket._java_hash import bucket_numbers, list_hashes
+from lakefmt.index.bucket.fixed import MAX_BUCKETS, BucketIndex, bucket_of
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "index" / "bucket_vectors.json").read_text("utf-8"))
@@ -93,13 +94,13 @@ def test_the_hash_over_columns_is_that_of_one_key_after_the_other(
 ) -> None:
     expected = [reference(text, fields) for text in texts]
     column = pa.array(["cut", *texts, "off"])[1:-1]
-    before = _bucket_hash._PART_BYTES
+    before = _java_hash._PART_BYTES
     for part in (before, size):
-        _bucket_hash._PART_BYTES = part  # type: ignore[misc]
+        _java_hash._PART_BYTES = part  # type: ignore[misc]
         try:
             assert list_hashes(column, fields).tolist() == expected
         finally:
-            _bucket_hash._PART_BYTES = before  # type: ignore[misc]
+            _java_hash._PART_BYTES = before  # type: ignore[misc]
     assert bucket_numbers(column, fields, 7).tolist() == [(h & 0x7FFFFFFF) % 7 for h in expected]
 
 
@@ -239,7 +240,7 @@ def test_a_bulk_insert_has_one_file_for_each_bucket() -> None:
         ({"properties": {NUM: "0"}}, UnknownSetting, "num.buckets"),
         ({"properties": {NUM: "many"}}, UnknownSetting, "num.buckets"),
         ({"properties": {NUM: "100000"}}, UnknownSetting, "num.buckets"),
-        ({"properties": {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}}, UnsupportedFeature, "SIMPLE"),
+        ({"properties": {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}}, UnsupportedFeature, "merge-on-read"),
         ({"properties": {TYPE: "SIMPLE"}}, InvalidInputError, "contradicts"),
     ],
 )
@@ -293,3 +294,35 @@ def test_version_6_refuses_keys_that_hudi_0_15_puts_elsewhere() -> None:
     with pytest.raises(InvalidKey, match=r"before 1\.0"):
         table.upsert(pa.table({"id": ["a:b"], "n": [1], "p": ["p0"], "v": [1]}))
     make("nine").upsert(pa.table({"id": ["a:b"], "n": [1], "p": ["p0"], "v": [1]}))
+
+
+@pytest.mark.parametrize("engine", ["SIMPLE", "CONSISTENT_HASHING"])
+def test_a_bulk_insert_of_a_long_stream_holds_no_more_than_its_window(engine: str) -> None:
+    """Rows wait on the disk, sorted by file group; each file group is written once, stored ones by one log."""
+    from lakefmt.write.bulk import placed_parts
+
+    properties = {NUM: "16", "hoodie.index.bucket.engine": engine}
+    table = make(f"stream-{engine}", table_type="mor", properties=properties)
+    table.upsert(rows(0, 2000, 1))
+    window = 2 << 20
+    parts: list[int] = []
+    before = placed_parts._joined
+
+    def measured(waiting: list[pa.Table]) -> pa.Table:
+        parts.append(sum(part.nbytes for part in waiting))
+        return before(waiting)
+
+    placed_parts._joined = measured
+    try:
+        stream = (rows(first, first + 5000, 2) for first in range(2000, 82_000, 5000))
+        done = table.bulk_insert(stream, options={"lakefmt.write.window.bytes": window})
+    finally:
+        placed_parts._joined = before
+    assert len(parts) > 4
+    assert max(parts) < window // 2
+    assert done.num_inserts + done.num_updates == 80_000
+    groups = {(file.partition_path, file.file_id) for file in done.files}
+    assert len(done.files) == len(groups) == len(table.file_groups()) == 32
+    assert table.read().num_rows == 82_000
+    assert table.upsert(rows(0, 82_000, 3)).num_updates == 82_000
+    assert table.read().num_rows == 82_000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import CorruptFile, UnknownSetting, UnsupportedFeature
-from lakefmt.index.bucket_counts import (
+from lakefmt.index.bucket.counts import (
     FIRST_CONFIG,
     MAX_BUCKETS,
     NUM_BUCKETS,
@@ -21,7 +21,7 @@ from lakefmt.index.bucket_counts import (
     decode_hashing_config,
     encode_hashing_config,
 )
-from lakefmt.index.bucket_files import CONFIG_DIRECTORY
+from lakefmt.index.bucket.table_index import CONFIG_DIRECTORY
 
 FAST = {"lakefmt.durability": "none"}
 RULE = "2024.*,2;2025.*,3"

@@ -7,10 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import CorruptFile, UnsupportedFeature
+import lakefmt.write.transaction as transaction
+from lakefmt.errors import CorruptFile, UnsafePath, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.index import record
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -208,3 +212,161 @@ def test_tables_that_cannot_have_one_are_refused(more: dict[str, Any], said: str
     given: dict[str, Any] = {"schema": rows(0, 1, 0).schema, "record_key": "id", "index": "record", **more}
     with pytest.raises(UnsupportedFeature, match=said):
         lakefmt.create_table(f"memory://record-{next(NUMBERS)}", **given)
+
+
+# ------------------------------------------------------------------------------------------------- random histories
+
+#: What one step does, with the keys it does it to and how far their cities are shifted.
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["upsert", "upsert", "upsert", "delete", "insert_new", "overwrite", "compact", "rollback"]),
+        st.sets(st.integers(0, 11), min_size=1, max_size=6),
+        st.integers(0, 1),
+    ),
+    min_size=2,
+    max_size=6,
+)
+
+
+def chosen(numbers: set[int], v: int, shift: int) -> pa.Table:
+    return pa.concat_tables([rows(n, n + 1, v, shift) for n in sorted(numbers)])
+
+
+class Model:
+    """Rows by key, or by key and city, and the states before each commit."""
+
+    def __init__(self, is_global: bool, moves: bool) -> None:
+        self.is_global, self.moves = is_global, moves
+        self.rows: dict[tuple[str, ...], tuple[str, int]] = {}
+        self.before: list[dict[tuple[str, ...], tuple[str, int]]] = []
+
+    def place(self, row: dict[str, Any]) -> tuple[str, ...]:
+        return (row["id"],) if self.is_global else (row["id"], row["city"])
+
+    def apply(self, verb: str, data: pa.Table) -> None:
+        state = dict(self.rows)
+        for row in data.to_pylist():
+            place = self.place(row)
+            if verb == "delete":
+                for known in [one for one in state if one[0] == row["id"]]:
+                    del state[known]
+            elif verb == "upsert" or place not in state:
+                stays = self.is_global and not self.moves and place in state
+                state[place] = (state[place][0] if stays else row["city"], row["v"])
+        if verb == "overwrite":
+            state = {self.place(row): (row["city"], row["v"]) for row in data.to_pylist()}
+        self.before.append(self.rows)
+        self.rows = state
+
+    def content(self) -> list[tuple[str, str, int]]:
+        """Key, partition and value of every row."""
+        return sorted((place[0], f"city={city}", v) for place, (city, v) in self.rows.items())
+
+
+def perform(table: Table, model: Model, verb: str, data: pa.Table, kind: str) -> None:
+    keys = data["id"].to_pylist()
+    if verb == "compact":
+        if kind == "mor":
+            table.compact()
+            model.before.clear()
+        return
+    if verb == "rollback":
+        if model.before and len(table.timeline.entries) > 1:
+            table.rollback(table.timeline.entries[-1].time)
+            model.rows = model.before.pop()
+            model.before.clear()
+        return
+    runs = {
+        "upsert": lambda: table.upsert(data),
+        "delete": lambda: table.delete(keys),
+        "insert_new": lambda: table.insert(data, drop_duplicates=True),
+        "overwrite": lambda: table.insert_overwrite_table(data),
+    }
+    committed = runs[verb]().instant is not None
+    model.apply(verb, data)
+    if not committed:
+        model.before.pop()
+
+
+@settings(max_examples=20)
+@given(
+    STEPS,
+    st.sampled_from([*itertools.product(("record",), ("cow", "mor"), (6, 8, 9)), ("partitioned_record", "cow", 9)]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_random_histories_lose_and_double_no_key(
+    steps: list[tuple[str, set[int], int]], shape: tuple[str, str, int], moves: bool, compacts: bool
+) -> None:
+    index, kind, version = shape
+    options = {**OPTIONS, **(MOVES if moves else {}), "hoodie.clean.automatic": False}
+    # A compaction of the metadata table ends rollbacks of what it took in.
+    options["hoodie.metadata.compact.max.delta.commits"] = 2 if compacts else 100
+    table, model = make(index, version, kind, options=options), Model(index == "record", moves)
+    for v, (verb, numbers, shift) in enumerate(steps):
+        if verb != "rollback" or not compacts:
+            perform(table, model, verb, chosen(numbers, v, shift), kind)
+        table = lakefmt.open_table(table.client.store.url, options=options)
+        stored = table.read(columns=["id", "_hoodie_partition_path", "v"]).to_pylist()
+        assert sorted((row["id"], row["_hoodie_partition_path"], row["v"]) for row in stored) == model.content()
+    check_metadata_table(table)
+
+
+def test_two_writers_of_one_new_key_bring_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one finds at its commit that the first has brought the key, begins anew, and updates it."""
+    options: dict[str, object] = {
+        **OPTIONS,
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.parquet.small.file.limit": 0,
+    }
+    table = make(options=options)
+    table.upsert(rows(0, 2, 1))
+    rivals = [lakefmt.open_table(table.client.store.url, options=options)]
+    complete = transaction.complete_instant
+
+    def after_the_rival(*given: Any, **named: Any) -> Any:
+        while rivals:
+            rivals.pop().upsert(rows(2, 6, 2, shift=1))
+        return complete(*given, **named)
+
+    monkeypatch.setattr(transaction, "complete_instant", after_the_rival)
+    done = table.upsert(rows(4, 8, 3))
+    assert (done.num_inserts, done.num_updates) == (2, 2)
+    assert values(table) == {"k0": 1, "k1": 1, "k2": 2, "k3": 2, "k4": 3, "k5": 3, "k6": 3, "k7": 3}
+    check_metadata_table(table)
+
+
+def test_a_key_that_is_left_out_of_the_index_is_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sabotage: what the index says is what counts."""
+    table = make(options={**OPTIONS, "hoodie.parquet.small.file.limit": 0})
+    table.upsert(rows(0, 4, 1))
+    look_up = record.lookup_locations
+    monkeypatch.setattr(record, "lookup_locations", lambda *given: look_up(*given).slice(1))
+    table.upsert(rows(0, 4, 2))
+    with pytest.raises(AssertionError, match="twice"):
+        values(table)
+
+
+def test_an_index_that_names_a_place_outside_of_the_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    look_up = record.lookup_locations
+
+    def outside(*given: Any) -> pa.Table:
+        places = look_up(*given)
+        return places.set_column(1, "partition", pa.array(["../elsewhere"] * len(places)))
+
+    monkeypatch.setattr(record, "lookup_locations", outside)
+    with pytest.raises(UnsafePath):
+        table.upsert(rows(0, 4, 2))
+
+
+def test_a_place_whose_file_group_is_gone_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    stale = record.lookup_locations(record.open_for_look_up(table.client, None), pa.array(["k0", "k2"]))
+    table.insert_overwrite_table(rows(4, 6, 2))
+    look_up = record.lookup_locations
+    monkeypatch.setattr(record, "lookup_locations", lambda *given: pa.concat_tables([look_up(*given), stale]))
+    assert table.upsert(rows(0, 6, 3)).num_inserts == 4
+    assert values(table) == {f"k{n}": 3 for n in range(6)}

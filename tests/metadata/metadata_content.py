@@ -6,14 +6,19 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableState
+from lakefmt.formats.bloom.bloom_filter import decode_bloom_filter
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.metadata.collect import FactCollector, files_of_slice
 from lakefmt.metadata.commit_updates import stats_columns
+from lakefmt.metadata.expressions.functions import find_expression
 from lakefmt.metadata.file_slices import newest_slices
+from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.keys import (
     bloom_filter_key,
     column_stats_key,
+    expression_partition_stats_key,
     partition_stats_key,
     secondary_index_keys,
 )
@@ -90,6 +95,7 @@ def check_metadata_table(table: Table) -> Content:
         bases = [each.base for each in slices if each.base is not None]
         assert {bloom_filter_key(file.partition, file.name) for file in bases} <= set(content["bloom_filters"])
     assert_indexes(table, state, content)
+    assert_expressions(collector, content, definitions, slices)
     return content
 
 
@@ -148,3 +154,48 @@ def assert_indexes(table: Table, state: TableState, content: Content) -> None:
                 ).to_pylist()
             }
             assert set(content[name]) == pairs
+
+
+def assert_expressions(
+    collector: FactCollector, content: Content, definitions: Mapping[str, IndexDefinition], slices: list[FileSlice]
+) -> None:
+    """Every expression index has what its function gives for the rows of each file, and of each data partition."""
+    for name in content:
+        if not name.startswith("expr_index_"):
+            continue
+        expression = find_expression(definitions[name], collector.schema, collector.time_zone)
+        parts: dict[str, list[tuple[list[object], int]]] = {}
+        for file in [file for each in slices for file in files_of_slice(each)]:
+            values = expression.values(collector.column(file, expression.column)).to_pylist()
+            if definitions[name].index_type == "bloom_filters":
+                stored = content[name][bloom_filter_key(file.partition, file.name)].bloom_filter
+                assert stored is not None
+                bloom = decode_bloom_filter(stored.content, stored.type_code)
+                texts = pa.array([str(value) for value in values if value is not None], pa.string())
+                assert bloom.contains(texts).all()
+                assert not bloom.contains(pa.array(["not there"])).any()
+                continue
+            key = column_stats_key(expression.column, file.partition, file.name)
+            parts.setdefault(file.partition, []).append((values, file.size if values else 0))
+            if not values:
+                assert key not in content[name]
+                continue
+            _assert_range(content[name][key], file.name, values, file.size, is_tight=False)
+        for path, found in parts.items():
+            together = [value for values, _ in found for value in values]
+            if together:
+                record = content[name][expression_partition_stats_key(expression.column, path)]
+                _assert_range(record, path or ".", together, sum(size for _, size in found), is_tight=True)
+
+
+def _assert_range(record: MetadataRecord, name: str, values: list[object], size: int, *, is_tight: bool) -> None:
+    """For values that are stored as they are: texts and whole numbers."""
+    stats = record.column_stats
+    assert stats is not None
+    known = [value for value in values if value is not None]
+    # Texts are ordered by their bytes.
+    ordered = sorted(known, key=lambda value: value.encode() if isinstance(value, str) else value)  # type: ignore[arg-type,return-value]
+    assert (stats.minimum, stats.maximum) == ((ordered[0], ordered[-1]) if ordered else (None, None))
+    counts = (stats.file_name, stats.value_count, stats.null_count, stats.total_size, stats.total_uncompressed_size)
+    assert counts == (name, len(known), len(values) - len(known), size, 2 * size)
+    assert stats.is_tight == is_tight

@@ -11,18 +11,27 @@ from collections.abc import Callable
 
 import pytest
 
+import lakefmt.metadata.services.dead_instants as dead_instants
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import METADATA_DIRECTORY
+from lakefmt.metadata.timeline import MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.transactions.metadata_indexes import create_expression_index
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import NUMBERS, OPTIONS, make, rows
 
-DEADLY: dict[str, object] = {**OPTIONS, "hoodie.client.heartbeat.tolerable.misses": 0}
+#: Keys are looked up in the record index: what a death leaves of it must not double one.
+DEADLY: dict[str, object] = {
+    **OPTIONS,
+    "hoodie.client.heartbeat.tolerable.misses": 0,
+    "hoodie.index.type": "RECORD_INDEX",
+    "hoodie.record.index.update.partition.path": True,
+}
 
 VERBS: dict[str, Callable[[Table], object]] = {
     "upsert": lambda table: table.upsert(rows(3, 9, 9)),
@@ -64,6 +73,10 @@ def test_dying_anywhere_leaves_the_state_before_or_after(verb: str, kind: str, v
     table = make(kind, version, {"hoodie.metadata.compact.max.delta.commits": 2 if verb == "upsert" else 50})
     table.upsert(rows(0, 4, 1))
     table.upsert(rows(2, 6, 2))
+    if version == 9 or verb in ("clean", "restore", "rollback"):
+        create_expression_index(
+            table.client, "expr_index_id", "id", "substring", function_options={"pos": "2", "len": "9"}
+        )
     made = table.client.store
     assert isinstance(made, MemoryStore)
     before = table.read()
@@ -104,3 +117,38 @@ def test_an_instant_that_is_recorded_twice_is_recorded_anew() -> None:
     healthy.upsert(rows(5, 7, 30))
     content = check_metadata_table(healthy)
     assert set(content["record_index"]) == {"k0", "k1", "k2", "k3", "k5", "k6"}
+
+
+@pytest.mark.parametrize(("version", "heals"), [(6, True), (9, True), (9, False)])
+def test_what_a_writer_records_after_its_instant_was_rolled_back_is_removed(
+    version: int, heals: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that was taken for dead wakes after its last proof of the lock, and completes its deltacommit."""
+    table = make(version=version)
+    table.upsert(rows(0, 4, 1))
+    before = {each.name for each in table.client.store.list(METADATA_DIRECTORY)}
+    table.upsert(rows(2, 8, 2))
+    time = table.timeline.entries[-1].time
+    late = {each.name for each in table.client.store.list(METADATA_DIRECTORY)} - before
+    written = {name: table.client.store.read(name) for name in late}
+    table.rollback(time)
+    for name in written:
+        table.client.store.put(name, written[name])
+    if not heals:
+        monkeypatch.setattr(dead_instants, "_undone_deltacommits", lambda *_: [])
+    table.upsert(rows(1, 3, 3))
+    with contextlib.nullcontext() if heals else pytest.raises(AssertionError):
+        check_metadata_table(table)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_what_a_dead_writer_recorded_half_way_is_removed(version: int) -> None:
+    table = make(version=version)
+    table.upsert(rows(0, 4, 1))
+    store = table.client.store
+    directory = MetadataTimelineStore(store, table.properties.version, durable=False).directory
+    store.put(f"{directory}/20260101000000000.deltacommit.requested", b"")
+    store.put(f"{directory}/20260101000000001.compaction.requested", b"")
+    table.upsert(rows(1, 3, 3))
+    assert not [each.name for each in store.list(directory) if "/2026010100000000" in each.name]
+    check_metadata_table(table)

@@ -308,3 +308,52 @@ def test_old_files_of_the_metadata_table_are_cleaned(version: int) -> None:
     assert any(each.name.endswith(".clean") for each in table.client.store.list(METADATA_DIRECTORY))
     assert sum(name.endswith(".hfile") for name in names) <= 8
     assert len(names) < 36
+
+
+def test_a_write_says_once_which_index_another_writer_dropped() -> None:
+    table = make()
+    assert not table.upsert(rows(0, 4, 1)).warnings
+    plain = lakefmt.open_table(table.client.store.url, options={"lakefmt.durability": "none"})
+    drop_as_hudi_does(plain, "record_index")
+    (warning,) = plain.upsert(rows(4, 6, 2)).warnings
+    assert warning.startswith("the index record_index of the metadata table is gone: another writer dropped it")
+    assert not plain.upsert(rows(4, 6, 3)).warnings
+    drop_as_hudi_does(plain, *plain.properties.metadata_partitions)
+    (warning,) = plain.delete(["k1"]).warnings
+    assert warning.startswith("the metadata table is gone: another writer dropped it")
+    assert not plain.upsert(rows(4, 6, 4)).warnings
+
+
+def drop_as_hudi_does(table: Table, *names: str) -> None:
+    """Remove partitions of the metadata table as a writer of Hudi with other settings does."""
+    left = [name for name in table.properties.metadata_partitions if name not in names]
+    changes = {"hoodie.table.metadata.partitions": ",".join(left)}
+    store = table.client.store
+    update_properties(store, changes, table.client.clock.now(), durable=False)
+    for name in names:
+        store.delete_tree(f"{METADATA_DIRECTORY}/{name}" if left else METADATA_DIRECTORY)
+
+
+def test_what_lakefmt_drops_itself_is_no_news() -> None:
+    table = make()
+    table.upsert(rows(0, 4, 1))
+    plain = lakefmt.open_table(table.client.store.url, options={"lakefmt.durability": "none"})
+    plain.index.drop("record_index")
+    assert not plain.upsert(rows(4, 6, 2)).warnings
+    plain.index.drop("files")
+    assert not plain.upsert(rows(4, 6, 3)).warnings
+    assert "lakefmt.metadata.partitions" not in plain.properties.properties
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_an_index_is_made_anew_with_another_number_of_file_groups(version: int) -> None:
+    table = make(version=version, more={"hoodie.metadata.compact.max.delta.commits": 50})
+    table.upsert(rows(0, 12, 1))
+    setting = "hoodie.metadata.record.index.{}.filegroup.count"
+    for count in (4, 2, 3):
+        table.index.drop("record_index")
+        table.index.create("record_index", options={setting.format(end): count for end in ("min", "max")})
+        table.upsert(rows(2, 6, 2))
+        (index,) = (each for each in table.index.list() if each.name == "record_index")
+        assert (index.state.value, index.file_groups) == ("complete", count)
+        assert table.index.check().is_clean

@@ -232,7 +232,6 @@ def test_generated_keys_take_inserts_only() -> None:
     [
         ({"hoodie.upsert.shufle.parallelism": 2}, UnknownSetting),
         ({"hoodie.datasource.hive_sync.enable": "true"}, UnsupportedFeature),
-        ({"hoodie.bloom.index.use.metadata": "true"}, UnsupportedFeature),
         ({"hoodie.datasource.write.recordkey.field": "other"}, UnknownSetting),
         ({"hoodie.datasource.write.operation": "delete"}, UnknownSetting),
         ({"hoodie.parquet.max.file.size": "large"}, UnknownSetting),

@@ -9,7 +9,7 @@ import click
 
 from lakefmt.cli.confirm import confirm, dry_run_option, unneeded_yes_option, yes_option
 from lakefmt.cli.formatters import printable
-from lakefmt.cli.options import open_for, table_argument, table_options
+from lakefmt.cli.options import Pair, as_mapping, open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import print_json
 
@@ -28,7 +28,9 @@ def index() -> None:
 @index.command("list", short_help="List the indexes.")
 @table_argument
 @table_options
-def list_indexes(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
+def list_indexes_command(
+    table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]
+) -> None:
     """List the indexes that TABLE advertises, with their state and size."""
     indexes = open_for(table, options, storage_options).index.list()
     if as_json:
@@ -40,7 +42,7 @@ def list_indexes(table: str, as_json: bool, options: Mapping[str, str], storage_
         click.echo("no metadata table")
 
 
-@index.command(short_help="Make an index.")
+@index.command("create", short_help="Make an index.")
 @table_argument
 @click.argument("kind")
 @click.option(
@@ -48,13 +50,28 @@ def list_indexes(table: str, as_json: bool, options: Mapping[str, str], storage_
     "columns",
     multiple=True,
     metavar="COLUMN",
-    help="Column of a secondary index, or one with statistics. Repeatable.",
+    help="Column of a secondary or expression index, or one with statistics. Repeatable.",
 )
-@click.option("--name", help="Name of a secondary index; default: its column.")
+@click.option("--name", help="Name of a secondary or expression index; default: its column.")
 @click.option("--partitioned", is_flag=True, help="A record index whose keys are unique in their data partition only.")
+@click.option("--function", help="Function of an expression index, such as from_unixtime.")
+@click.option(
+    "--index-type",
+    type=click.Choice(["column_stats", "bloom_filters"]),
+    help="What an expression index keeps of the function's values; default: column_stats.",
+)
+@click.option(
+    "--function-option",
+    "function_options",
+    type=Pair(),
+    callback=as_mapping,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of the function, such as format=yyyy-MM-dd. Repeatable.",
+)
 @unneeded_yes_option
 @table_options
-def create(
+def create_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],
@@ -63,23 +80,34 @@ def create(
     columns: tuple[str, ...],
     name: str | None,
     partitioned: bool,
+    function: str | None,
+    index_type: str | None,
+    function_options: Mapping[str, str],
 ) -> None:
     """Make an index of KIND for TABLE from what is committed, and what it rests on.
 
-    KIND is files, column_stats, partition_stats, bloom_filters, record_index or secondary_index.
+    KIND is files, column_stats, partition_stats, bloom_filters, record_index, secondary_index or expression_index.
     """
     opened = open_for(table, options, storage_options)
     with progress("index"):
-        made = opened.index.create(kind, list(columns) or None, name=name, partitioned=partitioned)
+        made = opened.index.create(
+            kind,
+            list(columns) or None,
+            name=name,
+            partitioned=partitioned,
+            function=function,
+            index_type=index_type,
+            function_options=function_options or None,
+        )
     print_json(_index_as_json(made)) if as_json else click.echo(printable(str(made)))
 
 
-@index.command(short_help="Drop an index.")
+@index.command("drop", short_help="Drop an index.")
 @table_argument
 @click.argument("name")
 @yes_option
 @table_options
-def drop(
+def drop_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],
@@ -101,13 +129,13 @@ def drop(
         click.echo(f"{printable(name)} is dropped; left: {', '.join(left) or 'no metadata table'}")
 
 
-@index.command(short_help="Compare the indexes with what is stored, and repair them.")
+@index.command("check", short_help="Compare the indexes with what is stored, and repair them.")
 @table_argument
 @click.option("--repair", is_flag=True, help="Make anew what differs; asks for confirmation.")
 @dry_run_option
 @yes_option
 @table_options
-def check(
+def check_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],

@@ -1,4 +1,4 @@
-"""`lakefmt timeline`, `lakefmt files` and `lakefmt stats`: read-only."""
+"""`lakefmt timeline`, `lakefmt files`, `lakefmt stats` and `lakefmt explain`: read-only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakefmt.filegroups.model import FileSlice
     from lakefmt.filegroups.table_client import TableClient
 
-__all__ = ["files", "stats", "timeline"]
+__all__ = ["explain", "files", "stats", "timeline"]
 
 
 def _draw(drawing: RenderableType) -> None:
@@ -123,8 +123,39 @@ def _slice_as_json(file_slice: FileSlice) -> dict[str, object]:
 @table_options
 def stats(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
     """Count the rows, files and bytes of TABLE's latest snapshot."""
-    found = open_for(table, options, storage_options).stats()
+    table_stats = open_for(table, options, storage_options).stats()
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(table_stats))
     else:
-        click.echo(str(found))
+        click.echo(str(table_stats))
+
+
+@click.command(short_help="Show what a filtered read opens.")
+@table_argument
+@click.option("--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\".")
+@click.option(
+    "--as-of", metavar="INSTANT", help="The table as it was: an instant or an ISO date and time with its zone."
+)
+@click.option(
+    "--query",
+    type=click.Choice(["snapshot", "read_optimized"]),
+    default="snapshot",
+    show_default=True,
+    help="Query type.",
+)
+@table_options
+def explain(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    condition: str | None,
+    as_of: str | None,
+    query: str,
+) -> None:
+    """Show which files of TABLE `lakefmt read` with the same options opens, and what leaves out the rest."""
+    report = open_for(table, options, storage_options).explain(condition, as_of, query)
+    if as_json:
+        print_json(dataclasses.asdict(report))
+    else:
+        click.echo(str(report))

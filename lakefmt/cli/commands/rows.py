@@ -154,12 +154,12 @@ def changes(
     from lakefmt.read.snapshot import NEXT_START
 
     opened = open_for(table, options, storage_options)
-    found = opened.changes(start, end, _names(columns), condition)
-    rows = found.replace_schema_metadata(None)
+    changed_rows = opened.changes(start, end, _names(columns), condition)
+    rows = changed_rows.replace_schema_metadata(None)
     if _format(how, output, as_json=as_json) == "csv":
         rows = rows.flatten()
     _write(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
-    click.echo(f"next start: {found.schema.metadata[NEXT_START].decode()}", err=True)
+    click.echo(f"next start: {changed_rows.schema.metadata[NEXT_START].decode()}", err=True)
 
 
 def _names(columns: str | None) -> list[str] | None:

@@ -109,7 +109,7 @@ def savepoint() -> None:
 @unneeded_yes_option
 @dry_run_option
 @table_options
-def create_savepoint(
+def create_savepoint_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],
@@ -148,13 +148,13 @@ def create_savepoint(
 @table_options
 def list_command(table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object]) -> None:
     """List the savepoints of TABLE, oldest commit first."""
-    found = open_for(table, options, storage_options).savepoints()
+    savepoints = open_for(table, options, storage_options).savepoints()
     if as_json:
-        print_json([_savepoint_as_json(each) for each in found])
+        print_json([_savepoint_as_json(each) for each in savepoints])
         return
-    for each in found:
+    for each in savepoints:
         click.echo(printable(str(each)))
-    if not found:
+    if not savepoints:
         click.echo("no savepoints")
 
 
@@ -164,7 +164,7 @@ def list_command(table: str, as_json: bool, options: Mapping[str, str], storage_
 @yes_option
 @dry_run_option
 @table_options
-def delete_savepoint(
+def delete_savepoint_command(
     table: str,
     as_json: bool,
     options: Mapping[str, str],
@@ -178,24 +178,24 @@ def delete_savepoint(
 
     opened = open_for(table, options, storage_options)
     existing = opened.savepoints()
-    found = next((each for each in reversed(existing) if instant in (each.instant, "latest")), None)
-    if found is None:
+    chosen = next((each for each in reversed(existing) if instant in (each.instant, "latest")), None)
+    if chosen is None:
         raise InstantNotFound(f"there is no savepoint of {instant}; `lakefmt savepoint list` shows all")
     run_plan(
         "savepoint",
-        f"delete {found}",
-        lambda: opened.delete_savepoint(found.instant),
+        f"delete {chosen}",
+        lambda: opened.delete_savepoint(chosen.instant),
         as_json=as_json,
         only_plan=only_plan,
         asks=not yes,
-        shown=lambda: {"savepoint": _savepoint_as_json(found), "done": False},
+        shown=lambda: {"savepoint": _savepoint_as_json(chosen), "done": False},
     )
     if only_plan:
         return
     if as_json:
-        print_json({"savepoint": _savepoint_as_json(found), "done": True})
+        print_json({"savepoint": _savepoint_as_json(chosen), "done": True})
     else:
-        click.echo(f"savepoint {found.instant} deleted")
+        click.echo(f"savepoint {chosen.instant} deleted")
 
 
 def _savepoint_as_json(kept: Savepoint) -> dict[str, object]:

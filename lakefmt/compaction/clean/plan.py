@@ -7,7 +7,7 @@ plan or registered consumer can need it. For the same settings the rules keep at
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta, tzinfo
 
@@ -24,6 +24,7 @@ __all__ = [
     "CleanRules",
     "GroupKey",
     "Needs",
+    "consumers_floor",
     "earliest_to_retain",
     "plan_clean",
     "with_change_files",
@@ -49,8 +50,8 @@ class CleanPolicy(enum.Enum):
         try:
             return cls(text.upper())
         except ValueError:
-            known = ", ".join(policy.value for policy in cls)
-            raise UnknownSetting(f"unknown clean policy {text!r}: expected one of {known}") from None
+            names = ", ".join(policy.value for policy in cls)
+            raise UnknownSetting(f"unknown clean policy {text!r}: expected one of {names}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +161,16 @@ def earliest_to_retain(timeline: Timeline, rules: CleanRules, now: InstantTime, 
     return max((i for i in commits if i.time < first_pending), key=lambda i: i.time, default=None)
 
 
-def _consumers_floor(timeline: Timeline, needs: Needs) -> InstantTime | None:
-    """Return the requested time of the first commit that a consumer has not read."""
-    if not needs.consumed:
+def consumers_floor(timeline: Timeline, consumed: Collection[str]) -> InstantTime | None:
+    """Return the requested time of the first commit that a consumer has not read.
+
+    Args:
+        timeline: the active timeline.
+        consumed: up to which instant each consumer has read.
+    """
+    if not consumed:
         return None
-    slowest = min(needs.consumed)
+    slowest = min(consumed)
     return min((i.time for i in timeline.commits if i.order_time > slowest), default=None)
 
 
@@ -223,7 +229,7 @@ def plan_clean(
         needs: what is kept regardless of the rules.
         earliest: from :func:`earliest_to_retain`.
     """
-    floors = [time for time in (earliest.time if earliest else None, _consumers_floor(timeline, needs)) if time]
+    floors = [time for time in (earliest.time if earliest else None, consumers_floor(timeline, needs.consumed)) if time]
     by_time = rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS
     floor = min(floors, default=None) if earliest is not None or not by_time else None
     groups: dict[GroupKey, list[FileSlice]] = {}

@@ -18,6 +18,7 @@ from lakefmt.compaction.clean.plan import (
     CleanRules,
     GroupKey,
     Needs,
+    consumers_floor,
     earliest_to_retain,
     plan_clean,
     with_change_files,
@@ -136,8 +137,18 @@ def is_clean_due(client: TableClient, settings: Settings, state: TableState) -> 
     if floor is None:
         return True
     end = None if earliest is None else earliest.time
-    window = (i for i in timeline.commits if floor <= i.time and (end is None or i.time < end))
-    return any(_replaces_slices(client.commit_metadata(state, instant)) for instant in window)
+    replacing = (
+        instant.time
+        for instant in timeline.commits
+        if floor <= instant.time and (end is None or instant.time < end)
+        if _replaces_slices(client.commit_metadata(state, instant))
+    )
+    first = next(replacing, None)
+    if first is None or end is None:
+        return first is not None
+    # What a consumer has not read stays, however old it is: then a clean would find nothing at every commit.
+    unread = consumers_floor(timeline, consumed_until(client.store, client.clock.now()))
+    return unread is None or first < unread
 
 
 def plan_clean_of(client: TableClient, options: Mapping[str, object] | None = None) -> CleanPlan:
@@ -174,13 +185,13 @@ def run_clean(
 def _remember(client: TableClient, plan: CleanPlan) -> None:
     """Remember that a clean found nothing to delete, so that this handle looks at later commits only.
 
-    Not while a consumer or a pending plan keeps slices: these may become unneeded without a further commit.
+    Not while a pending plan keeps slices: these may become unneeded without a further commit.
     """
     timeline = client.seen().timeline
     client.cleaned_until.clear()
-    if plan.num_files or plan.earliest is None or plan.floor != plan.earliest.time or timeline.pending:
+    if plan.num_files or plan.earliest is None or plan.floor is None or timeline.pending:
         return
-    client.cleaned_until[plan.rules, savepoints_of(timeline)] = plan.earliest.time
+    client.cleaned_until[plan.rules, savepoints_of(timeline)] = plan.floor
 
 
 def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None = None) -> tuple[InstantTime, ...]:

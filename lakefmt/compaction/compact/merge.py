@@ -235,11 +235,11 @@ def _stat(
 # -------------------------------------------------------------------------------------------------------- verification
 
 
-def same_rows(one: pa.Table, other: pa.Table, *, ignoring: str = "") -> bool:
+def same_rows(first: pa.Table, other: pa.Table, *, ignoring: str = "") -> bool:
     """Return whether two tables hold the same rows in the same order; NaN equals NaN.
 
     Args:
-        one: a table.
+        first: a table.
         other: a table with the same columns.
         ignoring: a column that may differ.
 
@@ -248,27 +248,27 @@ def same_rows(one: pa.Table, other: pa.Table, *, ignoring: str = "") -> bool:
         >>> same_rows(nan, nan), same_rows(nan, pa.table({"v": [1.0, 1.0]}))
         (True, False)
     """
-    if one.column_names != other.column_names or one.num_rows != other.num_rows:
+    if first.column_names != other.column_names or first.num_rows != other.num_rows:
         return False
-    names = [name for name in one.column_names if name != ignoring]
-    return all(_same(one.column(n).combine_chunks(), other.column(n).combine_chunks()) for n in names)
+    names = [name for name in first.column_names if name != ignoring]
+    return all(_same(first.column(n).combine_chunks(), other.column(n).combine_chunks()) for n in names)
 
 
-def _same(one: pa.Array, other: pa.Array) -> bool:
+def _same(first: pa.Array, other: pa.Array) -> bool:
     """Compare arrays of one type; floats by their bits, because NaN is not equal to itself."""
-    if one.equals(other):
+    if first.equals(other):
         return True
-    if one.type != other.type or not one.is_valid().equals(other.is_valid()):
+    if first.type != other.type or not first.is_valid().equals(other.is_valid()):
         return False
-    if pa.types.is_map(one.type):
-        entry = pa.struct([one.type.key_field, one.type.item_field])
-        one, other = one.cast(pa.list_(entry)), other.cast(pa.list_(entry))
-    if pa.types.is_struct(one.type):
-        return all(_same(left, right) for left, right in zip(one.flatten(), other.flatten(), strict=True))
-    if pa.types.is_list(one.type) or pa.types.is_large_list(one.type):
-        alike = pc.list_value_length(one).equals(pc.list_value_length(other))
-        return alike and _same(one.flatten(), other.flatten())
-    if not pa.types.is_floating(one.type):
+    if pa.types.is_map(first.type):
+        entry = pa.struct([first.type.key_field, first.type.item_field])
+        first, other = first.cast(pa.list_(entry)), other.cast(pa.list_(entry))
+    if pa.types.is_struct(first.type):
+        return all(_same(left, right) for left, right in zip(first.flatten(), other.flatten(), strict=True))
+    if pa.types.is_list(first.type) or pa.types.is_large_list(first.type):
+        alike = pc.list_value_length(first).equals(pc.list_value_length(other))
+        return alike and _same(first.flatten(), other.flatten())
+    if not pa.types.is_floating(first.type):
         return False
-    bits = pa.int32() if one.type == pa.float32() else pa.int64()
-    return bool(one.drop_null().view(bits).equals(other.drop_null().view(bits)))
+    bits = pa.int32() if first.type == pa.float32() else pa.int64()
+    return bool(first.drop_null().view(bits).equals(other.drop_null().view(bits)))

@@ -108,7 +108,7 @@ def require_merge_on_read(config: TableConfig) -> None:
     check_readable(config)
     if config.table_type is not TableType.MERGE_ON_READ:
         raise UnsupportedFeature("only merge-on-read tables have logs to compact; this one is copy-on-write")
-    if cdc_mode(config.properties) is not None and (config.drop_partition_columns or not config.populate_meta_fields):
+    if cdc_mode(config.properties) is not None and not config.stores_every_column:
         raise UnsupportedFeature(
             "hoodie.table.cdc.enabled=true: changes are not written for tables without meta columns or with dropped "
             "partition columns, and a compaction would lose them"

@@ -59,8 +59,8 @@ class CompactionStrategy(enum.Enum):
         try:
             return cls(text.rpartition(".")[2])
         except ValueError:
-            known = ", ".join(strategy.value for strategy in cls)
-            raise UnknownSetting(f"unknown compaction strategy {text!r}: expected one of {known}") from None
+            names = ", ".join(strategy.value for strategy in cls)
+            raise UnknownSetting(f"unknown compaction strategy {text!r}: expected one of {names}") from None
 
 
 class CompactionTrigger(enum.Enum):
@@ -82,8 +82,8 @@ class CompactionTrigger(enum.Enum):
         try:
             return cls(text.upper())
         except ValueError:
-            known = ", ".join(trigger.value for trigger in cls)
-            raise UnknownSetting(f"unknown compaction trigger {text!r}: expected one of {known}") from None
+            names = ", ".join(trigger.value for trigger in cls)
+            raise UnknownSetting(f"unknown compaction trigger {text!r}: expected one of {names}") from None
 
 
 @dataclass(frozen=True, slots=True)

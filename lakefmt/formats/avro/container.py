@@ -50,13 +50,13 @@ def encode_container(schema: Mapping[str, object] | str, record: Mapping[str, ob
         {'text': 'hello'}
     """
     text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     try:
         header, write = _writer(text)
-        write(pieces.append, record)
+        write(parts.append, record)
     except ValueError as error:
         raise InvalidInputError(f"record does not fit its schema: {error}") from error
-    body = b"".join(pieces)
+    body = b"".join(parts)
     # The marker only has to be unlikely inside the body; made from the content it is the same in every run.
     sync = hashlib.blake2b(body, digest_size=_SYNC_BYTES, key=hashlib.blake2b(header, digest_size=32).digest()).digest()
     return b"".join((header, sync, encode_long(1), encode_long(len(body)), body, sync))

@@ -241,21 +241,21 @@ class _DecoderCompiler:
         return _refuse if target is None else self._plain(part, target)
 
     def _record(self, writer: AvroType, reader: AvroType) -> Decode:
-        wanted = {one.name: one.type for one in reader.fields}
-        stored = {one.name: one.type for one in writer.fields}
-        known = wanted.keys() & stored.keys()
-        if len(wanted) > _MAX_FIELDS_PER_STORED_FIELD * len(known):
+        wanted = {member.name: member.type for member in reader.fields}
+        stored = {member.name: member.type for member in writer.fields}
+        common = wanted.keys() & stored.keys()
+        if len(wanted) > _MAX_FIELDS_PER_STORED_FIELD * len(common):
             raise MalformedAvro(
-                f"record {writer.name!r:.60} has {len(known)} of {len(wanted)} fields of {reader.name!r}"
+                f"record {writer.name!r:.60} has {len(common)} of {len(wanted)} fields of {reader.name!r}"
             )
-        for one in reader.fields:
-            if one.name not in stored and one.default is ABSENT:
-                raise MalformedAvro(f"record {writer.name!r:.60} lacks field {one.name!r}")
+        for member in reader.fields:
+            if member.name not in stored and member.default is ABSENT:
+                raise MalformedAvro(f"record {writer.name!r:.60} lacks field {member.name!r}")
         readers = tuple(self.compile(kind, wanted.get(name, kind)) for name, kind in stored.items())
         in_tuples = not self.as_tuples.isdisjoint(reader.accepts)
         if tuple(stored) == tuple(wanted):
             return _record_reader(tuple(stored), readers, in_tuples)
-        defaults = {one.name: one.default for one in reader.fields}
+        defaults = {member.name: member.default for member in reader.fields}
         return _reshape(_record_reader(tuple(stored), readers, in_tuples=False), defaults, in_tuples)
 
 

@@ -135,7 +135,7 @@ class _EncoderCompiler:
 
     def _make(self, node: AvroType) -> Encode:
         if node.kind == "record":
-            return _record_writer(node, tuple(self.compile(one.type) for one in node.fields))
+            return _record_writer(node, tuple(self.compile(field.type) for field in node.fields))
         if node.kind == "array":
             return _array_writer(self.compile(node.parts[0]))
         if node.kind == "map":
@@ -150,8 +150,8 @@ class _EncoderCompiler:
 
 
 def _record_writer(node: AvroType, writers: tuple[Encode, ...]) -> Encode:
-    names = frozenset(one.name for one in node.fields)
-    steps = tuple((one.name, one.default, writer) for one, writer in zip(node.fields, writers, strict=True))
+    names = frozenset(field.name for field in node.fields)
+    steps = tuple((field.name, field.default, writer) for field, writer in zip(node.fields, writers, strict=True))
 
     def write(append: Append, value: object) -> None:
         if not isinstance(value, Mapping):
@@ -266,7 +266,7 @@ def _takes(part: AvroType, value: object) -> bool:
     if not isinstance(value, _PYTHON_TYPES[part.kind]) or (isinstance(value, bool) and part.kind != "boolean"):
         return False
     if part.kind == "record" and isinstance(value, Mapping):
-        return {one.name for one in part.fields}.issuperset(value)
+        return {field.name for field in part.fields}.issuperset(value)
     if part.kind == "enum":
         return value in part.symbols
     return part.kind != "fixed" or (isinstance(value, bytes) and len(value) == part.size)

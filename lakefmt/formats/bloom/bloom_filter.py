@@ -295,11 +295,11 @@ class BloomFilter:
         else:
             _set_flags(self._flags, chunks, rows * (8 * self._bits.shape[1]), self.k, self.m)
 
-    def add_pieces(self, pieces: Iterable[pa.Array | pa.ChunkedArray], memory_bytes: int) -> None:
-        """Add the keys of all `pieces` in order.
+    def add_pieces(self, parts: Iterable[pa.Array | pa.ChunkedArray], memory_bytes: int) -> None:
+        """Add the keys of all `parts` in order.
 
         Args:
-            pieces: arrays of keys; each is released before the next is requested.
+            parts: arrays of keys; each is released before the next is requested.
             memory_bytes: if the bits as one byte each exceed this, they are set packed, which takes
                 up to 50 % longer.
 
@@ -317,7 +317,7 @@ class BloomFilter:
         if 8 * self._bits.size <= most_unpacked:
             self._flags = zeroed(8 * self._bits.size)
         try:
-            for keys in pieces:
+            for keys in parts:
                 self._add(keys, most_unpacked)
                 del keys
         finally:

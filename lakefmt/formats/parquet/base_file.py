@@ -225,18 +225,18 @@ def key_range(keys: pa.ChunkedArray) -> tuple[str | None, str | None]:
         >>> key_range(pa.chunked_array([["b", "a", "c"]]))
         ('a', 'c')
     """
-    found = [_chunk_range(chunk) for chunk in keys.chunks if len(chunk)]
-    if not found:
+    ranges = [_chunk_range(chunk) for chunk in keys.chunks if len(chunk)]
+    if not ranges:
         return None, None
-    low = min(pair[0] for pair in found)
-    high = max(pair[1] for pair in found)
+    low = min(pair[0] for pair in ranges)
+    high = max(pair[1] for pair in ranges)
     return low.translate(_FROM_UTF16_ORDER).decode(), high.translate(_FROM_UTF16_ORDER).decode()
 
 
 def _chunk_range(keys: pa.StringArray) -> tuple[bytes, bytes]:
     # Two scalars per file, not rows.
-    found = pc.min_max(_with_ends(in_java_order(keys)))
-    return found["min"].as_py(), found["max"].as_py()
+    ends = pc.min_max(_with_ends(in_java_order(keys)))
+    return ends["min"].as_py(), ends["max"].as_py()
 
 
 def _with_ends(texts: pa.BinaryArray) -> pa.BinaryArray:

@@ -41,8 +41,8 @@ def dictionary_column_names(metadata: pq.FileMetaData, wanted: Collection[str]) 
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return [
         path
-        for at, path in enumerate(leaf_paths(metadata))
-        if path in wanted and all(_is_coded(group.column(at), group.num_rows) for group in groups)
+        for leaf, path in enumerate(leaf_paths(metadata))
+        if path in wanted and all(_is_coded(group.column(leaf), group.num_rows) for group in groups)
     ]
 
 
@@ -52,9 +52,9 @@ def _is_coded(chunk: pq.ColumnChunkMetaData, num_rows: int) -> bool:
 
 def with_dictionaries(schema: pa.Schema, columns: Iterable[pa.Array | pa.ChunkedArray | pa.Field | None]) -> pa.Schema:
     """Return `schema` with dictionaries where `columns`, in its order, have them of the same texts."""
-    for at, (field, column) in enumerate(zip(schema, columns, strict=True)):
+    for number, (field, column) in enumerate(zip(schema, columns, strict=True)):
         if column is not None and pt.is_dictionary(column.type) and column.type.value_type == field.type:
-            schema = schema.set(at, field.with_type(column.type))
+            schema = schema.set(number, field.with_type(column.type))
     return schema
 
 
@@ -66,9 +66,9 @@ def dictionary_schema(schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
 
 def decoded_dictionaries(schema: pa.Schema) -> pa.Schema:
     """Return `schema` with texts where it has dictionaries of them."""
-    for at, field in enumerate(schema):
+    for number, field in enumerate(schema):
         if pt.is_dictionary(field.type):
-            schema = schema.set(at, field.with_type(field.type.value_type))
+            schema = schema.set(number, field.with_type(field.type.value_type))
     return schema
 
 
@@ -99,8 +99,8 @@ def replaced_codes(
         ['c', 'b']
     """
     old, new = _joined(column), values.dictionary_encode()
-    known = pc.index_in(new.dictionary, value_set=old.dictionary)
-    added = new.dictionary.filter(pc.is_null(known))
+    old_codes = pc.index_in(new.dictionary, value_set=old.dictionary)
+    added = new.dictionary.filter(pc.is_null(old_codes))
     dictionary = pa.concat_arrays([old.dictionary, added]) if len(added) else old.dictionary
     numbers = pc.index_in(new.dictionary, value_set=dictionary).take(new.indices)
     indices = replace(pa.chunked_array([old.indices]), pa.chunked_array([numbers.cast(old.indices.type)]))
@@ -109,17 +109,17 @@ def replaced_codes(
 
 def appended(rows: pa.Table, more: pa.Table) -> pa.Table:
     """Return rows with `more` behind them, whose texts are spelt out."""
-    for at, field in enumerate(rows.schema):
+    for number, field in enumerate(rows.schema):
         if pt.is_dictionary(field.type):
-            more = more.set_column(at, field, more.column(at).cast(field.type))
+            more = more.set_column(number, field, more.column(number).cast(field.type))
     return pa.concat_tables([rows, more])
 
 
 def without_unused(rows: pa.Table) -> pa.Table:
     """Return rows whose dictionaries hold no text that no row has: what was replaced or deleted must not be stored on."""
-    for at, field in enumerate(rows.schema):
+    for number, field in enumerate(rows.schema):
         if pt.is_dictionary(field.type):
-            rows = rows.set_column(at, field, _tidy(_joined(rows.column(at))))
+            rows = rows.set_column(number, field, _tidy(_joined(rows.column(number))))
     return rows
 
 

@@ -136,7 +136,7 @@ def note_chunk(footer: bytes) -> ChunkNote:
     (group,), _ = _row_groups(footer)
     ((start, end),) = _only(group, _GROUP_COLUMNS).items
     meta = _meta(footer[start:end])
-    begin = min(meta[at] for at in (_META_DATA_PAGE, _META_DICTIONARY_PAGE) if at in meta)
+    begin = min(meta[field] for field in (_META_DATA_PAGE, _META_DICTIONARY_PAGE) if field in meta)
     return ChunkNote(footer[start:end], begin, meta[_META_COMPRESSED])
 
 
@@ -148,7 +148,9 @@ def place_chunks(footer: bytes, placed: Mapping[int, Mapping[int, ChunkPlace]]) 
         placed: by row group and column, each by its number, what is there now.
     """
     groups, (start, end) = _row_groups(footer)
-    made = [_struct(footer, group, _placed(footer, group, placed.get(at, {}))) for at, group in enumerate(groups)]
+    made = [
+        _struct(footer, group, _placed(footer, group, placed.get(number, {}))) for number, group in enumerate(groups)
+    ]
     return b"".join([footer[:start], _list(made), footer[end:]])
 
 
@@ -162,7 +164,7 @@ def _placed(footer: bytes, group: Sequence[_Field], placed: Mapping[int, ChunkPl
         chunks[number] = _described(place)
     changed = {_GROUP_COLUMNS: _list(chunks)}
     for total, size in ((_GROUP_BYTES, _META_UNCOMPRESSED), (_GROUP_COMPRESSED, _META_COMPRESSED)):
-        field = next((one for one in group if one.number == total), None)
+        field = next((each for each in group if each.number == total), None)
         if field is not None:  # the second one may be left out
             changed[total] = _encode_integer(_integer(footer, field.start) + grown[size])
     return changed
@@ -174,11 +176,11 @@ def _described(place: ChunkPlace) -> bytes:
     outer = _fields(chunk)
     inner = _fields(chunk, _only(outer, _CHUNK_META).start)
     name = place.name.encode()
-    said = {_META_PATH: _list([_encode_number(len(name)) + name], _BINARY)}
-    for one in inner:
-        if one.number in (_META_DATA_PAGE, _META_DICTIONARY_PAGE):
-            said[one.number] = _encode_integer(_integer(chunk, one.start) + moved)
-    changed = {_CHUNK_META: _struct(chunk, inner, said)}
+    described = {_META_PATH: _list([_encode_number(len(name)) + name], _BINARY)}
+    for field in inner:
+        if field.number in (_META_DATA_PAGE, _META_DICTIONARY_PAGE):
+            described[field.number] = _encode_integer(_integer(chunk, field.start) + moved)
+    changed = {_CHUNK_META: _struct(chunk, inner, described)}
     offset = _integer(chunk, _only(outer, _CHUNK_OFFSET).start)
     if offset:  # some versions of Arrow say 0
         changed[_CHUNK_OFFSET] = _encode_integer(offset + moved)
@@ -188,115 +190,119 @@ def _described(place: ChunkPlace) -> bytes:
 def _meta(chunk: bytes) -> dict[int, int]:
     """Return the 64-bit numbers that a footer says of a chunk, by their fields."""
     start = _only(_fields(chunk), _CHUNK_META).start
-    return {one.number: _integer(chunk, one.start) for one in _fields(chunk, start) if one.kind == _I64}
+    return {field.number: _integer(chunk, field.start) for field in _fields(chunk, start) if field.kind == _I64}
 
 
 def _only(fields: Iterable[_Field], number: int) -> _Field:
-    found = next((one for one in fields if one.number == number), None)
-    if found is None:
+    field = next((each for each in fields if each.number == number), None)
+    if field is None:
         raise InternalError(f"a Parquet footer that was just written lacks its field {number}")
-    return found
+    return field
 
 
 def _row_groups(footer: bytes) -> tuple[list[list[_Field]], _ByteRange]:
     """Return the fields of each row group, and where the list of them begins and ends."""
     start = _only(_fields(footer, stop=_FILE_ROW_GROUPS), _FILE_ROW_GROUPS).start
-    count, at = _count(footer, start)
+    count, position = _count(footer, start)
     groups = []
     for _ in range(count):
-        groups.append(_fields(footer, at))
-        at = groups[-1][-1].end + 1
-    return groups, (start, at)
+        groups.append(_fields(footer, position))
+        position = groups[-1][-1].end + 1
+    return groups, (start, position)
 
 
-def _fields(data: bytes, at: int = 0, stop: int = 0) -> list[_Field]:
+def _fields(data: bytes, position: int = 0, stop: int = 0) -> list[_Field]:
     """Return the fields of the struct that begins at a byte; the field `stop`, the last one then, is not gone through."""
-    found, number = [], 0
-    while (head := data[at]) != _STOP:
-        at += 1
+    fields, number = [], 0
+    while (head := data[position]) != _STOP:
+        position += 1
         if head >> 4:
             number += head >> 4
         else:
-            number, at = _integer(data, at), _after_number(data, at)
+            number, position = _integer(data, position), _after_number(data, position)
         items: list[_ByteRange] = []
-        end = at if number == stop else _after(data, at, head & 15, items)
-        found.append(_Field(number, head & 15, at, end, items))
+        end = position if number == stop else _after(data, position, head & 15, items)
+        fields.append(_Field(number, head & 15, position, end, items))
         if number == stop:
             break
-        at = end
-    return found
+        position = end
+    return fields
 
 
-def _after(data: bytes, at: int, kind: int, items: list[_ByteRange] | None = None) -> int:
+def _after(data: bytes, position: int, kind: int, items: list[_ByteRange] | None = None) -> int:
     """Return where a value ends; where the structs of a list begin and end goes into `items`."""
     if kind in _INTEGERS:
-        return _after_number(data, at)
+        return _after_number(data, position)
     if kind == _STRUCT:
-        return _after_struct(data, at)
+        return _after_struct(data, position)
     if kind == _BINARY:
-        return _after_number(data, at) + _number(data, at)
+        return _after_number(data, position) + _number(data, position)
     if kind in _LISTS:
-        return _after_list(data, at, items)
+        return _after_list(data, position, items)
     if kind in _FIXED:
-        return at + _FIXED[kind]
+        return position + _FIXED[kind]
     raise InternalError(f"a Parquet footer that was just written has a value of kind {kind}")
 
 
-def _after_struct(data: bytes, at: int) -> int:
+def _after_struct(data: bytes, position: int) -> int:
     # Asked of some hundred structs with a thousand fields per file: the usual kinds are looked at here.
-    while (head := data[at]) != _STOP:
-        at += 1
+    while (head := data[position]) != _STOP:
+        position += 1
         if head < 1 << 4:
-            at = _after_number(data, at)
+            position = _after_number(data, position)
         kind = head & 15
         if 4 <= kind <= 6:
-            while data[at] >= _MORE:
-                at += 1
-            at += 1
+            while data[position] >= _MORE:
+                position += 1
+            position += 1
         elif kind == _STRUCT:
-            at = _after_struct(data, at)
-        elif kind == _BINARY and data[at] < _MORE:
-            at += 1 + data[at]
+            position = _after_struct(data, position)
+        elif kind == _BINARY and data[position] < _MORE:
+            position += 1 + data[position]
         else:
-            at = _after(data, at, kind)
-    return at + 1
+            position = _after(data, position, kind)
+    return position + 1
 
 
-def _after_list(data: bytes, at: int, items: list[_ByteRange] | None) -> int:
-    kind = data[at] & 15
-    count, at = _count(data, at)
+def _after_list(data: bytes, position: int, items: list[_ByteRange] | None) -> int:
+    kind = data[position] & 15
+    count, position = _count(data, position)
     for _ in range(count):
-        end = at + 1 if kind in _TRUTHS else _after(data, at, kind)
+        end = position + 1 if kind in _TRUTHS else _after(data, position, kind)
         if items is not None and kind == _STRUCT:
-            items.append((at, end))
-        at = end
-    return at
+            items.append((position, end))
+        position = end
+    return position
 
 
-def _count(data: bytes, at: int) -> tuple[int, int]:
+def _count(data: bytes, position: int) -> tuple[int, int]:
     """Return the number of items of a list, and where the first begins."""
-    count = data[at] >> 4
-    return (count, at + 1) if count != _LONG_LIST else (_number(data, at + 1), _after_number(data, at + 1))
+    count = data[position] >> 4
+    return (
+        (count, position + 1)
+        if count != _LONG_LIST
+        else (_number(data, position + 1), _after_number(data, position + 1))
+    )
 
 
-def _after_number(data: bytes, at: int) -> int:
-    while data[at] >= _MORE:
-        at += 1
-    return at + 1
+def _after_number(data: bytes, position: int) -> int:
+    while data[position] >= _MORE:
+        position += 1
+    return position + 1
 
 
-def _number(data: bytes, at: int) -> int:
-    found = shift = 0
-    while (byte := data[at]) >= _MORE:
-        found |= (byte & 0x7F) << shift
+def _number(data: bytes, position: int) -> int:
+    number = shift = 0
+    while (byte := data[position]) >= _MORE:
+        number |= (byte & 0x7F) << shift
         shift += 7
-        at += 1
-    return found | byte << shift
+        position += 1
+    return number | byte << shift
 
 
-def _integer(data: bytes, at: int) -> int:
-    found = _number(data, at)
-    return found >> 1 ^ -(found & 1)
+def _integer(data: bytes, position: int) -> int:
+    encoded = _number(data, position)
+    return encoded >> 1 ^ -(encoded & 1)
 
 
 def _encode_number(number: int) -> bytes:
@@ -321,11 +327,11 @@ def _list(items: list[bytes], kind: int = _STRUCT) -> bytes:
 def _struct(data: bytes, fields: Iterable[_Field], changed: Mapping[int, bytes]) -> bytes:
     """Return a struct with some of its values changed."""
     made, last = [], 0
-    for one in fields:
-        step = one.number - last
-        last = one.number
-        made.append(bytes([step << 4 | one.kind]) if 0 < step < 16 else bytes([one.kind]) + _encode_integer(last))
-        made.append(changed.get(one.number, data[one.start : one.end]))
+    for field in fields:
+        step = field.number - last
+        last = field.number
+        made.append(bytes([step << 4 | field.kind]) if 0 < step < 16 else bytes([field.kind]) + _encode_integer(last))
+        made.append(changed.get(field.number, data[field.start : field.end]))
     return b"".join([*made, bytes([_STOP])])
 
 
@@ -364,7 +370,7 @@ def equal_column(table: pa.Table, texts: pa.ChunkedArray, among: Sequence[str]) 
 
 def leaf_paths(metadata: pq.FileMetaData) -> list[str]:
     """Return the path of every column that a file stores, in its order."""
-    return [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    return [metadata.schema.column(number).path for number in range(metadata.num_columns)]
 
 
 def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple[Span, Span]]] | None:
@@ -378,14 +384,18 @@ def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, li
     if name not in paths or not metadata.num_row_groups:
         return None
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    mine = paths.index(name)
-    wanted = [_looks(group.column(mine)) for group in groups]
-    for at, path in enumerate(paths):
-        first = metadata.row_group(0).column(at)
-        if at == mine or first.total_compressed_size != wanted[0][0] or not _same_kind(metadata.schema, at, mine):
+    key_leaf = paths.index(name)
+    wanted = [_looks(group.column(key_leaf)) for group in groups]
+    for leaf, path in enumerate(paths):
+        first = metadata.row_group(0).column(leaf)
+        if (
+            leaf == key_leaf
+            or first.total_compressed_size != wanted[0][0]
+            or not _same_kind(metadata.schema, leaf, key_leaf)
+        ):
             continue
-        if [_looks(group.column(at)) for group in groups] == wanted:
-            return path, [(_span(group.column(mine)), _span(group.column(at))) for group in groups]
+        if [_looks(group.column(leaf)) for group in groups] == wanted:
+            return path, [(_span(group.column(key_leaf)), _span(group.column(leaf))) for group in groups]
     return None
 
 
@@ -401,10 +411,12 @@ def _looks(chunk: pq.ColumnChunkMetaData) -> tuple[int, int, int, str, Sequence[
     )
 
 
-def _same_kind(schema: pq.ParquetSchema, at: int, other: int) -> bool:
-    one, two = schema.column(at), schema.column(other)
-    kinds = [(c.physical_type, str(c.logical_type), c.max_definition_level, c.max_repetition_level) for c in (one, two)]
-    return kinds[0] == kinds[1] and "." not in one.path
+def _same_kind(schema: pq.ParquetSchema, first: int, other: int) -> bool:
+    leaf, two = schema.column(first), schema.column(other)
+    kinds = [
+        (c.physical_type, str(c.logical_type), c.max_definition_level, c.max_repetition_level) for c in (leaf, two)
+    ]
+    return kinds[0] == kinds[1] and "." not in leaf.path
 
 
 def _span(chunk: pq.ColumnChunkMetaData) -> Span:
@@ -427,10 +439,10 @@ def duplicate_key_column(rows: pa.Table) -> str | None:
         >>> duplicate_key_column(pa.table({RECORD_KEY: keys, "n": range(20_000), "id": keys})), duplicate_key_column(pa.table({"id": keys}))
         ('id', None)
     """
-    at = rows.schema.get_field_index(RECORD_KEY)
-    if at < 0 or not rows.num_rows:
+    index = rows.schema.get_field_index(RECORD_KEY)
+    if index < 0 or not rows.num_rows:
         return None
-    keys, field = rows.column(at), rows.schema.field(at)
+    keys, field = rows.column(index), rows.schema.field(index)
     if not (pa.types.is_string(field.type) and field.nullable) or keys.nbytes < _WORTH_BYTES:
         return None
     # A name with a dot could be that of a field of a struct, too: a footer tells columns by their paths.
@@ -494,15 +506,15 @@ class DuplicatePages:
             twin: the column that equals the record keys.
             group: the number of the row group.
         """
-        at = rows.schema.get_field_index(twin)
-        field, keys = rows.schema.field(at), rows.column(at)
+        index = rows.schema.get_field_index(twin)
+        field, keys = rows.schema.field(index), rows.column(index)
         pages = io.BytesIO()
         with pq.ParquetWriter(pages, pa.schema([field]), **self._options) as alone:
             alone.write_table(pa.Table.from_arrays([keys], schema=pa.schema([field])), row_group_size=len(keys))
         file = pages.getbuffer()
         note = note_chunk(footer_of(file))
         nulls = pa.nulls(len(keys), field.type)
-        for number in (at, rows.schema.get_field_index(RECORD_KEY)):
+        for number in (index, rows.schema.get_field_index(RECORD_KEY)):
             rows = rows.set_column(number, rows.schema.field(number), nulls)
         writer.write_table(rows, row_group_size=rows.num_rows)
         self._placed[group] = []

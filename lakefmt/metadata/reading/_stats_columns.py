@@ -28,6 +28,7 @@ _STATS = "ColumnStatsMetadata"
 _LOWEST = ["fileName", "columnName", "minValue", "maxValue"]
 _DECIMAL_SCALE = 15
 _DECIMAL_BYTES = 16
+_DECIMAL_DIGITS = 38
 #: Units of numbers in statistics of version 9, by the number of their type; of version 8 they are microseconds.
 _UNITS = {13: "ms", 14: "us", 15: "ms", 16: "us", 17: "ns", 18: "ms", 19: "us", 20: "ns"}
 _NULL_TYPE = 1
@@ -51,7 +52,9 @@ def stats_schema(kind: pa.DataType) -> pa.Schema:
     )
 
 
-def decode_stats(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str) -> pa.Table:
+def decode_stats(
+    values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str, *, nulls_counted: bool = True
+) -> pa.Table:
     """Return statistics records of one column (:func:`stats_schema`), those of removed files left out.
 
     An end that is not known, or not of the column's type, is null.
@@ -61,6 +64,7 @@ def decode_stats(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: s
         schema: the Avro schema of the records, as JSON text.
         kind: the column's type in the table.
         what: how the file is named in errors.
+        nulls_counted: the rows that are counted include those with null.
 
     Raises:
         CorruptFile: a record is damaged.
@@ -75,7 +79,7 @@ def decode_stats(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: s
         other = _stats_field(some, plain.of(branch, upto=2), "maxBranch", what) != branch
         # Ends of two kinds cannot be compared: nothing is known of those.
         some = some.filter(pa.array(~other))
-        parts.append(_decode_alike(some, plain.of(branch, upto=3), kind, what))
+        parts.append(_decode_alike(some, plain.of(branch, upto=3), kind, what, nulls_counted))
     return pa.concat_tables([stats_schema(kind).empty_table(), *parts])
 
 
@@ -93,12 +97,15 @@ def _stats_field(values: pa.BinaryArray, schema: str, name: str, what: str) -> I
     return numbers
 
 
-def _decode_alike(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str) -> pa.Table:
+def _decode_alike(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str, nulls_counted: bool) -> pa.Table:
     stats = _decode(values, schema, what)
     names = {field.name for field in stats.type}
     nothing = pa.nulls(len(stats), pa.int32())
     has_type = "valueType" in names
     ordinals = pc.struct_field(stats, ["valueType", "typeOrdinal"]) if has_type else nothing
+    details = pc.struct_field(stats, ["valueType", "additionalInfo"]) if has_type else nothing.cast(pa.string())
+    if pt.is_decimal(kind):
+        ordinals = _scales(pc.is_valid(ordinals), details, kind)
     ends = [
         _typed(stats.field(name), ordinals, kind) if name in names else pa.nulls(len(stats), kind)
         for name in ("minValue", "maxValue")
@@ -106,7 +113,8 @@ def _decode_alike(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: 
     zero = pa.scalar(0, pa.int64())
     counts, nulls = (pc.fill_null(stats.field(name), zero) for name in ("valueCount", "nullCount"))
     # Where all values are null, some releases store 0 or false as both ends.
-    ends = [pc.if_else(pc.equal(counts, nulls), pa.scalar(None, kind), end) for end in ends]
+    nothing_known = pc.equal(counts, nulls if nulls_counted else zero)
+    ends = [pc.if_else(nothing_known, pa.scalar(None, kind), end) for end in ends]
     tight = stats.field("isTightBound") if "isTightBound" in names else pa.array(np.zeros(len(stats), bool))
     columns = [
         stats.field("fileName"),
@@ -118,8 +126,20 @@ def _decode_alike(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: 
     return pa.table(columns, schema=stats_schema(kind)).filter(pc.invert(stats.field("isDeleted")))
 
 
+def _scales(typed: pa.Array, details: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return how many digits behind the point decimals are stored with; from version 9 on the type says its own."""
+    own = pc.struct_field(pc.extract_regex(details, r"^\s*\d+\s*,\s*(?P<scale>\d{1,2})\s*$"), "scale")
+    return pc.if_else(typed, pc.fill_null(own.cast(pa.int32()), kind.scale), _DECIMAL_SCALE)
+
+
 def _typed(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return ends of one wrapper as values of the column's type, null where they are of another one."""
+    """Return ends of one wrapper as values of the column's type, null where they are of another one.
+
+    Parameters:
+        ends: what is stored.
+        ordinals: the number of the type of each; of decimals the digits behind the point.
+        kind: the column's type.
+    """
     if pt.is_decimal(kind):
         return _decimals(ends, ordinals, kind) if pt.is_binary(ends.type) else pa.nulls(len(ends), kind)
     if pt.is_timestamp(kind) or pt.is_time(kind):
@@ -153,8 +173,8 @@ def _moments(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
     return found
 
 
-def _decimals(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return numbers that are stored with fifteen digits behind the point, and from version 9 on with the column's own."""
+def _decimals(ends: pa.Array, scales: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return numbers that are stored as bytes, each with its own digits behind the point."""
     lengths = pc.fill_null(pc.binary_length(ends), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     if int(lengths.max(initial=0)) > _DECIMAL_BYTES:
         return pa.nulls(len(ends), kind)
@@ -168,12 +188,14 @@ def _decimals(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array
     for place in range(int(lengths.max(initial=0))):
         there = lengths > place
         digits[there, place] = raw[behind[there] - 1 - place]
-    own = pc.is_valid(ordinals).to_numpy(zero_copy_only=False)
     found = pa.nulls(len(ends), kind)
-    for mask, scale in ((own, kind.scale), (~own, _DECIMAL_SCALE)):
-        if mask.any():
-            stored = pa.Array.from_buffers(pa.decimal128(38, scale), len(ends), [None, pa.py_buffer(digits)])
-            known = pa.array(mask & ends.is_valid().to_numpy(zero_copy_only=False))
+    digits_behind = scales.to_numpy(zero_copy_only=False)
+    for scale in np.unique(digits_behind).tolist():  # one as a rule
+        if scale <= _DECIMAL_DIGITS:
+            stored = pa.Array.from_buffers(
+                pa.decimal128(_DECIMAL_DIGITS, scale), len(ends), [None, pa.py_buffer(digits)]
+            )
+            known = pc.and_(pa.array(digits_behind == scale), ends.is_valid())
             try:
                 found = pc.if_else(known, pc.if_else(known, stored, pa.scalar(None, stored.type)).cast(kind), found)
             except pa.ArrowInvalid:

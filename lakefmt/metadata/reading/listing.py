@@ -122,6 +122,13 @@ class MetadataListing:
         self._client = client
         self._open = open_table
         self._storage = storage
+        self._opened: MetadataTable | None = None
+
+    def metadata_table(self) -> MetadataTable | None:
+        """Return the metadata table that this lists by, as it was at the first look; None: there is none any more."""
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
 
     def partitions(self) -> list[PartitionPath]:
         """Return the partition paths, sorted."""
@@ -155,12 +162,16 @@ class MetadataListing:
         return bases, logs
 
     def _read(self, keys: Sequence[str] | None) -> pa.Table | None:
-        table = self._open()
+        table = self.metadata_table()
         if table is None:
             return None
-        if keys is None:
-            return listed_files(table.scan(_FILES))
-        return listed_files(table.lookup(_FILES, pa.array([key.encode() for key in keys], pa.binary())))
+        try:
+            if keys is None:
+                return listed_files(table.scan(_FILES))
+            return listed_files(table.lookup(_FILES, pa.array([key.encode() for key in keys], pa.binary())))
+        except SnapshotExpired:
+            self._opened = None
+            raise
 
 
 def _partition_path(name: str) -> PartitionPath:

@@ -20,9 +20,10 @@ from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, LogBlock
 from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
-from lakefmt.metadata.layout import parse_metadata_file
+from lakefmt.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
+from lakefmt.timeline.archive.store import History, HistoryStore
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = ["MetadataFileCache", "MetadataFiles", "OpenedBlock"]
@@ -30,6 +31,7 @@ __all__ = ["MetadataFileCache", "MetadataFiles", "OpenedBlock"]
 #: Files up to this size are read whole, and kept.
 _READ_WHOLE = 8 << 20
 _KEPT_BYTES = 64 << 20
+_HISTORY = f"{METADATA_DIRECTORY}/.hoodie/timeline/history"
 
 
 class OpenedBlock:
@@ -82,6 +84,19 @@ class MetadataFileCache:
         self._files: OrderedDict[_Version, _Content] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
+        self._histories: dict[int, HistoryStore] = {}
+
+    def history(self, store: ObjectStore, layout: int) -> HistoryStore:
+        """Return the metadata table's archived timeline, of which files that were read are kept.
+
+        Parameters:
+            store: the data table's store.
+            layout: the timeline layout, 1 or 2.
+        """
+        with self._lock:
+            if layout not in self._histories:
+                self._histories[layout] = HistoryStore(store, _HISTORY, layout)
+            return self._histories[layout]
 
     def get(self, version: _Version) -> _Content | None:
         """Return a file that was read before."""
@@ -114,6 +129,16 @@ class MetadataFiles:
         self._store = store
         self._cache = cache
         self._modified: dict[str, float] = {}
+        #: Logs with bytes that are no block: a writer died, or the file was damaged later.
+        self.damaged: set[str] = set()
+
+    def history(self, layout: int) -> History:
+        """Return the metadata table's archived timeline.
+
+        Raises:
+            CorruptFile: it is damaged.
+        """
+        return self._cache.history(self._store, layout).load()
 
     def list(self, directory: PartitionPath) -> tuple[list[BaseFile], list[LogFile]]:
         """Return the base files and logs in a directory; other files, such as Hadoop's checksums, are passed over."""
@@ -169,7 +194,11 @@ class MetadataFiles:
         else:
             reader = LogBlockReader(file.path)
             reader.feed(data)
-            found = tuple(OpenedBlock(one, file.path) for one in reader.finish() if isinstance(one, WholeBlock))
+            parts = list(reader.finish())
+            found = tuple(OpenedBlock(part, file.path) for part in parts if isinstance(part, WholeBlock))
+            if len(found) < len(parts):
+                self.damaged.add(file.path)
+                return found
         # A store that does not say when a file was written would not show that it was written anew.
         if len(data) <= _READ_WHOLE and version.modified:
             self._cache.put(version, found)

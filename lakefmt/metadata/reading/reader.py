@@ -24,12 +24,13 @@ from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.log.blocks import BlockKind
+from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.formats.properties import decode_properties
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
-from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.commit import CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.store import MAX_BODY_BYTES
@@ -40,7 +41,6 @@ __all__ = ["GroupRecords", "MetadataTable", "RecordRun", "newest_records", "read
 
 _READY = "hoodie.table.metadata.partitions"
 _PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
-_HISTORY = f"{METADATA_DIRECTORY}/.hoodie/timeline/history"
 _INITIALISATION = "0" * 14
 _INSTANT_DIGITS = 17
 #: Of fewer keys the threads cost more than they save.
@@ -194,24 +194,40 @@ class MetadataTable:
             self._written = self._read_written()
         present = {file_id for ids in groups.values() for file_id in ids}
         # Where there are none at all, every commit is asked whether there ever was one.
-        written = self._written if groups else self._read_written(self.timeline.commits)
-        lost = sorted(written.get(partition, set()) - present)
+        written = self._written if groups else self._read_written(everything=True)
+        lost = written.get(partition, set()) - present
+        if lost:  # unless it was dropped and made anew with fewer of them
+            lost &= self._read_written(self._made_at(partition), everything=not groups).get(partition, set())
         if lost:
             raise CorruptFile(
-                f"{METADATA_DIRECTORY}/{partition} lacks the file group {lost[0]}: keys would be looked for in wrong "
+                f"{METADATA_DIRECTORY}/{partition} lacks the file group {min(lost)}: keys would be looked for in wrong "
                 "places; drop this index, a later write can build it again"
             )
 
-    def _read_written(self, commits: Sequence[Instant] = ()) -> dict[str, set[str]]:
+    def _made_at(self, partition: str) -> str:
+        """Return when a partition was made; the empty text where no instant on the timeline says so."""
+        name = f"{METADATA_DIRECTORY}/{partition}/{PARTITION_METADATA}"
+        try:
+            maker = decode_properties(self.store.read(name, MAX_BODY_BYTES), what=name).get("commitTime", "")
+        except ObjectNotFound:
+            return ""
+        return max((each.order_time for each in self.timeline.commits if each.time == maker), default="")
+
+    def _read_written(self, since: str = "", *, everything: bool = False) -> dict[str, set[str]]:
         """Return the file groups that commits say they wrote, by partition: the last compaction names all of them.
 
-        Before the first compaction there are a few deltacommits, and all of those are read. `commits` are read instead.
+        Before the first compaction there are a few deltacommits, and all of those are read.
+
+        Parameters:
+            since: only commits that were completed at this time or later.
+            everything: read all commits, also those before the last compaction.
         """
-        if not commits:
-            compactions = [one for one in self.timeline.commits if one.action is Action.COMMIT]
-            commits = compactions[-1:] or [one for one in self.timeline.commits if one.action is Action.DELTA_COMMIT]
+        later = [each for each in self.timeline.commits if each.order_time >= since]
+        compactions = [each for each in later if each.action is Action.COMMIT]
+        deltas = [each for each in later if each.action is Action.DELTA_COMMIT]
+        commits = later if everything else compactions[-1:] or deltas
         written: dict[str, set[str]] = {}
-        for commit in map_concurrently(self.store, [partial(self._commit, one) for one in commits]):
+        for commit in map_concurrently(self.store, [partial(self._commit, each) for each in commits]):
             for stat in () if commit is None else commit.stats:
                 written.setdefault(stat.partition_path, set()).add(stat.file_id)
         return written
@@ -238,8 +254,7 @@ class MetadataTable:
         )
         if not doubtful:
             return self.timeline
-        history = HistoryStore(self.store, _HISTORY, self.timeline.layout).load()
-        return self.timeline.with_history(history.instants)
+        return self.timeline.with_history(self.files.history(self.timeline.layout).instants)
 
     # ------------------------------------------------------------------------------------------------------ records
 
@@ -269,17 +284,21 @@ class MetadataTable:
             for number, file_slice in enumerate(slices):
                 yield GroupRecords(run, number, len(slices), self._records([file_slice], HFileReader.read, None))
 
-    def lookup_prefixes(self, partition: str, prefixes: pa.Array) -> list[RecordRun]:
-        """Return the records whose keys begin with one of the prefixes; every file group is asked.
+    def lookup_prefixes(self, partition: str, prefixes: pa.Array, placed_by: pa.Array | None = None) -> list[RecordRun]:
+        """Return the records whose keys begin with one of the prefixes.
 
         Parameters:
             partition: the metadata table's partition.
             prefixes: binary.
+            placed_by: texts whose hashes say which file groups have the keys; None: every file group is asked.
 
         Raises:
             CorruptFile, SnapshotExpired: see :meth:`scan`.
         """
-        slices = [one for group in self.file_slices(partition).values() for one in group]
+        groups = self.file_slices(partition).values()
+        slices = [one for group in groups for one in group]
+        if placed_by is not None:
+            slices = [slices[number] for number in np.unique(file_group_numbers(placed_by, len(slices))).tolist()]
 
         def select(reader: HFileReader) -> pa.Table:
             return reader.lookup_prefixes(prefixes)
@@ -326,6 +345,7 @@ class MetadataTable:
     ) -> list[RecordRun]:
         """Return the records of file slices that `select` takes from each file, and the deletes among `keys`."""
         bases, logs = self.files.open_all(slices)
+        self._check_whole(slices)
         runs: list[RecordRun] = []
         for one in slices:
             if one.base is not None:
@@ -338,6 +358,20 @@ class MetadataTable:
             chosen = select_blocks(placed, layout=self.timeline.layout, is_committed=self.is_valid, bound=None)
             runs += [_run_of_block(each, contents[each.file.path, each.block.start], select, keys) for each in chosen]
         return [run for run in runs if len(run.keys)]
+
+    def _check_whole(self, slices: Sequence[FileSlice]) -> None:
+        """Raise for a log of an index that lost bytes: its records would be missing, and keys or rows with them.
+
+        In layout 2 a log is of one instant, so one of a completed instant was whole once.
+        """
+        if self.timeline.layout == 1:
+            return
+        logs = [log for each in slices for log in each.logs if log.path in self.files.damaged]
+        for log in logs:
+            if not log.partition.endswith(f"/{_FILES}") and self.is_valid(log.instant):
+                raise CorruptFile(
+                    f"{log.path} holds bytes that are no log block; drop this index, a later write can build it"
+                )
 
 
 def _selected(reader: HFileReader, schema: str | None, select: Select, what: str) -> RecordRun:

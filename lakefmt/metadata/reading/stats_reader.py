@@ -15,7 +15,7 @@ from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_rec
 from lakefmt.metadata.record_schema import record_schema
 from lakefmt.metadata.records import MetadataRecord, decode_record, encode_record
 
-__all__ = ["decode_statistics", "read_column_stats", "read_partition_stats"]
+__all__ = ["decode_statistics", "read_column_stats", "read_partition_stats", "read_stats_of_keys"]
 
 
 def read_column_stats(
@@ -76,23 +76,48 @@ def _read(
 ) -> pa.Table:
     first = column_key(column)
     prefixes = [first] if partitions is None else [first + partition_key(path) for path in partitions]
+    return read_stats_of_keys(table, where, prefixes, kind)
+
+
+def read_stats_of_keys(
+    table: MetadataTable, where: str, prefixes: Sequence[str], kind: pa.DataType, *, nulls_counted: bool = True
+) -> pa.Table:
+    """Return the statistics whose keys begin with one of some texts.
+
+    Parameters:
+        table: the metadata table.
+        where: its partition.
+        prefixes: how the keys begin.
+        kind: the type of the values.
+        nulls_counted: the rows that are counted include those with null.
+
+    Returns:
+        Columns as of :func:`read_column_stats`.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+    """
     if not prefixes:
         return stats_schema(kind).empty_table()
     runs = table.lookup_prefixes(where, pa.array([prefix.encode() for prefix in prefixes], pa.binary()))
-    found = _decoded(runs, kind)
+    found = _decoded(runs, kind, nulls_counted)
     several = _keys_of_several(runs)
     # A tight record counts alone, as the newest one does; others are combined with those before them.
     if not len(several) or pc.all(found["is_tight"], min_count=0).as_py():
         return found
-    return _decoded([*runs, _combined(runs, several, table)], kind)
+    return _decoded([*runs, _combined(runs, several, table)], kind, nulls_counted)
 
 
-def _decoded(runs: Sequence[RecordRun], kind: pa.DataType) -> pa.Table:
+def _decoded(runs: Sequence[RecordRun], kind: pa.DataType, nulls_counted: bool) -> pa.Table:
     """Return the newest record of every key."""
     newest, schemas = newest_records(runs)
     parts = [
         decode_stats(
-            newest.filter(pc.equal(newest["schema"], number))["value"].combine_chunks(), schema, kind, runs[0].what
+            newest.filter(pc.equal(newest["schema"], number))["value"].combine_chunks(),
+            schema,
+            kind,
+            runs[0].what,
+            nulls_counted=nulls_counted,
         )
         for number, schema in enumerate(schemas)
         if schema

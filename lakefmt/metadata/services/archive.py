@@ -13,6 +13,7 @@ from lakefmt.timeline.archive.append import ArchiveDirectory
 from lakefmt.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
 from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
+from lakefmt.timeline.observer import PendingCompletion
 from lakefmt.timeline.timeline import Timeline
 
 __all__ = ["archive_metadata_timeline", "archived_initialisations", "metadata_archive_plan", "metadata_archive_rules"]
@@ -49,27 +50,29 @@ def metadata_archive_plan(timeline: Timeline, data_timeline: Timeline, rules: Ar
 
 
 def archive_metadata_timeline(
-    writer: MetadataTableWriter, metadata_timeline: MetadataTimeline, data_timeline: Timeline, rules: ArchiveRules
+    writer: MetadataTableWriter, metadata_timeline: MetadataTimeline, pending: PendingCompletion, rules: ArchiveRules
 ) -> None:
     """Move old instants of the metadata table into its archive, if its timeline is too long.
 
     Parameters:
         writer: writes the metadata table.
         metadata_timeline: its timeline.
-        data_timeline: the data table's.
+        pending: the instant that is about to be recorded, with the data table's timeline.
         rules: how long the timeline may be.
 
     Raises:
+        LeaseLost: the lock was lost.
         StorageError: the store failed; the next call goes on.
     """
     if len(metadata_timeline.completed(*COMMIT_ACTIONS)) <= rules.max_commits:
         return
     store = writer.timeline_store
     timeline = store.load_files()
-    instants = metadata_archive_plan(timeline, data_timeline, rules).instants
+    instants = metadata_archive_plan(timeline, pending.timeline, rules).instants
     if not instants:
         return
     new = _without_archived(writer, store.archive_directory, instants)
+    pending.prove_lock()
     if new:
         ArchiveDirectory(
             writer.store,

@@ -42,6 +42,7 @@ def clean_metadata_table(writer: MetadataTableWriter, pending: PendingCompletion
     instant, last = f"{pending.next_time()}{_CLEAN_SUFFIX_V6 if store.layout == 1 else ''}", timeline.highest_time
     plan = metadata_clean_plan(writer.store.url, files, earliest, last)
     store.request(instant, Action.CLEAN, encode_body(BodyKind.CLEANER_PLAN, plan))
+    pending.prove_lock()
     writer.store.delete(f"{METADATA_DIRECTORY}/{path}/{name}" for path, names in files.items() for name in names)
     body = encode_body(BodyKind.CLEAN_METADATA, metadata_clean_result(instant, files, earliest, last))
     store.put_completed(instant, Action.CLEAN, pending.next_time(), body)

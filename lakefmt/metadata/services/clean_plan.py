@@ -36,24 +36,25 @@ def files_to_clean(files: Iterable[MetadataFileName], earliest: str, timeline: M
 
     Example:
         >>> from lakefmt.metadata.layout import parse_metadata_file
+        >>> from lakefmt.metadata.timeline import parse_timeline
+        >>> timeline = parse_timeline(["20260101000000000.commit", "20260102000000000.commit"], 1)
         >>> names = ["files-0000-0_0-0-0_20260101000000000.hfile", "files-0000-0_0-0-0_20260102000000000.hfile"]
-        >>> files_to_clean([parse_metadata_file(name) for name in names], "20260103000000000", MetadataTimeline(()))
+        >>> files_to_clean([parse_metadata_file(name) for name in names], "20260103000000000", timeline)
         ['files-0000-0_0-0-0_20260101000000000.hfile']
     """
-    completions = {one.time: one.completion for one in timeline.instants}
     groups: dict[str, list[MetadataFileName]] = {}
     for file in files:
         groups.setdefault(file.file_id, []).append(file)
     found = []
     for own in groups.values():
-        # An instant that is no longer on the timeline is archived, and so complete.
-        bases = [f.instant for f in own if f.version is None and completions.get(f.instant, f.instant) is not None]
+        bases = [f.instant for f in own if f.version is None and timeline.completion_of(f.instant) is not None]
         kept = max((instant for instant in bases if instant <= earliest), default=None)
         if kept is None:
             continue
         for file in own:
-            done = completions.get(file.instant, file.instant)
-            last = file.instant if file.version is None or file.instant in bases else done
+            done = timeline.completion_of(file.instant)
+            is_stray = done is None and not timeline.of_time(file.instant)
+            last = file.instant if file.version is None or is_stray or file.instant in bases else done
             if last is not None and last < kept:
                 found.append(file.name)
     return sorted(found)

@@ -16,7 +16,7 @@ from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.observer import PendingCompletion
 from lakefmt.values import TableVersion
 
-__all__ = ["compact_metadata_table", "compaction_instant"]
+__all__ = ["compact_metadata_table", "compaction_instant", "has_logs_on"]
 
 #: What Hudi appends to the last deltacommit's time for a compaction in version 6.
 _COMPACTION_SUFFIX_V6 = "001"
@@ -60,6 +60,24 @@ def _millisecond_before(time: str) -> str:
     return format_instant_time(parse_instant_time(time) - timedelta(milliseconds=1))
 
 
+def has_logs_on(writer: MetadataTableWriter, instant: str) -> bool:
+    """Return whether logs lie on the base files that a compaction was going to write.
+
+    In version 6 other engines name a log after a compaction as soon as it is requested; it must be finished then.
+
+    Parameters:
+        writer: writes the metadata table.
+        instant: of the compaction.
+    """
+    if writer.config.version.layout > 1:
+        return False
+    return any(
+        file.version is not None and file.instant == instant
+        for partition in writer.config.metadata_partitions
+        for file in writer.files(partition)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Operation:
     """One file group of a compaction."""
@@ -94,10 +112,10 @@ def compact_metadata_table(
     first = min(done, default="")
 
     def counts(time: str) -> bool:
-        return time in done or time < first
+        return (time in done or time < first) and time < instant
 
     written = [_compacted(writer, one, instant, counts) for one in operations]
-    writer.complete_compaction(instant, written, pending.next_time())
+    writer.complete_compaction(instant, written, pending.proved_time())
 
 
 def _compacted(

@@ -1,1 +1,5 @@
-"""The store on a local disk: atomic files, compare-and-swap, process locks."""
+"""The store on a local disk.
+
+``store`` has objects as files, ``atomic_files`` writes them in one step, ``process_lock`` excludes other processes of the
+machine.
+"""

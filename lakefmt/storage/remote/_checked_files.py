@@ -92,10 +92,10 @@ class CheckedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is un
 
 
 def _open_ranges(objects: RangedObjects, name: str) -> _RangeFile:
-    found = objects.head(name)
-    if found is None:
+    info = objects.head(name)
+    if info is None:
         raise FileNotFoundError(name)
-    return _RangeFile(objects, name, found.size)
+    return _RangeFile(objects, name, info.size)
 
 
 class _RangeFile:
@@ -182,8 +182,8 @@ class _CheckedFile:
             if pause:
                 time.sleep(pause)
             self._file.seek(self._position + len(data))
-            while len(data) < wanted and (piece := self._file.read(wanted - len(data))):
-                data = data + piece if data else piece
+            while len(data) < wanted and (part := self._file.read(wanted - len(data))):
+                data = data + part if data else part
             if len(data) == wanted:
                 return data
         return check_length(data, wanted, self._path)

@@ -140,7 +140,7 @@ def _status(error: BaseException) -> object:
     if isinstance(response, dict):
         return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     names = ["status", "status_code"] + (["code"] if _is_called(error, _ANSWERS) else [])
-    return next((found for name in names if isinstance(found := getattr(error, name, None), int)), None)
+    return next((status for name in names if isinstance(status := getattr(error, name, None), int)), None)
 
 
 def _code_of(error: BaseException) -> str | None:

@@ -59,9 +59,9 @@ class FsspecObjects:
         self._base = f"{root}/"
         protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
         self.directories = protocols.isdisjoint(_CONDITIONS)
-        found = next((_CONDITIONS[protocol] for protocol in sorted(protocols & _CONDITIONS.keys())), None)
+        condition = next((_CONDITIONS[protocol] for protocol in sorted(protocols & _CONDITIONS.keys())), None)
         # A release that does not take the argument would pass it on, or drop it, and overwrite.
-        self._condition = found if found is not None and _takes(fs, found.argument) else None
+        self._condition = condition if condition is not None and _takes(fs, condition.argument) else None
         self.conditional = self._condition is not None
 
     # ------------------------------------------------------------------------------------------------------ reading
@@ -78,8 +78,8 @@ class FsspecObjects:
             raise
         except Exception:
             # An empty object has no first byte, and every library says that in its own way.
-            found = self.head(name)
-            if found is None or found.size:
+            info = self.head(name)
+            if info is None or info.size:
                 raise
             return b""
         return data
@@ -87,10 +87,10 @@ class FsspecObjects:
     def head(self, name: str) -> ObjectInfo | None:
         """Return an object's size and time, or None when there is none."""
         try:
-            found = self._fs.info(self._base + name)
+            info = self._fs.info(self._base + name)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return None if found.get("type") == "directory" else ObjectInfo(name, int(found["size"] or 0), _epoch(found))
+        return None if info.get("type") == "directory" else ObjectInfo(name, int(info["size"] or 0), _epoch(info))
 
     def pages(self, prefix: str, recursive: bool) -> Iterator[tuple[list[ObjectInfo], list[str]]]:
         """Yield one page: the objects and directories below a directory."""
@@ -98,11 +98,11 @@ class FsspecObjects:
         self._fs.invalidate_cache()
         try:
             # Without the slash at the end, which some take for a part of the name.
-            found = self._find(start[:-1]) if recursive else self._fs.ls(start[:-1], detail=True)
+            infos = self._find(start[:-1]) if recursive else self._fs.ls(start[:-1], detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return
         objects, directories = [], []
-        for row in found:
+        for row in infos:
             path = str(row["name"]).rstrip("/")
             if not path.startswith(start):
                 continue  # the directory itself, or an object that has the directory's name
@@ -113,8 +113,8 @@ class FsspecObjects:
         yield objects, directories
 
     def _find(self, path: str, *, directories: bool = False) -> list[Mapping[str, Any]]:
-        found: Mapping[str, Mapping[str, Any]] = self._fs.find(path, detail=True, withdirs=directories)
-        return list(found.values())
+        infos: Mapping[str, Mapping[str, Any]] = self._fs.find(path, detail=True, withdirs=directories)
+        return list(infos.values())
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -148,23 +148,23 @@ class FsspecObjects:
         return PutOutcome.DONE
 
     def _refused_or_ours(self, condition: _Condition, name: str, stamp: str, size: int) -> PutOutcome:
-        outcome, found = self._after_refusal(name, stamp)
+        outcome, info = self._after_refusal(name, stamp)
         if condition.stamped or outcome is PutOutcome.UNKNOWN:
             return outcome
         # Without a stamp an object of our size may be ours: only its reader can tell.
-        return PutOutcome.UNKNOWN if found.get("size") == size else PutOutcome.REFUSED
+        return PutOutcome.UNKNOWN if info.get("size") == size else PutOutcome.REFUSED
 
     def _after_refusal(self, name: str, stamp: str) -> tuple[PutOutcome, Mapping[str, Any]]:
         """Tell a refusal from a repetition, by the client, of a put of ours that had arrived; return what is there, too."""
         try:
-            found: Mapping[str, Any] = self._fs.info(self._base + name)
+            info: Mapping[str, Any] = self._fs.info(self._base + name)
         except FileNotFoundError:
             return PutOutcome.REFUSED, {}
         except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stays open
             _log.debug("cannot look at %r: %s", name, type(error).__name__)
             return PutOutcome.UNKNOWN, {}
-        is_ours = (found.get("metadata") or {}).get(PUT_STAMP) == stamp
-        return (PutOutcome.DONE if is_ours else PutOutcome.REFUSED), found
+        is_ours = (info.get("metadata") or {}).get(PUT_STAMP) == stamp
+        return (PutOutcome.DONE if is_ours else PutOutcome.REFUSED), info
 
     def _upload(self, path: str, payload: Payload, arguments: Mapping[str, object]) -> None:
         try:
@@ -203,10 +203,10 @@ class FsspecObjects:
         top = (self._base + prefix).rstrip("/")
         self._fs.invalidate_cache()
         try:
-            found = self._find(top, directories=True)
+            infos = self._find(top, directories=True)
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        rows = [(str(row["name"]).rstrip("/"), row["type"] == "directory") for row in found]
+        rows = [(str(row["name"]).rstrip("/"), row["type"] == "directory") for row in infos]
         inside = [(path, is_directory) for path, is_directory in rows if path.startswith(f"{top}/")]
         failed = self.remove([path[len(self._base) :] for path, is_directory in inside if not is_directory])
         if self.directories and not failed:
@@ -230,8 +230,8 @@ def _takes(fs: AbstractFileSystem, argument: str) -> bool:
     return all(argument in inspect.signature(method).parameters for method in methods if method is not None)
 
 
-def _epoch(found: Mapping[str, Any]) -> float:
-    value = next((found[name] for name in _TIMES if found.get(name) is not None), None)
+def _epoch(info: Mapping[str, Any]) -> float:
+    value = next((info[name] for name in _TIMES if info.get(name) is not None), None)
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

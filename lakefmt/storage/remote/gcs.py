@@ -43,12 +43,12 @@ class GcsObjects(FsspecObjects):
         except Exception as error:
             if status_of(error) != _NOTHING_THERE:
                 raise
-            found = self._about(name)
-            return None if found is None else Version(b"", _generation(found, name))
-        told = {key.lower(): value for key, value in headers.items()}
-        if told.get("content-length", "").isdecimal() and "content-encoding" not in told:
-            check_length(data, int(told["content-length"]), name)
-        return Version(bytes(data)[:limit], _generation({"generation": told.get("x-goog-generation")}, name))
+            about = self._about(name)
+            return None if about is None else Version(b"", _generation(about, name))
+        lower_headers = {key.lower(): value for key, value in headers.items()}
+        if lower_headers.get("content-length", "").isdecimal() and "content-encoding" not in lower_headers:
+            check_length(data, int(lower_headers["content-length"]), name)
+        return Version(bytes(data)[:limit], _generation({"generation": lower_headers.get("x-goog-generation")}, name))
 
     def replace(self, name: str, payload: Payload, mark: str) -> CasResult:
         """Replace an object whole if its generation is still `mark`."""
@@ -61,10 +61,8 @@ class GcsObjects(FsspecObjects):
             return CasResult(PutOutcome.REFUSED)  # it is gone
         except Exception as error:
             if isinstance(error, FileExistsError) or status_of(error) == 412:
-                outcome, found = self._after_refusal(name, stamp)
-                return (
-                    CasResult(outcome, _generation(found, name)) if outcome is PutOutcome.DONE else CasResult(outcome)
-                )
+                outcome, info = self._after_refusal(name, stamp)
+                return CasResult(outcome, _generation(info, name)) if outcome is PutOutcome.DONE else CasResult(outcome)
             if not may_have_happened(error):
                 raise
             _log.warning("the answer to a conditional put of %r was lost (%s)", name, type(error).__name__)
@@ -94,14 +92,14 @@ class GcsObjects(FsspecObjects):
 
     def _about(self, name: str) -> Mapping[str, Any] | None:
         try:
-            found: Mapping[str, Any] = self._fs.info(self._base + name)
+            info: Mapping[str, Any] = self._fs.info(self._base + name)
         except FileNotFoundError:
             return None
-        return None if found.get("type") == "directory" else found
+        return None if info.get("type") == "directory" else info
 
 
-def _generation(found: Mapping[str, Any], name: str) -> str:
-    generation = found.get("generation")
+def _generation(info: Mapping[str, Any], name: str) -> str:
+    generation = info.get("generation")
     if generation is None:
         raise StorageError(f"the service does not tell which generation {name!r} is")
     return str(generation)

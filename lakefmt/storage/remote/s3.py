@@ -128,16 +128,16 @@ class S3Objects:
         arguments: dict[str, object] = {"Prefix": start} if recursive else {"Prefix": start, "Delimiter": "/"}
         while True:
             answer = self._call("list_objects_v2", **arguments)
-            objects = [self._info(found) for found in answer.get("Contents", ())]
-            directories = [found["Prefix"] for found in answer.get("CommonPrefixes", ())]
+            objects = [self._info(entry) for entry in answer.get("Contents", ())]
+            directories = [entry["Prefix"] for entry in answer.get("CommonPrefixes", ())]
             cut = len(self._start)
             yield objects, [directory[cut:].rstrip("/") for directory in directories if len(directory) > len(start)]
             if not answer.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
-    def _info(self, found: Answer) -> ObjectInfo:
-        return ObjectInfo(found["Key"][len(self._start) :], found["Size"], _epoch(found.get("LastModified")))
+    def _info(self, entry: Answer) -> ObjectInfo:
+        return ObjectInfo(entry["Key"][len(self._start) :], entry["Size"], _epoch(entry.get("LastModified")))
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -177,11 +177,11 @@ class S3Objects:
 
     def _refused_or_ours(self, name: str, stamp: str) -> PutOutcome:
         try:
-            found = self._head(name)
+            head = self._head(name)
         except Exception as error:  # noqa: BLE001 - whatever it is, the outcome stays open
             _log.debug("cannot look at %r: %s", name, type(error).__name__)
             return PutOutcome.UNKNOWN
-        is_ours = found is not None and found.get("Metadata", {}).get(_STAMP) == stamp
+        is_ours = head is not None and head.get("Metadata", {}).get(_STAMP) == stamp
         return PutOutcome.DONE if is_ours else PutOutcome.REFUSED
 
     def _upload(self, key: str, payload: Payload, stamp: Mapping[str, object], condition: Mapping[str, str]) -> None:
@@ -264,7 +264,7 @@ class S3Objects:
         failed: dict[str, str] = {}
         for objects, _ in self.pages(prefix, recursive=True):
             # By key, not by name: a marker's name ends with a slash and is no object's name.
-            failed |= self._remove_keys([self._start + found.name for found in objects])
+            failed |= self._remove_keys([self._start + info.name for info in objects])
         return failed
 
     def make_directory(self, name: str) -> None:
@@ -272,18 +272,18 @@ class S3Objects:
 
 
 async def _whole_body(answer: Answer, limit: int | None, key: str) -> bytes:
-    told: int | None = answer.get("ContentLength")
+    length: int | None = answer.get("ContentLength")
     most = sys.maxsize if limit is None else limit
-    expected = most if told is None else min(told, most)
+    expected = most if length is None else min(length, most)
     data = bytearray()
     body = answer["Body"]
     try:
         # One read returns what has arrived by now, which may be a piece of the body.
-        while len(data) < expected and (piece := await body.read(min(expected - len(data), _READ_BYTES))):
-            data += piece
+        while len(data) < expected and (part := await body.read(min(expected - len(data), _READ_BYTES))):
+            data += part
     finally:
         body.close()
-    return bytes(data) if told is None else check_length(bytes(data), expected, key)
+    return bytes(data) if length is None else check_length(bytes(data), expected, key)
 
 
 def _botocore_version() -> tuple[int, ...]:
@@ -291,10 +291,10 @@ def _botocore_version() -> tuple[int, ...]:
     import importlib.metadata  # takes longer to import than the rest of this module
 
     try:
-        found = importlib.metadata.version("botocore")
+        version = importlib.metadata.version("botocore")
     except importlib.metadata.PackageNotFoundError:
         return ()
-    return tuple(int(number) for number in re.findall(r"\d+", found)[:3])
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def _epoch(value: object) -> float:

@@ -180,7 +180,7 @@ class RemoteStore:
     def _list(self, prefix: str, recursive: bool) -> Iterator[ObjectInfo]:
         for objects, _ in self._pages(prefix, recursive):
             # Markers of directories (their keys end with a slash) and other names that no table uses fall away here.
-            yield from (found for found in objects if is_addressable(found.name) and not is_temporary(found.name))
+            yield from (info for info in objects if is_addressable(info.name) and not is_temporary(info.name))
 
     def _pages(self, prefix: str, recursive: bool) -> Iterator[tuple[builtins.list[ObjectInfo], builtins.list[str]]]:
         pages = self._objects.pages(prefix, recursive)
@@ -279,10 +279,10 @@ class RemoteStore:
             StorageError: the store failed.
         """
         objects = self._versioned()
-        found = self._ask("read", object_name(name), lambda: objects.get_version(name, max_bytes + 1))
-        if found is not None and len(found.data) > max_bytes:
+        versioned = self._ask("read", object_name(name), lambda: objects.get_version(name, max_bytes + 1))
+        if versioned is not None and len(versioned.data) > max_bytes:
             raise CorruptFile(f"{name!r} in {self.url} has more than the {max_bytes:,} bytes expected")
-        return found
+        return versioned
 
     def put_if_match(self, name: str, data: Buffer, mark: str | None) -> CasResult:
         """Replace an object if its ETag or generation is still `mark`; with None: create it. UNKNOWN when the answer was lost.

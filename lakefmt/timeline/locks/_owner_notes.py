@@ -61,10 +61,10 @@ def encode_stamp(owner: str, vouched: Vouched | None) -> bytes:
         >>> decode_stamp(encode_stamp("me", None)).owner
         'me'
     """
-    said: dict[str, object] = {"owner": owner, "host": socket.gethostname(), "pid": os.getpid()}
+    note: dict[str, object] = {"owner": owner, "host": socket.gethostname(), "pid": os.getpid()}
     if vouched is not None:
-        said |= {"process": asdict(vouched.process), "note": vouched.note}
-    return json.dumps(said).encode()
+        note |= {"process": asdict(vouched.process), "note": vouched.note}
+    return json.dumps(note).encode()
 
 
 def decode_stamp(data: bytes) -> Stamp | None:
@@ -75,17 +75,17 @@ def decode_stamp(data: bytes) -> Stamp | None:
         True
     """
     try:
-        said = json.loads(data)
-        owner, host, pid = said["owner"], said["host"], said["pid"]
+        note = json.loads(data)
+        owner, host, pid = note["owner"], note["host"], note["pid"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     if not (isinstance(owner, str) and isinstance(host, str) and type(pid) is int):
         return None
-    return Stamp(owner, host, pid, _vouched(said))
+    return Stamp(owner, host, pid, _vouched(note))
 
 
-def _vouched(said: dict[str, object]) -> Vouched | None:
-    process, note = said.get("process"), said.get("note")
+def _vouched(content: dict[str, object]) -> Vouched | None:
+    process, note = content.get("process"), content.get("note")
     if not isinstance(process, dict) or not isinstance(note, str) or "/" in note or not note.startswith(_NOTE_PREFIX):
         return None
     kinds = {"machine": str, "space": str, "pid": int, "started": int}
@@ -135,10 +135,10 @@ class HolderNotes:
         if self._locks is None or swapping is None:
             return PutOutcome.REFUSED
         seen = swapping.read_version(self._lock_name, _MAX_BYTES)
-        found = None if seen is None else decode_stamp(seen.data)
-        if seen is None or found is None or found.vouched is None or not has_ended(found.vouched.process):
+        earlier = None if seen is None else decode_stamp(seen.data)
+        if seen is None or earlier is None or earlier.vouched is None or not has_ended(earlier.vouched.process):
             return PutOutcome.REFUSED
-        note = self._path(found.vouched.note)
+        note = self._path(earlier.vouched.note)
         if self._store.info(note) is None:
             return PutOutcome.REFUSED  # a note that somebody removed says nothing
         held = self._locks.hold(note)

@@ -122,18 +122,18 @@ class DynamoDBLockBackend:
         if self._prepare is not None:
             self._prepare()
             self._prepare = None
-        found = self._table.get()
+        item = self._table.get()
         # Ours: a request that was given up for lost arrived after all.
-        if found is not None and not found.released and found.owner != self._owner and not self._is_over(found):
+        if item is not None and not item.released and item.owner != self._owner and not self._is_over(item):
             return None
         handle = DynamoDBLockHandle(self._table, self._owner, self._lease_ms)
-        return handle if handle.put(None if found is None else found.version) else None
+        return handle if handle.put(None if item is None else item.version) else None
 
-    def _is_over(self, found: LockItem) -> bool:
+    def _is_over(self, item: LockItem) -> bool:
         now = self._time_source.monotonic()
-        if self._seen is None or self._seen[0] != found.version:
-            self._seen = (found.version, now)
-        return now - self._seen[1] >= found.lease_ms / 1000
+        if self._seen is None or self._seen[0] != item.version:
+            self._seen = (item.version, now)
+        return now - self._seen[1] >= item.lease_ms / 1000
 
     def close(self) -> None:
         """What was seen, and when, is remembered: a lease may be longer than one wait."""
@@ -155,8 +155,8 @@ class DynamoDBLockHandle:
         item = LockItem(self._owner, secrets.token_hex(16), self._lease_ms)
         if not self._table.put(item, seen):
             # botocore repeats a request whose answer was lost: the refusal may have met our own item.
-            found = self._table.get()
-            if found is None or found.version != item.version:
+            stored = self._table.get()
+            if stored is None or stored.version != item.version:
                 return False
         self.token = item.version
         return True
@@ -167,10 +167,10 @@ class DynamoDBLockHandle:
 
     def prove(self) -> bool:
         """Read the item."""
-        found = self._table.get()
-        if found is None or found.owner != self._owner or found.released:
+        item = self._table.get()
+        if item is None or item.owner != self._owner or item.released:
             return False
-        self.token = found.version
+        self.token = item.version
         return True
 
     def release(self) -> None:
@@ -199,13 +199,13 @@ class BotoLockTable:
 
     def put(self, item: LockItem, seen: str | None) -> bool:
         """Put the item in the place of the version `seen` (None: of none)."""
-        said = {
+        values = {
             _KEY: self._key,
             "ownerName": item.owner,
             "leaseDuration": str(item.lease_ms),
             "recordVersionNumber": item.version,
         }
-        attributes = {name: {"S": text} for name, text in said.items()}
+        attributes = {name: {"S": text} for name, text in values.items()}
         if seen is None:
             condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#key)"}
             condition["ExpressionAttributeNames"] = {"#key": _KEY}

@@ -88,8 +88,8 @@ class HiveLockBackend:
         if self._waiting is None:
             self._waiting, state = self._session.lock()
         else:
-            known = self._session.check(self._waiting)
-            state = WAITING if known is None else known
+            lock_state = self._session.check(self._waiting)
+            state = WAITING if lock_state is None else lock_state
         if state == ACQUIRED:
             return HiveLockHandle(self._session, self._waiting, self._beat)
         if state != WAITING:
@@ -189,15 +189,15 @@ class ThriftHiveSession:
             (5, _STRING, "lakefmt"),
         ]
         answer = self._call("lock", request)
-        found = answer.get(0)
-        if not isinstance(found, dict) or not isinstance(found.get(1), int):
+        fields = answer.get(0)
+        if not isinstance(fields, dict) or not isinstance(fields.get(1), int):
             raise StorageError(f"{self._what} refused to lock {self._database}.{self._table}", transient=True)
-        return int(found[1]), int(found.get(2, 0))
+        return int(fields[1]), int(fields.get(2, 0))
 
     def check(self, number: int) -> int | None:
         """Return the state of a lock, None when the metastore has taken it back."""
-        found = self._call("check_lock", [(1, _I64, number)]).get(0)
-        return int(found.get(2, 0)) if isinstance(found, dict) else None
+        fields = self._call("check_lock", [(1, _I64, number)]).get(0)
+        return int(fields.get(2, 0)) if isinstance(fields, dict) else None
 
     def heartbeat(self, number: int) -> bool:
         """Give a sign of life; any exception it answers with says that the lock is gone."""
@@ -255,16 +255,16 @@ def _writers(protocol: Any) -> Mapping[int, Callable[[Any], None]]:
 def _read_struct(protocol: Any, depth: int) -> dict[int, Any]:
     if depth > _MAX_DEPTH:
         raise ValueError("the answer is nested too deeply")
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     readers = {_BOOL: protocol.readBool, _I32: protocol.readI32, _I64: protocol.readI64, _STRING: protocol.readString}
     while True:
         _, kind, number = protocol.readFieldBegin()
         if kind == _STOP:
-            return found
+            return fields
         if kind == _STRUCT:
-            found[number] = _read_struct(protocol, depth + 1)
+            fields[number] = _read_struct(protocol, depth + 1)
         elif kind in readers:
-            found[number] = readers[kind]()
+            fields[number] = readers[kind]()
         else:
             protocol.skip(kind)
 

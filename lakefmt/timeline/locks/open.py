@@ -82,9 +82,9 @@ def lock_options(settings: Settings, table_name: Callable[[], str] = str) -> Loc
         settings.integer(prefix + "client.num_retries") + 1,
         settings.number(prefix + "client.wait_time_ms_between_retry") / 1000,
     )
-    said = {key: value for key, value in settings.values.items() if key.startswith(prefix) and value is not None}
+    given = {key: value for key, value in settings.values.items() if key.startswith(prefix) and value is not None}
     shared = settings.text("hoodie.write.concurrency.mode") != "single_writer"
-    return LockOptions(settings.text(prefix + "provider"), shared, retry_policy, said, table_name)
+    return LockOptions(settings.text(prefix + "provider"), shared, retry_policy, given, table_name)
 
 
 def open_lock(

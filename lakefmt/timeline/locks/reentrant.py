@@ -87,7 +87,7 @@ def held_lock_scope(url: str, time_source: TimeSource | None = None) -> Iterator
 
 def held_lock_of(url: str) -> HeldLock | None:
     """Return the turn that this very thread may have or take at the table, None outside of :func:`held_lock_scope`."""
-    return next((held_lock for known, held_lock in _held_locks.get() if known == url), None)
+    return next((held_lock for held_url, held_lock in _held_locks.get() if held_url == url), None)
 
 
 class _Within:

@@ -44,8 +44,8 @@ def encode_lock_record(record: LockRecord) -> bytes:
         >>> encode_lock_record(LockRecord("me", 17, False))
         b'{"expired":false,"validUntil":17,"owner":"me"}'
     """
-    said = {"expired": record.expired, "validUntil": record.valid_until, "owner": record.owner}
-    return json.dumps(said, separators=(",", ":")).encode()
+    content = {"expired": record.expired, "validUntil": record.valid_until, "owner": record.owner}
+    return json.dumps(content, separators=(",", ":")).encode()
 
 
 def decode_lock_record(data: bytes) -> LockRecord:
@@ -62,11 +62,11 @@ def decode_lock_record(data: bytes) -> LockRecord:
         LockRecord(owner='you', valid_until=5, expired=True)
     """
     try:
-        said = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError):
-        said = None
-    if isinstance(said, dict):
-        owner, until, expired = said.get("owner"), said.get("validUntil"), said.get("expired")
+        content = None
+    if isinstance(content, dict):
+        owner, until, expired = content.get("owner"), content.get("validUntil"), content.get("expired")
         if (
             isinstance(owner, str)
             and isinstance(expired, bool)
@@ -116,10 +116,10 @@ class StorageLockBackend:
         """Replace what says that nobody has the lock; None while somebody else has it."""
         seen = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
         if seen is not None:
-            found = decode_lock_record(seen.data)
+            record = decode_lock_record(seen.data)
             # Ours: a request that was given up for lost arrived after all.
-            is_free = found.expired or found.owner == self._owner
-            if not is_free and self._now() * 1000 <= found.valid_until + _CLOCK_DRIFT_SECONDS * 1000:
+            is_free = record.expired or record.owner == self._owner
+            if not is_free and self._now() * 1000 <= record.valid_until + _CLOCK_DRIFT_SECONDS * 1000:
                 return None
         handle = StorageLockHandle(self._swapping, self._owner, self._now, self._valid, self._beat)
         return handle if handle.put(None if seen is None else seen.mark) else None
@@ -161,10 +161,10 @@ class StorageLockHandle:
         until = self._until if expired else int((self._now() + (self.valid_seconds or 0.0)) * 1000)
         data = encode_lock_record(LockRecord(self._owner, until, expired))
         swap = self._swapping.put_if_match(STORAGE_LOCK_NAME, data, mark)
-        known = self._settle(swap, data, mark)
-        if known is None:
+        settled = self._settle(swap, data, mark)
+        if settled is None:
             return False
-        self._mark, self._until = known, until
+        self._mark, self._until = settled, until
         return True
 
     def _settle(self, swap: CasResult, data: bytes, mark: str | None) -> str | None:
@@ -173,10 +173,10 @@ class StorageLockHandle:
             return swap.mark
         # A refusal may have met our own object, put by a request that a client library repeated: the bytes decide, which
         # name us and this very moment.
-        found = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
-        if found is not None and found.data == data:
-            return found.mark
-        if swap.outcome is PutOutcome.UNKNOWN and (None if found is None else found.mark) == mark:
+        version = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
+        if version is not None and version.data == data:
+            return version.mark
+        if swap.outcome is PutOutcome.UNKNOWN and (None if version is None else version.mark) == mark:
             raise StorageError(f"a put of {STORAGE_LOCK_NAME} was lost, or is still on its way", transient=True)
         return None
 
@@ -187,13 +187,13 @@ class StorageLockHandle:
 
     def prove(self) -> bool:
         """Read it: the owner decides, because a renewal that was given up for lost may have arrived."""
-        found = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
-        if found is None:
+        version = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
+        if version is None:
             return False
-        record = decode_lock_record(found.data)
+        record = decode_lock_record(version.data)
         if record.owner != self._owner or record.expired:
             return False
-        self._mark, self._until = found.mark, record.valid_until
+        self._mark, self._until = version.mark, record.valid_until
         return True
 
     def release(self) -> None:

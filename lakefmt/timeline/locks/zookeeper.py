@@ -98,9 +98,9 @@ class ZooKeeperLockBackend:
     def _enter(self, session: ZooKeeperSession) -> str | None:
         if self._prefix:
             # The answer to an earlier attempt was lost: a node of ours may be there.
-            found = [name for name in session.children(self._path) if name.startswith(self._prefix)]
-            if found:
-                return found[0]
+            names = [name for name in session.children(self._path) if name.startswith(self._prefix)]
+            if names:
+                return names[0]
         self._prefix = f"_c_{_uuid()}-{_MARK}"
         name = session.create(self._path, self._prefix)
         self._prefix = ""
@@ -201,8 +201,8 @@ class KazooSession:
 
         def look() -> bool:
             self._client.sync_async(path).get(timeout=self._seconds)
-            found = self._client.exists_async(f"{path}/{name}").get(timeout=self._seconds)
-            return found is not None and found.ephemeralOwner == self._client.client_id[0]
+            status = self._client.exists_async(f"{path}/{name}").get(timeout=self._seconds)
+            return status is not None and status.ephemeralOwner == self._client.client_id[0]
 
         return self._ask("look at the lock of", look)
 

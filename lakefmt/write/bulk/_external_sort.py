@@ -130,12 +130,12 @@ def sort_stream(
             del window
             _release()
         for low, high in pairwise(_cuts(runs, range_bytes)):
-            pieces = (file_slice for run in runs for file_slice in _between(run, low, high))
+            parts = (part for run in runs for part in _between(run, low, high))
             if low.key is not None and low.key == high.key:
-                rows = (file_slice.drop_columns([_SORT_KEY]) for file_slice in pieces)
+                rows = (part.drop_columns([_SORT_KEY]) for part in parts)
                 yield from map(itemgetter(0), gather_windows(rows, range_bytes))  # a generator would hold on to each
-            elif found := list(pieces):
-                ordered = _in_order(found)
+            elif taken := list(parts):
+                ordered = _in_order(taken)
                 _release()
                 yield ordered
                 del ordered
@@ -154,10 +154,10 @@ def _spill(path: Path, table: pa.Table, key: pa.Array, batch_bytes: int) -> _Run
     with spilling(), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, ordered.schema) as writer:
         writer.write_table(ordered, max_chunksize=rows)
     keys, last = ordered.column(_SORT_KEY).combine_chunks(), ordered.num_rows - 1
-    at = np.linspace(0, last, min(_SAMPLES_PER_RUN, ordered.num_rows)).astype(np.int64)
+    sampled = np.linspace(0, last, min(_SAMPLES_PER_RUN, ordered.num_rows)).astype(np.int64)
     starts = np.arange(0, ordered.num_rows, rows)
     ends = np.minimum(starts + rows - 1, last)
-    samples, firsts, lasts = (keys.take(pa.array(rows)) for rows in (at, starts, ends))
+    samples, firsts, lasts = (keys.take(pa.array(rows)) for rows in (sampled, starts, ends))
     return _Run(path, ordered.nbytes, samples, firsts, lasts)
 
 
@@ -168,8 +168,8 @@ def _cuts(runs: Sequence[_Run], range_bytes: int) -> list[_Cut]:
     if ranges > 1:
         samples = pa.concat_arrays([run.samples for run in runs])
         ordered = samples.take(pc.sort_indices(samples))
-        at = np.linspace(0, len(ordered) - 1, int(ranges) + 1)[1:-1].astype(np.int64)
-        chosen = pc.value_counts(ordered.take(pa.array(at)))
+        sampled = np.linspace(0, len(ordered) - 1, int(ranges) + 1)[1:-1].astype(np.int64)
+        chosen = pc.value_counts(ordered.take(pa.array(sampled)))
         for key, often in zip(chosen.field("values"), chosen.field("counts").to_numpy(), strict=True):
             cuts += [_Cut(key, after=False), _Cut(key, after=True)][: min(2, often)]
     return [*cuts, _Cut(None, after=True)]
@@ -198,7 +198,7 @@ def _count_below(keys: pa.Array, cut: _Cut) -> int:
     return int(pc.sum(compare(keys, cut.key)).as_py() or 0)
 
 
-def _in_order(pieces: list[pa.Table]) -> pa.Table:
-    table = pa.concat_tables(pieces)
-    pieces.clear()
+def _in_order(parts: list[pa.Table]) -> pa.Table:
+    table = pa.concat_tables(parts)
+    parts.clear()
     return table.take(pc.sort_indices(table.column(_SORT_KEY))).drop_columns([_SORT_KEY])

@@ -45,9 +45,9 @@ def partition_constants(spec: KeySpec, schema: pa.Schema, partition: PartitionPa
         >>> partition_constants(plan_key_spec("id", "city"), schema, PartitionPath("city=s%2Ff"))
         {'city': 's/f'}
     """
-    told = parse_partition_values(spec, partition, schema) or {}
+    values = parse_partition_values(spec, partition, schema) or {}
     texts = {field.name for field in schema if pt.is_string(field.type)}
-    return {name: value for name, value in told.items() if name in texts and isinstance(value, str)}
+    return {name: value for name, value in values.items() if name in texts and isinstance(value, str)}
 
 
 class PartitionSplitter:
@@ -63,11 +63,14 @@ class PartitionSplitter:
     """
 
     def __init__(
-        self, batches: Sequence[KeyedBatch], workers: WorkerPool, told: Callable[[PartitionPath], Mapping[str, str]]
+        self,
+        batches: Sequence[KeyedBatch],
+        workers: WorkerPool,
+        constants_of: Callable[[PartitionPath], Mapping[str, str]],
     ) -> None:
         partitions = pa.chunked_array([batch.partitions for batch in batches]).unify_dictionaries().combine_chunks()
         self._names = [PartitionPath(name) for name in partitions.dictionary.to_pylist()]  # partitions, not rows
-        self._told = {name: told(name) for name in self._names}
+        self._constants = {name: constants_of(name) for name in self._names}
         self._twin = _duplicate_of(batches)
         whole = pa.concat_tables([with_keys(batch.table, batch.keys) for batch in batches])
         self._schema = whole.schema
@@ -84,8 +87,10 @@ class PartitionSplitter:
 
     def _taken(self) -> list[str]:
         """Return the columns that are taken out of the window; the others follow from the key and the partition."""
-        told = set.intersection(*(set(mine) for mine in self._told.values())) if self._told else set()
-        names = [name for name in self._schema.names if name not in told and name != self._twin]
+        constants = (
+            set.intersection(*(set(columns) for columns in self._constants.values())) if self._constants else set()
+        )
+        names = [name for name in self._schema.names if name not in constants and name != self._twin]
         return names or self._schema.names[:1]  # rows without columns would be no rows
 
     @property
@@ -108,19 +113,19 @@ class PartitionSplitter:
         ends = map(int, np.flatnonzero(np.diff(shares)) + 1)
         spans = list(pairwise([0, *ends, len(self._names)]))
         ahead = self._cuts(*spans[0])
-        for at, (low, high) in enumerate(spans):
+        for number, (low, high) in enumerate(spans):
             cuts = results(ahead)
-            ahead = self._cuts(*spans[at + 1]) if at + 1 < len(spans) else []
-            found = ([file_slice for file_slice in mine if len(file_slice)] for mine in zip(*cuts, strict=True))
+            ahead = self._cuts(*spans[number + 1]) if number + 1 < len(spans) else []
+            cut_out = ([part for part in parts if len(part)] for parts in zip(*cuts, strict=True))
             del cuts
-            group = zip(self._names[low:high], found, strict=False)
-            yield [(name, self._whole(name, pieces)) for name, pieces in group if pieces]
+            group = zip(self._names[low:high], cut_out, strict=False)
+            yield [(name, self._whole(name, batches)) for name, batches in group if batches]
 
-    def _whole(self, name: PartitionPath, pieces: list[pa.RecordBatch]) -> pa.Table:
-        table, told = pa.Table.from_batches(pieces), self._told[name]
+    def _whole(self, name: PartitionPath, batches: list[pa.RecordBatch]) -> pa.Table:
+        table, constants = pa.Table.from_batches(batches), self._constants[name]
         columns = [
-            same_text(told[column], table.num_rows)
-            if column in told
+            same_text(constants[column], table.num_rows)
+            if column in constants
             else table.column(RECORD_KEY if column == self._twin else column)
             for column in self._schema.names
         ]
@@ -134,10 +139,10 @@ class PartitionSplitter:
         chunk, (order, starts) = self._chunks[number], self._orders[number]
         first, end = starts[low], starts[high]
         if order is None:
-            mine = chunk.slice(first, end - first)
+            rows = chunk.slice(first, end - first)
         else:
-            mine = pc.take(chunk, pa.array(order[first:end]), boundscheck=False)
-        return [mine.slice(at - first, to - at) for at, to in pairwise(starts[low : high + 1])]
+            rows = pc.take(chunk, pa.array(order[first:end]), boundscheck=False)
+        return [rows.slice(begin - first, to - begin) for begin, to in pairwise(starts[low : high + 1])]
 
 
 def _duplicate_of(batches: Sequence[KeyedBatch]) -> str | None:

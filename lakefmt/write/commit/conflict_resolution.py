@@ -14,7 +14,16 @@ from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.pending_plans import PLANNING, groups_of_plan, is_clustering
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
-from lakefmt.index import IndexKeys, key_files, locate_everywhere, open_index
+from lakefmt.index import (
+    IndexKeys,
+    RecordIndex,
+    bringing_instants,
+    choose_index,
+    key_files,
+    locate_everywhere,
+    open_index,
+)
+from lakefmt.metadata.collect import instant_millis
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import CommitMetadata
@@ -111,6 +120,7 @@ def resolve_conflicts(
     findings += _plans(client, changes, context.instant, begun, now)
     undecided = _separated_by_keys(footprint, [each for each in findings if each is not None], dict(other_commits))
     finding = _certain(client, footprint, undecided, filters=now.config.populate_meta_fields)
+    finding = finding or _brought_in_logs(write_client, footprint, dict(other_commits), now)
     if finding is not None:
         raise _conflict(write_client, context, finding, now)
     return _with_schema(write_client, context, begun, metadata, other_commits, now)
@@ -131,12 +141,12 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
     history = client.with_history(now).history
     archived = () if history is None else history.instants
     floor, pending = begun.timeline.highest_time or "", {i.time for i in begun.timeline.pending}
-    known = {(i.time, i.action) for i in active}
+    still_active = {(i.time, i.action) for i in active}
     other_instants += [
         i
         for i in archived
         if i.action in COMMIT_ACTIONS
-        and (i.time, i.action) not in seen | known
+        and (i.time, i.action) not in seen | still_active
         and (i.order_time > floor or i.time in pending)
     ]
     lost = left - {(i.time, i.action) for i in archived}
@@ -147,13 +157,13 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
 def _plans(
     client: TableClient, changes: Changes, time: InstantTime, begun: TableState, now: TableState
 ) -> Iterator[ConflictFinding | None]:
-    known = {(i.time, i.action) for i in begun.timeline.pending}
+    planned_before = {(i.time, i.action) for i in begun.timeline.pending}
     for pending in now.timeline.pending:
         if pending.action is Action.RESTORE:
             yield ConflictFinding(Verdict.REBASE, Reason.UNDONE, pending)
         if pending.action in PLANNING and pending.time != time:
             planned = groups_of_plan(client, now, pending)
-            newly = (pending.time, pending.action) not in known
+            newly = (pending.time, pending.action) not in planned_before
             yield check_plan_conflict(changes, pending, planned, newly=newly, layout=now.timeline.layout)
 
 
@@ -238,6 +248,28 @@ def _file_with_key(
     return None
 
 
+def _brought_in_logs(
+    write_client: WriteClient, footprint: Footprint, commits: Mapping[Instant, CommitMetadata], now: TableState
+) -> ConflictFinding | None:
+    """Return the conflict with a commit that brought one of the write's keys back by a log, as the record index says.
+
+    A row on top of a delete in a log counts as an update, so that such a commit does not say that it brought a key. Writes
+    by other indexes remember those file groups; the record index does not know them.
+    """
+    with_logs = [rival for rival, commit in commits.items() if any(stat.log_files for stat in commit.stats)]
+    if not with_logs or not footprint.keys:
+        return None
+    index = choose_index(write_client.client, write_client.settings, now.config, now)
+    if not isinstance(index, RecordIndex):
+        return None
+    partitions = footprint.keys_in
+    brought = [bringing_instants(write_client.client, now, keys, partitions) for keys, _ in footprint.keys]
+    for rival in with_logs:
+        if any(instant_millis(rival.time, now) in instants for instants in brought):
+            return ConflictFinding(Verdict.REBASE, Reason.KEYS, rival, partitions=tuple(sorted(partitions or ())))
+    return None
+
+
 def _with_schema(
     write_client: WriteClient,
     context: WriteContext,
@@ -257,8 +289,8 @@ def _with_schema(
     names: list[tuple[pa.Schema, str]] = []
 
     def name_of(schema: pa.Schema, text: str) -> str:
-        for known, name in names:
-            if known.equals(schema):
+        for named, name in names:
+            if named.equals(schema):
                 return name
         names.append((schema, text))
         return text

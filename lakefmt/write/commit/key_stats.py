@@ -119,8 +119,8 @@ def key_ranges_of(commit: CommitMetadata) -> Mapping[str, tuple[str, str]]:
         >>> key_ranges_of(CommitMetadata(WriteOperation.INSERT, extra_metadata={"lakefmt.keys": '{"f":["a","c"],"g":7}'}))
         {'f': ('a', 'c')}
     """
-    said = _said(commit, KEY_RANGES_ENTRY, _MOST_CHARACTERS)
-    return {name: (ends[0], ends[1]) for name, ends in said.items() if _is_range(ends)}
+    ranges = _entry(commit, KEY_RANGES_ENTRY, _MOST_CHARACTERS)
+    return {name: (ends[0], ends[1]) for name, ends in ranges.items() if _is_range(ends)}
 
 
 def key_hashes_of(commit: CommitMetadata) -> Mapping[str, bytes]:
@@ -136,19 +136,19 @@ def key_hashes_of(commit: CommitMetadata) -> Mapping[str, bytes]:
         '314146735e5f6892'
     """
     rows = {stat.file_name: stat.num_writes for stat in commit.stats}
-    found = {name: _unpacked(text) for name, text in _said(commit, KEY_HASHES_ENTRY, _MOST_HASH_CHARACTERS).items()}
-    return {name: data for name, data in found.items() if data and len(data) == rows.get(name, 0) * _HASH.itemsize}
+    hashes = {name: _unpacked(text) for name, text in _entry(commit, KEY_HASHES_ENTRY, _MOST_HASH_CHARACTERS).items()}
+    return {name: data for name, data in hashes.items() if data and len(data) == rows.get(name, 0) * _HASH.itemsize}
 
 
-def _said(commit: CommitMetadata, name: str, most: int) -> dict[str, Any]:
+def _entry(commit: CommitMetadata, name: str, most: int) -> dict[str, Any]:
     text = commit.extra_metadata.get(name)
     if text is None or len(text) > most:
         return {}
     try:
-        said = json.loads(text)
+        entry = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return entry if isinstance(entry, dict) else {}
 
 
 def _unpacked(text: object) -> bytes:

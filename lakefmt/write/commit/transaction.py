@@ -28,6 +28,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.metadata.manage import check_expression_indexes
 from lakefmt.schema import evolve
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
@@ -44,6 +45,7 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
 from lakefmt.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt.transactions.instant import InstantTransaction
+from lakefmt.transactions.lost_indexes import lost_index_warnings, note_indexes
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt.transactions.rollback_executor import run_rollback
 from lakefmt.values import (
@@ -208,6 +210,7 @@ def plan_instant(
     state = client.load()
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
+        check_expression_indexes(client, state.config, state.timeline, write_client.settings)
     schema = _evolved(client, state, request, incoming, first)
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
@@ -294,19 +297,19 @@ def _pending_write(
     return PendingWrite(write_client, bound, state, rules, instant)
 
 
-def open_for_writing(write_client: WriteClient, found: Sequence[object] = ()) -> TableConfig:
+def open_for_writing(write_client: WriteClient, looked_up: Sequence[object] = ()) -> TableConfig:
     """Return the properties of a table that may be written; drops its metadata table when the call asked for that.
 
     Args:
         write_client: the table.
-        found: what the looks at the properties found under this very lock.
+        looked_up: what the looks at the properties found under this very lock.
 
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
         UnsupportedFeature: the table has a feature that lakefmt does not write.
     """
     store = write_client.client.store
-    config = parse_table_config(recover_properties(store, found, durable=write_client.durable))
+    config = parse_table_config(recover_properties(store, looked_up, durable=write_client.durable))
     if config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False:
         check_writable(replace(config, metadata_partitions=()))  # a refusal changes nothing, so it comes first
         _check_nobody_keeps_it(write_client, config)
@@ -378,12 +381,13 @@ def complete_instant(
         transaction = write.instant
         completed = transaction.complete(lease, config, timeline, body, metadata)
         write_client.client.keep_commit(completed, metadata)
+        note_indexes(write_client, config)
     try:
         _remove_saved(write.instant, is_saved=is_saved)
         write.instant.finish()
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    return _result(context, completed, metadata.stats)
+    return _result(context, completed, metadata.stats, lost_index_warnings(config))
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
@@ -396,17 +400,17 @@ def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
 
 
 def _looked_again(
-    write_client: WriteClient, known: TableConfig, beside: Callable[[], list[str] | None] = lambda: None
+    write_client: WriteClient, last_config: TableConfig, beside: Callable[[], list[str] | None] = lambda: None
 ) -> tuple[TableConfig, Timeline, list[str] | None]:
     """Return the properties and the timeline as they are now, and what is looked up beside them."""
     looks: list[Callable[[], object]] = [
         write_client.client.load_config,
-        write_client.timeline(known).load,
+        write_client.timeline(last_config).load,
         beside,
     ]
-    found = map_concurrently(write_client.client.store, looks)
-    config, timeline, more = cast("tuple[TableConfig, Timeline, list[str] | None]", found)
-    if config.timeline_directory != known.timeline_directory:
+    results = map_concurrently(write_client.client.store, looks)
+    config, timeline, more = cast("tuple[TableConfig, Timeline, list[str] | None]", results)
+    if config.timeline_directory != last_config.timeline_directory:
         timeline = write_client.timeline(config).load()
     return config, timeline, more
 
@@ -469,7 +473,9 @@ def _was_requested(timeline: Timeline, pending: Instant) -> bool:
     return any(file.state is State.REQUESTED for file in timeline.files_of(pending))
 
 
-def _result(context: WriteContext, completed: Instant, stats: tuple[WriteStat, ...]) -> CommitResult:
+def _result(
+    context: WriteContext, completed: Instant, stats: tuple[WriteStat, ...], warnings: tuple[str, ...]
+) -> CommitResult:
     return CommitResult(
         instant=context.instant,
         completion_time=completed.completion,
@@ -480,6 +486,7 @@ def _result(context: WriteContext, completed: Instant, stats: tuple[WriteStat, .
         num_deletes=sum(s.num_deletes for s in stats),
         files=stats,
         bytes_written=sum(s.file_size_in_bytes for s in stats),
+        warnings=warnings,
     )
 
 

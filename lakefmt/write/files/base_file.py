@@ -64,7 +64,7 @@ def write_assigned(
     *,
     alone: bool = False,
     bloom: BloomFilter | None = None,
-    known: KnownFooter | None = None,
+    known_footer: KnownFooter | None = None,
 ) -> WriteStatus:
     """Write the assigned file from routed rows (each with its record key column), or adopt the one that is there.
 
@@ -75,7 +75,7 @@ def write_assigned(
         alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
             files share the threads: each one's memory is then used again for the next.
         bloom: of a new file, the filter of all its keys, where it has been made.
-        known: the footer of the assigned base file, where it has been read.
+        known_footer: the footer of the assigned base file, where it has been read.
 
     Raises:
         InternalError: more or fewer rows came than were assigned.
@@ -86,9 +86,9 @@ def write_assigned(
         rows = pa.concat_tables(batches)
         (work,) = build_log_payloads(bound, [assignment], [rows.num_rows], rows)
         return write_assigned_log(bound, work)
-    found = adopt(bound, assignment)
-    if found is not None:
-        return found
+    adopted = adopt(bound, assignment)
+    if adopted is not None:
+        return adopted
     prepare(bound, assignment)
     with ExitStack() as stack:
         file = FileInProgress(bound, assignment, stack, bloom)
@@ -96,7 +96,7 @@ def write_assigned(
             for batch in batches:
                 file.append(batch)
         else:
-            file.rewrite(pa.concat_tables(batches), use_threads=alone, known=known)
+            file.rewrite(pa.concat_tables(batches), use_threads=alone, known_footer=known_footer)
         return file.finish()
 
 
@@ -231,7 +231,7 @@ class FileInProgress:
             rows = self._virtual_columns.stored(rows, self._assignment.partition, self._file_schema)
         self._writer.write(rows)
 
-    def rewrite(self, rows: pa.Table, *, use_threads: bool = False, known: KnownFooter | None = None) -> None:
+    def rewrite(self, rows: pa.Table, *, use_threads: bool = False, known_footer: KnownFooter | None = None) -> None:
         """Write the assigned base file's rows with the routed rows merged in."""
         base_file = self._assignment.base
         if base_file is None:
@@ -241,7 +241,7 @@ class FileInProgress:
         # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
         kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
         stored, footer = reader.rows_and_footer(
-            base_file, kept.names, use_threads=use_threads, coded=self._may_be_coded(kept), known=known
+            base_file, kept.names, use_threads=use_threads, coded=self._may_be_coded(kept), known_footer=known_footer
         )
         base = reconcile(stored, dictionary_schema(kept, stored.schema))
         merged = self._merge(base, rows)
@@ -263,8 +263,8 @@ class FileInProgress:
             old_filter = footer.bloom_filter()
             self._bloom = grown_filter(old_filter, old_rows, len(keys), merged.inserted_keys, self._settings)
         name = same_text(self._assignment.file_name, merged.table.num_rows)
-        at = self._schema.get_field_index(FILE_NAME)
-        self._store_rows(without_unused(merged.table).add_column(at, FILE_NAME, name))
+        name_index = self._schema.get_field_index(FILE_NAME)
+        self._store_rows(without_unused(merged.table).add_column(name_index, FILE_NAME, name))
 
     def _may_be_coded(self, schema: pa.Schema) -> set[str]:
         """Return the columns of text whose values nobody asks for while rows are merged and stored."""
@@ -308,10 +308,10 @@ class FileInProgress:
         if outcome is PutOutcome.DONE:
             counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
             return _status(self._bound, self._assignment, counts, self._sink.size, _ends(low, high), hashes)
-        found = adopt(self._bound, self._assignment)
-        if found is None:
+        adopted = adopt(self._bound, self._assignment)
+        if adopted is None:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
-        return found
+        return adopted
 
     def _filter(self) -> BloomFilter | None:
         if not self._has_keys or not self._bound.writes_filters:
@@ -396,8 +396,8 @@ def bloom_filters_of_small_files(
     """Return the key filters of new files of few keys, by the number of their assignment."""
     new = [
         number
-        for number, one in enumerate(assigned)
-        if one.assignment.base is None and one.assignment.log is None and 0 < len(one.rows) <= _FEW_KEYS
+        for number, each in enumerate(assigned)
+        if each.assignment.base is None and each.assignment.log is None and 0 < len(each.rows) <= _FEW_KEYS
     ]
     settings = bound.settings
     wanted = bound.config.populate_meta_fields and bound.writes_filters

@@ -62,12 +62,12 @@ def build_log_payloads(
         InvalidInputError: an ordering value is null where the table's merger needs one.
         SchemaMismatch: the rows do not fit the table's schema.
     """
-    for one, count in zip(assignments, counts, strict=True):
-        if one.num_rows is not None and count != one.num_rows:
-            raise InternalError(f"{one.path}: {one.num_rows} rows were assigned and {count} came; nothing is written")
+    for log, count in zip(assignments, counts, strict=True):
+        if log.num_rows is not None and count != log.num_rows:
+            raise InternalError(f"{log.path}: {log.num_rows} rows were assigned and {count} came; nothing is written")
     rule, unstored = bound.rule, bound.virtual_columns
     schema = bound.file_schema if unstored is None else with_meta_columns(unstored.schema)
-    rows, positions, known = _by_position(rows, counts)
+    rows, positions, are_placed = _by_position(rows, counts)
     deletes = routed_deletes(bound, rows)
     if rule.stored.required and has_order(rule.stored, rows.column_names):
         refuse_nulls(ordering_columns(rows, rule.stored), rule.stored)  # nobody could merge what is in a log
@@ -83,10 +83,10 @@ def build_log_payloads(
     form = _form(bound, out)
     if unstored is None and not form.parquet:
         out = replace(out, records=encode_records(out.data, form.data_schema))
-    parts = _cut(out, counts, as_records, known)
+    parts = _cut(out, counts, as_records, are_placed)
     if unstored is not None:
-        parts = (_virtual_columns(part, unstored, one, schema) for part, one in zip(parts, assignments, strict=True))
-    return [LogPayload(one, part, _on(form, one)) for one, part in zip(assignments, parts, strict=True)]
+        parts = (_virtual_columns(part, unstored, log, schema) for part, log in zip(parts, assignments, strict=True))
+    return [LogPayload(log, part, _on(form, log)) for log, part in zip(assignments, parts, strict=True)]
 
 
 def _by_position(rows: pa.Table, counts: Sequence[int]) -> tuple[pa.Table, I64 | None, npt.NDArray[np.bool_]]:
@@ -105,12 +105,12 @@ def _by_position(rows: pa.Table, counts: Sequence[int]) -> tuple[pa.Table, I64 |
     unknown = np.zeros(len(places), dtype=bool)
     unknown[:] = ordered < 0
     unknown[1:] |= same & (np.diff(ordered) <= 0)
-    known = np.bincount(logs, minlength=len(counts)) > 0
-    known[logs[unknown]] = False
-    order = np.lexsort((np.where(known[logs], places, np.arange(len(places))), logs))
+    are_placed = np.bincount(logs, minlength=len(counts)) > 0
+    are_placed[logs[unknown]] = False
+    order = np.lexsort((np.where(are_placed[logs], places, np.arange(len(places))), logs))
     if (np.diff(order) != 1).any():
         rows = rows.take(pa.array(order))
-    return rows, places[order], known
+    return rows, places[order], are_placed
 
 
 def holds_whole_rows(layout: int, rule: MergeRule, names: Sequence[str]) -> bool:
@@ -181,22 +181,22 @@ def _split(rows: pa.Table, as_records: Mask, brought: frozenset[str], positions:
 
 
 def _cut(
-    out: LogRowsOut, counts: Sequence[int], as_records: Mask, known: npt.NDArray[np.bool_]
+    out: LogRowsOut, counts: Sequence[int], as_records: Mask, are_placed: npt.NDArray[np.bool_]
 ) -> Iterator[LogRowsOut]:
-    """Yield what is each log's; `known` says which ones' places are."""
+    """Yield what is each log's; `are_placed` says which ones' places are."""
     ends = np.cumsum([0, *counts])
     deletes = np.concatenate([[0], np.cumsum(as_records)])[ends]
     data = ends - deletes
     for number in range(len(counts)):
         first, last = int(data[number]), int(data[number + 1])
-        gone, end = int(deletes[number]), int(deletes[number + 1])
-        placed = bool(known[number])
+        begin, end = int(deletes[number]), int(deletes[number + 1])
+        placed = bool(are_placed[number])
         yield LogRowsOut(
             out.data.slice(first, last - first),
-            out.deletes.slice(gone, end - gone),
+            out.deletes.slice(begin, end - begin),
             out.partial,
             out.data_positions[first:last] if placed and out.data_positions is not None else None,
-            out.delete_positions[gone:end] if placed and out.delete_positions is not None else None,
+            out.delete_positions[begin:end] if placed and out.delete_positions is not None else None,
             None if out.records is None else out.records.slice(first, last - first),
         )
 
@@ -240,7 +240,7 @@ def write_log(bound: BoundContext, work: LogPayload, marker: MarkerType) -> Writ
     written = write_logs(bound.store, assignment.partition, assignment.file_name, out, work.form, marker)
     stats = [_stat(bound, assignment, written, number) for number in range(len(written))]
     rows_in = out.data.num_rows + out.deletes.num_rows
-    adopted = all(one.adopted for one in written)
+    adopted = all(file.adopted for file in written)
     return WriteStatus(
         bound.instant,
         stats[0],
@@ -255,21 +255,21 @@ def _stat(bound: BoundContext, assignment: FileAssignment, written: tuple[Writte
     log = assignment.log or LogTarget(bound.instant, 1)
     # Readers derive change data from a log and the slice below it: then later versions name that slice, too.
     whole = bound.config.version.layout == 1 or bound.cdc is not None
-    one = written[number]
+    file = written[number]
     rolled = tuple(earlier.name for earlier in written[:number])
     return WriteStat(
         file_id=assignment.file_id,
         partition_path=assignment.partition,
-        path=join_path(assignment.partition, one.name),
+        path=join_path(assignment.partition, file.name),
         # What real tables say: version 6 names the slice and all its logs, later versions the new log alone.
         prev_commit=log.base_instant if whole else bound.instant,
-        num_writes=one.rows,
-        num_update_writes=one.rows,
-        num_deletes=one.deletes,
-        total_write_bytes=one.size,
-        file_size_in_bytes=one.size,
+        num_writes=file.rows,
+        num_update_writes=file.rows,
+        num_deletes=file.deletes,
+        total_write_bytes=file.size,
+        file_size_in_bytes=file.size,
         base_file=assignment.base.name if whole and assignment.base is not None else "",
-        log_files=(*log.older, *rolled, one.name) if whole else (one.name,),
+        log_files=(*log.older, *rolled, file.name) if whole else (file.name,),
         log_version=log.version + number,
         log_offset=0,
     )

@@ -63,7 +63,7 @@ class MetaColumns:
             schema: every column.
             coded: meta columns of one text come as dictionaries.
         """
-        count, first, one = rows.num_rows, self._next, self._assignment
+        count, first, file = rows.num_rows, self._next, self._assignment
         self._next += count
         same = same_text if coded else repeated
         return _completed(
@@ -71,9 +71,9 @@ class MetaColumns:
             schema,
             lambda: same(self._instant, count),
             # Sequence numbers and generated keys have one form (docs/format.md, Meta columns).
-            lambda: build_auto_keys(self._instant, one.sequence, first, count),
-            lambda: same(str(one.partition), count),
-            lambda: same(one.shown_file, count),
+            lambda: build_auto_keys(self._instant, file.sequence, first, count),
+            lambda: same(str(file.partition), count),
+            lambda: same(file.shown_file, count),
         )
 
 
@@ -95,9 +95,9 @@ def with_meta_of(
 
     def numbered() -> pa.Array:
         pairs = zip(assignments, counts, strict=True)
-        return pa.concat_arrays([build_auto_keys(instant, one.sequence, 0, count) for one, count in pairs])
+        return pa.concat_arrays([build_auto_keys(instant, each.sequence, 0, count) for each, count in pairs])
 
-    partitions, files = [str(one.partition) for one in assignments], [one.shown_file for one in assignments]
+    partitions, files = [str(each.partition) for each in assignments], [each.shown_file for each in assignments]
     times = repeated(instant, rows.num_rows)
     return _completed(
         rows, schema, lambda: times, numbered, lambda: repeated_each(partitions), lambda: repeated_each(files)

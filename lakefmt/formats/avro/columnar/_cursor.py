@@ -52,57 +52,57 @@ class Cursor:
                 f"nulls of column {node.path!r} would take over {_MAX_EXPANSION} times the memory of the records"
             )
 
-    def branches(self, node: Node, at: I64, limit: I64) -> Flags | None:
+    def branches(self, node: Node, positions: I64, limit: I64) -> Flags | None:
         """Say which values of a union are there, None for all.
 
         Raises:
             Damage: a branch that the schema does not have, or no byte is left.
         """
         # A position is never behind its record's end, and what is there is padded: a byte can be read at each.
-        stored = self.data.take(at)
+        stored = self.data.take(positions)
         valid = stored == node.branch
         every = bool(valid.all())
         if not every or node.kind not in _ENDS_CHECKED:
-            self._check(node, at + 1, limit)
+            self._check(node, positions + 1, limit)
         if every:
             return None
         if node.null is None or not (valid | (stored == node.null)).all():
             raise DamagedInput(f"column {node.path!r}: a branch that its union does not have")
         return np.asarray(valid)
 
-    def skip_bytes(self, node: Node, at: I64, size: int, limit: I64) -> I64:
+    def skip_bytes(self, node: Node, positions: I64, size: int, limit: I64) -> I64:
         """Return the offsets `size` bytes on.
 
         Raises:
             Damage: a record ends before.
         """
-        end = at + size
+        end = positions + size
         self._check(node, end, limit)
         return end
 
-    def numbers(self, node: Node, at: I64, limit: I64) -> tuple[I64, I64]:
-        """Return the ints or longs at `at`, and the offsets behind them.
+    def numbers(self, node: Node, positions: I64, limit: I64) -> tuple[I64, I64]:
+        """Return the ints or longs at `positions`, and the offsets behind them.
 
         Raises:
             Damage: a record ends before, or a number has more than 64 bits.
         """
-        numbers, end = self._numbers(node, at)
+        numbers, end = self._numbers(node, positions)
         self._check(node, end, limit)
         return numbers, end
 
-    def _numbers(self, node: Node, at: I64) -> tuple[I64, I64]:
-        numbers, end, fits = split_numbers(self.data, self.words, at)
+    def _numbers(self, node: Node, positions: I64) -> tuple[I64, I64]:
+        numbers, end, fits = split_numbers(self.data, self.words, positions)
         if not fits:
             raise DamagedInput(f"column {node.path!r}: a number of more than 64 bits")
         return numbers, end
 
-    def spans(self, node: Node, at: I64, limit: I64) -> tuple[I64, I64, I64]:
+    def spans(self, node: Node, positions: I64, limit: I64) -> tuple[I64, I64, I64]:
         """Return where the bytes of texts begin, their lengths, and where they end.
 
         Raises:
             Damage: a length is negative or leads out of its record.
         """
-        lengths, begins = self._numbers(node, at)
+        lengths, begins = self._numbers(node, positions)
         if int(lengths.view(np.uint64).max(initial=0)) > _MOST_BYTES:  # that a negative one is, too
             raise DamagedInput(f"column {node.path!r}: a length leads out of the record")
         end = begins + lengths

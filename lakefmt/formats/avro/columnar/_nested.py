@@ -45,40 +45,40 @@ class Items:
     end: I64
 
 
-def skip(source: Cursor, node: Node, at: I64, limit: I64) -> I64:
-    """Return where the values at `at` end.
+def skip(source: Cursor, node: Node, positions: I64, limit: I64) -> I64:
+    """Return where the values at `positions` end.
 
     Raises:
         Damage: they leave their records, or are not of the schema.
     """
     if node.branch is None:
-        return _skip_value(source, node, at, limit)
-    valid = source.branches(node, at, limit)
+        return _skip_value(source, node, positions, limit)
+    valid = source.branches(node, positions, limit)
     if valid is None:
-        return _skip_value(source, node, at + 1, limit)
+        return _skip_value(source, node, positions + 1, limit)
     there = np.flatnonzero(valid)
-    end = at + 1
+    end = positions + 1
     end[there] = _skip_value(source, node, end.take(there), limit.take(there))
     return end
 
 
-def _skip_value(source: Cursor, node: Node, at: I64, limit: I64) -> I64:
+def _skip_value(source: Cursor, node: Node, positions: I64, limit: I64) -> I64:
     size = _even_size(node)
     if size:
-        return source.skip_bytes(node, at, size, limit)
+        return source.skip_bytes(node, positions, size, limit)
     if node.kind == "record":
-        return _skip_parts(source, node, at, limit)
+        return _skip_parts(source, node, positions, limit)
     if node.kind in ("array", "map"):
-        return find_items(source, node, at, limit).end
+        return find_items(source, node, positions, limit).end
     if node.kind in ("string", "bytes"):
-        return source.spans(node, at, limit)[2]
-    return source.numbers(node, at, limit)[1]
+        return source.spans(node, positions, limit)[2]
+    return source.numbers(node, positions, limit)[1]
 
 
-def _skip_parts(source: Cursor, node: Node, at: I64, limit: I64) -> I64:
+def _skip_parts(source: Cursor, node: Node, positions: I64, limit: I64) -> I64:
     for part in node.parts:
-        at = skip(source, part, at, limit)
-    return at
+        positions = skip(source, part, positions, limit)
+    return positions
 
 
 def _even_size(node: Node) -> int:
@@ -98,20 +98,20 @@ def _even_sum(node: Node) -> int:
 # ----------------------------------------------------------------------------------------------------------- items
 
 
-def find_items(source: Cursor, node: Node, at: I64, limit: I64) -> Items:
-    """Return the items of the arrays or maps at `at`.
+def find_items(source: Cursor, node: Node, positions: I64, limit: I64) -> Items:
+    """Return the items of the arrays or maps at `positions`.
 
     Raises:
         Damage: a count or an item leads out of its record.
     """
-    steps = _Steps(source, node, at, limit)
+    steps = _Steps(source, node, positions, limit)
     while len(steps.rows):
         steps.open_blocks()
         steps.take_items()
     rows = np.concatenate([np.empty(0, np.int64), *steps.found_rows])
     starts = np.concatenate([np.empty(0, np.int64), *steps.found])
     order = np.argsort(starts, kind="stable")
-    return Items(np.bincount(rows, minlength=len(at)), starts[order], limit[rows[order]], steps.end)
+    return Items(np.bincount(rows, minlength=len(positions)), starts[order], limit[rows[order]], steps.end)
 
 
 @dataclass
@@ -139,16 +139,16 @@ class _Steps:
         if not len(opening):
             return
         limit = self.limit[opening]
-        counts, at = self.source.numbers(self.node, self.at[opening], limit)
+        counts, positions = self.source.numbers(self.node, self.at[opening], limit)
         sized = np.flatnonzero(counts < 0)
         if len(sized):
             counts[sized] = -counts[sized]
-            at[sized] = self.source.numbers(self.node, at[sized], limit[sized])[1]
+            positions[sized] = self.source.numbers(self.node, positions[sized], limit[sized])[1]
         # Every item takes a byte at least; the smallest number has no opposite and stays negative.
-        if (counts < 0).any() or (counts > limit - at).any():
+        if (counts < 0).any() or (counts > limit - positions).any():
             raise DamagedInput(f"column {self.node.path!r}: more items are announced than there are bytes")
-        self.at[opening], self.left[opening] = at, counts
-        self.end[self.rows[opening]] = at
+        self.at[opening], self.left[opening] = positions, counts
+        self.end[self.rows[opening]] = positions
         self._keep(self.left > 0)
 
     def _keep(self, going_on: np.typing.NDArray[np.bool_]) -> None:
@@ -199,30 +199,30 @@ class _Steps:
 # ---------------------------------------------------------------------------------------------------- item by item
 
 
-def _walk_items(record: bytes, at: int, walk: _Walk, left: int, starts: array[int] | None) -> int:
+def _walk_items(record: bytes, position: int, walk: _Walk, left: int, starts: array[int] | None) -> int:
     """Return the end of a list that has `left` items to go in its block, and put down where items start."""
     while True:
         for _ in range(left):
             if starts is not None:
-                starts.append(at)
-            at = walk(record, at)
-        left, at = read_long(record, at)
+                starts.append(position)
+            position = walk(record, position)
+        left, position = read_long(record, position)
         if left < 0:
             left = -left
-            _, at = read_long(record, at)
+            _, position = read_long(record, position)
         if not left:
-            return at
-        if left > len(record) - at:
+            return position
+        if left > len(record) - position:
             raise IndexError
 
 
 def _walk_parts(node: Node) -> _Walk:
     walks = [_walker(part) for part in node.parts]
 
-    def walk(record: bytes, at: int) -> int:
+    def walk(record: bytes, position: int) -> int:
         for each in walks:
-            at = each(record, at)
-        return at
+            position = each(record, position)
+        return position
 
     return walk
 
@@ -232,13 +232,13 @@ def _walker(node: Node) -> _Walk:
     if node.branch is None:
         return value
 
-    def walk(record: bytes, at: int) -> int:
-        branch = record[at]
+    def walk(record: bytes, position: int) -> int:
+        branch = record[position]
         if branch == node.branch:
-            return value(record, at + 1)
+            return value(record, position + 1)
         if branch != node.null:
             raise DamagedInput(f"column {node.path!r}: a branch that its union does not have")
-        return at + 1
+        return position + 1
 
     return walk
 
@@ -246,23 +246,23 @@ def _walker(node: Node) -> _Walk:
 def _value_walker(node: Node) -> _Walk:
     size = _even_size(node)
     if size:
-        return lambda _record, at: at + size
+        return lambda _record, position: position + size
     if node.kind == "record":
         return _walk_parts(node)
     if node.kind in ("array", "map"):
         inner = _walk_parts(node)
-        return lambda record, at: _walk_items(record, at, inner, 0, None)
+        return lambda record, position: _walk_items(record, position, inner, 0, None)
     return _walk_text if node.kind in ("string", "bytes") else _walk_number
 
 
-def _walk_text(record: bytes, at: int) -> int:
-    length, at = read_long(record, at)
-    if not 0 <= length <= len(record) - at:
+def _walk_text(record: bytes, position: int) -> int:
+    length, position = read_long(record, position)
+    if not 0 <= length <= len(record) - position:
         raise IndexError
-    return at + length
+    return position + length
 
 
-def _walk_number(record: bytes, at: int) -> int:
-    while record[at] > 127:
-        at += 1
-    return at + 1
+def _walk_number(record: bytes, position: int) -> int:
+    while record[position] > 127:
+        position += 1
+    return position + 1

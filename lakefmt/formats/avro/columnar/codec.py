@@ -66,22 +66,22 @@ def encode_rows(table: pa.Table | pa.RecordBatch, schema: str, *, framed: bool =
     out, used, done = Out(0), 0, 0
     sizes = [np.zeros(1, np.int64)]
     for batch in _batches(rows, ENCODED_ROWS):
-        pieces = measure_record(root, batch.columns)
-        sizes.append(_record_sizes(pieces, batch.num_rows))
+        segments = measure_record(root, batch.columns)
+        sizes.append(_record_sizes(segments, batch.num_rows))
         ends = used + np.cumsum(sizes[-1] + 4 * framed)
         done += batch.num_rows
         out.reserve(int(ends[-1]), used, rows.num_rows / done)
         begins = ends - sizes[-1]
         if framed:
-            pieces, begins = [length_segment(sizes[-1]), *pieces], begins - 4
-        place_records(pieces, out, begins)
+            segments, begins = [length_segment(sizes[-1]), *segments], begins - 4
+        place_records(segments, out, begins)
         used = int(ends[-1])
     offsets = np.cumsum(np.concatenate(sizes))
     return pa.py_buffer(out.data[:used]), offsets + 4 * np.arange(len(offsets)) if framed else offsets
 
 
-def _record_sizes(pieces: list[Segment], rows: int) -> I64:
-    sizes = total_sizes(pieces, rows)
+def _record_sizes(segments: list[Segment], rows: int) -> I64:
+    sizes = total_sizes(segments, rows)
     if int(sizes.max(initial=0)) > _MAX_RECORD:
         raise SchemaMismatch(
             f"a row takes {int(sizes.max()):,} bytes as a record; at most {_MAX_RECORD:,} can be stored"
@@ -116,16 +116,18 @@ def _cast(column: pa.Array | pa.ChunkedArray, part: Node) -> pa.Array | pa.Chunk
         ) from None
 
 
-def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+def _alike(first: pa.DataType, other: pa.DataType) -> bool:
     """Say whether two types are the same in memory: what items are called, and whether nulls may be, is no matter."""
-    if pt.is_struct(one) and pt.is_struct(other):
-        pairs = zip(struct_fields(one), struct_fields(other), strict=False)
-        return one.num_fields == other.num_fields and all(a.name == b.name and _alike(a.type, b.type) for a, b in pairs)
-    if pt.is_map(one) and pt.is_map(other):
-        return _alike(one.key_type, other.key_type) and _alike(one.item_type, other.item_type)
-    if pt.is_list(one) and pt.is_list(other):
-        return _alike(one.value_type, other.value_type)
-    return bool(one == other)
+    if pt.is_struct(first) and pt.is_struct(other):
+        pairs = zip(struct_fields(first), struct_fields(other), strict=False)
+        return first.num_fields == other.num_fields and all(
+            a.name == b.name and _alike(a.type, b.type) for a, b in pairs
+        )
+    if pt.is_map(first) and pt.is_map(other):
+        return _alike(first.key_type, other.key_type) and _alike(first.item_type, other.item_type)
+    if pt.is_list(first) and pt.is_list(other):
+        return _alike(first.value_type, other.value_type)
+    return bool(first == other)
 
 
 def _batches(table: pa.Table | pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:

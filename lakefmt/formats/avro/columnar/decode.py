@@ -35,36 +35,36 @@ def read_columns(source: Cursor, root: Node, begins: I64, stops: I64, wanted: Se
         Damage: a record does not fit the schema.
         UnsupportedFeature: nulls would take far more memory than the file.
     """
-    at, limit = begins - source.begin, stops - source.begin
-    found: dict[int, pa.Array] = {}
+    positions, limit = begins - source.begin, stops - source.begin
+    arrays: dict[int, pa.Array] = {}
     last = max(wanted)
     for number, part in enumerate(root.parts[: last + 1]):
         if number in wanted:
-            found[number], at = read_values(source, part, at, limit)
+            arrays[number], positions = read_values(source, part, positions, limit)
         else:
-            at = skip(source, part, at, limit)
-    if last == len(root.parts) - 1 and not np.array_equal(at, limit):
+            positions = skip(source, part, positions, limit)
+    if last == len(root.parts) - 1 and not np.array_equal(positions, limit):
         raise DamagedInput("bytes are left behind the last field")
-    return [found[number] for number in wanted]
+    return [arrays[number] for number in wanted]
 
 
-def read_values(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
-    """Return the values of `node` that begin at `at`, and where they end; none passes its `limit`.
+def read_values(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+    """Return the values of `node` that begin at `positions`, and where they end; none passes its `limit`.
 
     Raises:
         Damage: a value does not fit.
         UnsupportedFeature: nulls would take far more memory than the file.
     """
     if node.branch is None:
-        return _READERS[node.kind](source, node, at, limit)
-    valid = source.branches(node, at, limit)
+        return _READERS[node.kind](source, node, positions, limit)
+    valid = source.branches(node, positions, limit)
     if valid is None:
-        return _READERS[node.kind](source, node, at + 1, limit)
+        return _READERS[node.kind](source, node, positions + 1, limit)
     there = np.flatnonzero(valid)
-    source.charge((len(at) - len(there)) * node.width, node)
-    end = at + 1
+    source.charge((len(positions) - len(there)) * node.width, node)
+    end = positions + 1
     if not len(there):
-        return pa.nulls(len(at), node.arrow), end
+        return pa.nulls(len(positions), node.arrow), end
     dense, end[there] = _READERS[node.kind](source, node, end.take(there), limit.take(there))
     return spread(dense, valid), end
 
@@ -92,8 +92,8 @@ def _checked(array: pa.Array, node: Node) -> pa.Array:
 # ---------------------------------------------------------------------------------------------------- plain values
 
 
-def _read_number(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
-    values, end = source.numbers(node, at, limit)
+def _read_number(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+    values, end = source.numbers(node, positions, limit)
     if node.kind == "int":
         if int(values.max(initial=0)) >= 1 << 31 or int(values.min(initial=0)) < -(1 << 31):
             raise DamagedInput(f"column {node.path!r}: an int of more than 32 bits")
@@ -102,49 +102,49 @@ def _read_number(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     return _checked(array, node) if pt.is_time(node.arrow) else array, end
 
 
-def _read_boolean(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
-    end = source.skip_bytes(node, at, 1, limit)
-    values = source.data.take(at)
+def _read_boolean(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+    end = source.skip_bytes(node, positions, 1, limit)
+    values = source.data.take(positions)
     if int(values.max(initial=0)) > 1:
         raise DamagedInput(f"column {node.path!r}: a boolean is neither 0 nor 1")
     bits = np.packbits(values, bitorder="little")
-    return pa.Array.from_buffers(node.arrow, len(at), [None, pa.py_buffer(bits)]), end
+    return pa.Array.from_buffers(node.arrow, len(positions), [None, pa.py_buffer(bits)]), end
 
 
-def _read_float(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
+def _read_float(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
     size = 4 if node.kind == "float" else 8
-    end = source.skip_bytes(node, at, size, limit)
-    return _array(node, anywhere(source.data, size)[at]), end
+    end = source.skip_bytes(node, positions, size, limit)
+    return _array(node, anywhere(source.data, size)[positions]), end
 
 
-def _read_fixed(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
-    end = source.skip_bytes(node, at, node.size, limit)
-    items = anywhere(source.data, node.size)[at]
+def _read_fixed(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+    end = source.skip_bytes(node, positions, node.size, limit)
+    items = anywhere(source.data, node.size)[positions]
     if not pt.is_decimal(node.arrow):
         return _array(node, items), end
     return _decimal(node, items.view(np.uint8).reshape(-1, node.size)), end
 
 
-def _read_enum(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
-    values, end = source.numbers(node, at, limit)
+def _read_enum(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+    values, end = source.numbers(node, positions, limit)
     if int(values.max(initial=0)) >= len(node.symbols) or int(values.min(initial=0)) < 0:
         raise DamagedInput(f"column {node.path!r}: a symbol that the schema does not have")
-    source.charge(len(at) * max(map(len, node.symbols)), node)
+    source.charge(len(positions) * max(map(len, node.symbols)), node)
     return pa.array(node.symbols, pa.string()).take(pa.array(values)), end
 
 
 # ------------------------------------------------------------------------------------------------- text and bytes
 
 
-def _read_text(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
-    begins, lengths, end = source.spans(node, at, limit)
+def _read_text(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+    begins, lengths, end = source.spans(node, positions, limit)
     if pt.is_decimal(node.arrow):
         return _short_decimals(source, node, begins, lengths), end
-    offsets = np.zeros(len(at) + 1, np.int32)
+    offsets = np.zeros(len(positions) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     data = _joined(source, begins, lengths, end)
     buffers = [None, pa.py_buffer(offsets), data]
-    array = pa.Array.from_buffers(node.arrow, len(at), buffers)
+    array = pa.Array.from_buffers(node.arrow, len(positions), buffers)
     if node.kind == "string" and data.size and int(np.frombuffer(data, np.uint8).max()) > 127:
         _checked(array, node)
     return array, end
@@ -197,17 +197,17 @@ def _unscaled(node: Node, items: U8) -> U8:
 # ---------------------------------------------------------------------------------------------------------- nested
 
 
-def _read_record(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
+def _read_record(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
     arrays = []
     for part in node.parts:
-        array, at = read_values(source, part, at, limit)
+        array, positions = read_values(source, part, positions, limit)
         arrays.append(array)
-    return pa.StructArray.from_arrays(arrays, fields=struct_fields(node.arrow)), at
+    return pa.StructArray.from_arrays(arrays, fields=struct_fields(node.arrow)), positions
 
 
-def _read_items(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
-    items = find_items(source, node, at, limit)
-    offsets = np.zeros(len(at) + 1, np.int32)
+def _read_items(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+    items = find_items(source, node, positions, limit)
+    offsets = np.zeros(len(positions) + 1, np.int32)
     np.cumsum(items.counts, out=offsets[1:])
     arrays, here = [], items.starts
     for part in node.parts:
@@ -217,7 +217,7 @@ def _read_items(source: Cursor, node: Node, at: I64, limit: I64) -> _Read:
     if node.kind == "map":
         fields = [pa.field("key", pa.string(), nullable=False), node.arrow.item_field]
         inner = pa.StructArray.from_arrays(arrays, fields=fields)
-    return pa.Array.from_buffers(node.arrow, len(at), [None, pa.py_buffer(offsets)], children=[inner]), items.end
+    return pa.Array.from_buffers(node.arrow, len(positions), [None, pa.py_buffer(offsets)], children=[inner]), items.end
 
 
 _READERS: dict[str, Callable[[Cursor, Node, I64, I64], _Read]] = {

@@ -33,12 +33,12 @@ __all__ = ["encode_segments", "even_bytes", "length_segment", "measure_record", 
 _PLAIN = ("int", "long", "float", "double", "boolean", "string", "bytes", "fixed")
 
 
-def encode_segments(pieces: list[Segment], rows: int) -> memoryview:
+def encode_segments(segments: list[Segment], rows: int) -> memoryview:
     """Return records one behind the other."""
-    ends = np.cumsum(total_sizes(pieces, rows))
+    ends = np.cumsum(total_sizes(segments, rows))
     out = Out(int(ends[-1]) if rows else 0)
     if rows:
-        place_records(pieces, out, np.concatenate([[0], ends[:-1]]))
+        place_records(segments, out, np.concatenate([[0], ends[:-1]]))
     return out.data[: int(ends[-1]) if rows else 0].data
 
 
@@ -70,7 +70,7 @@ def measure_record(node: Node, columns: list[pa.Array]) -> list[Segment]:
     Raises:
         SchemaMismatch: a null where the schema has none, or a text that is none of an enum's symbols.
     """
-    return [piece for part, column in zip(node.parts, columns, strict=True) for piece in _measure(part, column)]
+    return [segment for part, column in zip(node.parts, columns, strict=True) for segment in _measure(part, column)]
 
 
 def _measure(node: Node, column: pa.Array) -> list[Segment]:
@@ -212,12 +212,12 @@ def _decimals(node: Node, column: pa.Array) -> list[Segment]:
 
 
 def _symbol_numbers(node: Node, column: pa.Array) -> I64:
-    found = pc.index_in(column, pa.array(node.symbols, pa.string()))
-    if found.null_count:
+    numbers = pc.index_in(column, pa.array(node.symbols, pa.string()))
+    if numbers.null_count:
         raise SchemaMismatch(
-            f"column {node.path!r} has {found.null_count} values that are none of the symbols {', '.join(node.symbols)}"
+            f"column {node.path!r} has {numbers.null_count} values that are none of the symbols {', '.join(node.symbols)}"
         )
-    return np.asarray(found, np.int64)
+    return np.asarray(numbers, np.int64)
 
 
 def _repeated(node: Node, column: pa.Array) -> list[Segment]:
@@ -225,7 +225,7 @@ def _repeated(node: Node, column: pa.Array) -> list[Segment]:
     first, items = int(offsets[0]), int(offsets[-1] - offsets[0])
     children = [column.keys, column.items] if node.kind == "map" else [column.values]
     parts = zip(node.parts, children, strict=True)
-    inner = [piece for part, child in parts for piece in _measure(part, child.slice(first, items))]
+    inner = [segment for part, child in parts for segment in _measure(part, child.slice(first, items))]
     before = np.concatenate([[0], np.cumsum(total_sizes(inner, items))])
     begins = before[offsets[:-1] - first]
     counts = np.diff(offsets)

@@ -84,10 +84,10 @@ def _node(stored: AvroType, arrow: pa.DataType, path: str) -> Node:
     branch = null = None
     if stored.kind == "union":
         kinds = [part.kind for part in stored.parts]
-        at = next(number for number, kind in enumerate(kinds) if kind != "null")
-        branch = 2 * at
+        chosen = next(number for number, kind in enumerate(kinds) if kind != "null")
+        branch = 2 * chosen
         null = 2 * kinds.index("null") if "null" in kinds else None
-        stored = stored.parts[at]
+        stored = stored.parts[chosen]
     parts = _parts(stored, arrow, path)
     width = sum(part.width for part in parts) if stored.kind == "record" else _width(arrow)
     return Node(stored.kind, arrow, path, branch, null, parts, stored.symbols, stored.size, width)
@@ -97,7 +97,7 @@ def _parts(stored: AvroType, arrow: pa.DataType, path: str) -> tuple[Node, ...]:
     inside = f"{path}." if path else ""
     if stored.kind == "record":
         pairs = zip(stored.fields, struct_fields(arrow), strict=True)
-        return tuple(_node(one.type, column.type, inside + one.name) for one, column in pairs)
+        return tuple(_node(part.type, column.type, inside + part.name) for part, column in pairs)
     if stored.kind == "array":
         return (_node(stored.parts[0], arrow.value_type, f"{inside}element"),)
     if stored.kind == "map":

@@ -64,7 +64,7 @@ class Segment(Protocol):
     def least(self) -> int:
         """Bytes of the smallest value."""
 
-    def put(self, out: Out, at: I64, room: int) -> None:
+    def put(self, out: Out, positions: I64, room: int) -> None:
         """Store the values; `room` bytes behind every value are written later."""
 
 
@@ -103,9 +103,9 @@ class Even:
         """Return the items."""
         return [self.items]
 
-    def put(self, out: Out, at: I64, room: int) -> None:
+    def put(self, out: Out, positions: I64, room: int) -> None:
         """Store the items, no byte more."""
-        out.put_items(at, _join_segments(self.parts(), len(at)))
+        out.put_items(positions, _join_segments(self.parts(), len(positions)))
 
     def taken(self, rows: I64) -> Flat:
         """Return the items of some rows."""
@@ -130,21 +130,21 @@ class Numbers:
         """Return the words."""
         return [voids(number_words(self.numbers, self.size, self.most), self.width)]
 
-    def put(self, out: Out, at: I64, room: int) -> None:
+    def put(self, out: Out, positions: I64, room: int) -> None:
         """Store each number's own bytes."""
         words = number_words(self.numbers, self.size, self.most)
         sizes = self.size if self.most <= 8 else np.minimum(self.size, 8)
-        out.put_words(at, words, sizes, spill=room >= _SPILL)
+        out.put_words(positions, words, sizes, spill=room >= _SPILL)
         if self.most > 8:
-            self._put_tails(out, at, np.broadcast_to(self.size, at.shape))
+            self._put_tails(out, positions, np.broadcast_to(self.size, positions.shape))
 
-    def _put_tails(self, out: Out, at: I64, sizes: I64) -> None:
+    def _put_tails(self, out: Out, positions: I64, sizes: I64) -> None:
         nine = np.flatnonzero(sizes > 8)
         rest = self.numbers[nine] >> np.uint64(56)
         ten = sizes[nine] > 9
         ninth = (rest & np.uint64(127)) | np.where(ten, np.uint64(128), np.uint64(0))
-        out.put_bytes(at[nine] + 8, ninth.astype(np.uint8))
-        out.put_bytes(at[nine[ten]] + 9, (rest[ten] >> np.uint64(7)).astype(np.uint8))
+        out.put_bytes(positions[nine] + 8, ninth.astype(np.uint8))
+        out.put_bytes(positions[nine[ten]] + 9, (rest[ten] >> np.uint64(7)).astype(np.uint8))
 
     def taken(self, rows: I64) -> Flat:
         """Return the numbers of some rows."""
@@ -171,9 +171,9 @@ class Spans:
         """Return as many bytes from each beginning on."""
         return [anywhere(self.source, self.width)[self.begins]]
 
-    def put(self, out: Out, at: I64, room: int) -> None:
+    def put(self, out: Out, positions: I64, room: int) -> None:
         """Copy each span's own bytes."""
-        copy_spans(out, at, self.source, self.begins, self.size, spill=room >= _SPILL)
+        copy_spans(out, positions, self.source, self.begins, self.size, spill=room >= _SPILL)
 
     def taken(self, rows: I64) -> Flat:
         """Return the spans of some rows."""
@@ -196,17 +196,17 @@ class Masked:
     @property
     def width(self) -> int:
         """Bytes of a branch and of the widest value."""
-        return 1 + sum(piece.width for piece in self.inner)
+        return 1 + sum(segment.width for segment in self.inner)
 
     def parts(self) -> list[_Part]:
         """Return the branches, and values for all rows."""
-        return [voids(self.branches, 1), *(part for piece in self.inner for part in piece.parts())]
+        return [voids(self.branches, 1), *(part for segment in self.inner for part in segment.parts())]
 
-    def put(self, out: Out, at: I64, room: int) -> None:
+    def put(self, out: Out, positions: I64, room: int) -> None:
         """Store the branches, and the values that are there."""
         there = np.flatnonzero(self.valid)
-        inner: list[Segment] = [piece.taken(there) for piece in self.inner]
-        Optional(self.branches, there, inner, self.size, 1).put(out, at, room)
+        inner: list[Segment] = [segment.taken(there) for segment in self.inner]
+        Optional(self.branches, there, inner, self.size, 1).put(out, positions, room)
 
     def taken(self, rows: I64) -> Flat:
         """Return the column's values of some rows."""
@@ -223,10 +223,10 @@ class Optional:
     size: I64
     least: int
 
-    def put(self, out: Out, at: I64, room: int) -> None:
+    def put(self, out: Out, positions: I64, room: int) -> None:
         """Store the branches, and the values that are there."""
-        out.put_bytes(at, self.branches)
-        place_segments(self.inner, out, at.take(self.there) + 1, room)
+        out.put_bytes(positions, self.branches)
+        place_segments(self.inner, out, positions.take(self.there) + 1, room)
 
 
 @dataclass(slots=True)
@@ -242,15 +242,15 @@ class Repeated:
     size: I64
     least: int
 
-    def put(self, out: Out, at: I64, room: int) -> None:
+    def put(self, out: Out, positions: I64, room: int) -> None:
         """Store counts, items and the zeros behind them."""
         some = np.flatnonzero(self.counts)
         sizes = self.number_size if isinstance(self.number_size, int) else self.number_size[some]
         words = number_words(self.numbers[some], sizes)
-        out.put_words(at[some], words, sizes, spill=False)
-        first = at + np.where(self.counts > 0, self.number_size, 0) - self.begins
+        out.put_words(positions[some], words, sizes, spill=False)
+        first = positions + np.where(self.counts > 0, self.number_size, 0) - self.begins
         place_segments(self.inner, out, np.repeat(first, self.counts) + self.before[:-1], 0)
-        out.put_bytes(at + self.size - 1, 0)
+        out.put_bytes(positions + self.size - 1, 0)
 
 
 _FLAT = (Even, Numbers, Spans, Masked)
@@ -258,16 +258,16 @@ _FLAT = (Even, Numbers, Spans, Masked)
 
 def masked(branches: U8, valid: npt.NDArray[np.bool_], inner: list[Segment]) -> Masked | None:
     """Return a column with nulls, `inner` having a value for every row; None where they cannot be laid side by side."""
-    flat = [piece for piece in inner if isinstance(piece, _FLAT) and piece.width]
-    if len(flat) < len(inner) or sum(piece.width for piece in flat) >= PADDING:
+    flat = [segment for segment in inner if isinstance(segment, _FLAT) and segment.width]
+    if len(flat) < len(inner) or sum(segment.width for segment in flat) >= PADDING:
         return None
-    even = sum(piece.size for piece in inner if isinstance(piece.size, int))
+    even = sum(segment.size for segment in inner if isinstance(segment.size, int))
     size = valid * np.int64(even) + 1
-    for number, piece in enumerate(inner, 1):
-        if not isinstance(piece.size, int):
+    for number, segment in enumerate(inner, 1):
+        if not isinstance(segment.size, int):
             if number < len(inner):
                 return None
-            size += piece.size * valid
+            size += segment.size * valid
     return Masked(branches, valid, flat, size)
 
 
@@ -279,56 +279,56 @@ def _quick(size: int) -> int:
 # ---------------------------------------------------------------------------------------------------------- placing
 
 
-def total_sizes(pieces: list[Segment], rows: int) -> I64:
+def total_sizes(segments: list[Segment], rows: int) -> I64:
     """Return the bytes that all pieces of each record take together."""
-    even = sum(piece.size for piece in pieces if isinstance(piece.size, int))
+    even = sum(segment.size for segment in segments if isinstance(segment.size, int))
     total = np.full(rows, even, np.int64)
-    for piece in pieces:
-        if not isinstance(piece.size, int):
-            total += piece.size
+    for segment in segments:
+        if not isinstance(segment.size, int):
+            total += segment.size
     return total
 
 
-def place_records(pieces: list[Segment], out: Out, at: I64) -> None:
+def place_records(segments: list[Segment], out: Out, positions: I64) -> None:
     """Store the records of a block; what follows it may be damaged by fewer than :data:`PADDING` bytes."""
-    evens = [isinstance(piece, Even) for piece in pieces]
+    evens = [isinstance(segment, Even) for segment in segments]
     first = evens.index(False) if False in evens else len(evens)
-    room = sum(piece.least for piece in pieces[:first])
-    place_segments(pieces[first:], out, at + room, room)
-    place_segments(pieces[:first], out, at, 0)
+    room = sum(segment.least for segment in segments[:first])
+    place_segments(segments[first:], out, positions + room, room)
+    place_segments(segments[:first], out, positions, 0)
 
 
-def place_segments(pieces: list[Segment], out: Out, at: I64, room: int) -> None:
-    """Store values: those of the first piece at `at`, of each other piece behind the one before it.
+def place_segments(segments: list[Segment], out: Out, positions: I64, room: int) -> None:
+    """Store values: those of the first piece at `positions`, of each other piece behind the one before it.
 
     `room` bytes behind all of them are written later.
     """
     run: list[Flat] = []
-    width, behind = 0, room + sum(piece.least for piece in pieces)
-    for piece in pieces:
-        behind -= piece.least
-        wide = piece.width if isinstance(piece, _FLAT) else 0
-        fits = 0 < wide <= piece.least + behind
+    width, behind = 0, room + sum(segment.least for segment in segments)
+    for segment in segments:
+        behind -= segment.least
+        wide = segment.width if isinstance(segment, _FLAT) else 0
+        fits = 0 < wide <= segment.least + behind
         if run and (not fits or width + wide > _MAX_TOGETHER):
-            at, run, width = _put_run(run, out, at), [], 0
-        if not (fits and isinstance(piece, _FLAT)):
-            piece.put(out, at, behind)
-            at = at + piece.size
+            positions, run, width = _put_run(run, out, positions), [], 0
+        if not (fits and isinstance(segment, _FLAT)):
+            segment.put(out, positions, behind)
+            positions = positions + segment.size
             continue
-        run.append(piece)
+        run.append(segment)
         width += wide
-        if not isinstance(piece.size, int):
-            at, run, width = _put_run(run, out, at), [], 0
+        if not isinstance(segment.size, int):
+            positions, run, width = _put_run(run, out, positions), [], 0
     if run:
-        _put_run(run, out, at)
+        _put_run(run, out, positions)
 
 
-def _put_run(run: list[Flat], out: Out, at: I64) -> I64:
+def _put_run(run: list[Flat], out: Out, positions: I64) -> I64:
     """Store neighbours as one, and return where what follows them begins."""
-    out.put_items(at, _join_segments([part for piece in run for part in piece.parts()], len(at)))
-    at = at + sum(piece.size for piece in run if isinstance(piece.size, int))
+    out.put_items(positions, _join_segments([part for segment in run for part in segment.parts()], len(positions)))
+    positions = positions + sum(segment.size for segment in run if isinstance(segment.size, int))
     last = run[-1].size
-    return at if isinstance(last, int) else at + last
+    return positions if isinstance(last, int) else positions + last
 
 
 def _join_segments(parts: list[_Part], rows: int) -> Void:
@@ -339,26 +339,26 @@ def _join_segments(parts: list[_Part], rows: int) -> Void:
     each = [_items(part) for part in parts]
     width = sum(items.itemsize for items in each)
     table = np.empty((rows, width), np.uint8)
-    at = 0
+    begin = 0
     for items in each:
         if len(items) == items.itemsize == 1 < rows:
-            table[:, at] = items.view(np.uint8)
+            table[:, begin] = items.view(np.uint8)
         else:
-            np.ndarray((rows,), items.dtype, table, at, (width,))[...] = items
-        at += items.itemsize
+            np.ndarray((rows,), items.dtype, table, begin, (width,))[...] = items
+        begin += items.itemsize
     return voids(table.reshape(-1).view(f"V{width}"), width)
 
 
 def _merged(parts: list[_Part]) -> list[_Part]:
     """Return parts, neighbours that are the same everywhere as one."""
-    found: list[_Part] = []
+    merged: list[_Part] = []
     for part in parts:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if isinstance(part, bytes) and isinstance(last, bytes):
-            found[-1] = last + part
+            merged[-1] = last + part
         else:
-            found.append(part)
-    return found
+            merged.append(part)
+    return merged
 
 
 def _items(part: _Part) -> Void:

@@ -104,16 +104,16 @@ def number_words(numbers: U64, sizes: I64 | int, most: int = 10) -> U64:
     return words | _CONTINUE.take(sizes if most <= 9 else np.minimum(sizes, 9))
 
 
-def split_numbers(data: U8, words: U64, at: I64) -> tuple[I64, I64, bool]:
-    """Return the numbers that begin at `at`, the offsets behind them, and whether all are of at most 64 bits.
+def split_numbers(data: U8, words: U64, positions: I64) -> tuple[I64, I64, bool]:
+    """Return the numbers that begin at `positions`, the offsets behind them, and whether all are of at most 64 bits.
 
     The bytes behind the data must be padding.
     """
-    first = data.take(at)
+    first = data.take(positions)
     if int(first.max(initial=0)) < 128:
         signed = (first >> np.uint8(1)) ^ np.negative(first & np.uint8(1))
-        return signed.view(np.int8).astype(np.int64), at + 1, True
-    word = words[at]
+        return signed.view(np.int8).astype(np.int64), positions + 1, True
+    word = words[positions]
     stop = ~word & _HIGH
     stop &= ~stop + _ONE
     size = (((stop >> _SEVEN) * _COUNT) >> np.uint64(56)).view(np.int64)
@@ -128,13 +128,13 @@ def split_numbers(data: U8, words: U64, at: I64) -> tuple[I64, I64, bool]:
             word &= low
             word |= upper
     if not len(long):
-        return _unzigzag(word), at + size, True
-    tail = words[at[long] + 8]
+        return _unzigzag(word), positions + size, True
+    tail = words[positions[long] + 8]
     ninth, tenth = tail & _BYTE, (tail >> np.uint64(8)) & _BYTE
     ten = ninth > 127
     size[long] = 9 + ten
     word[long] |= ((ninth & np.uint64(127)) << np.uint64(56)) | np.where(ten, tenth << np.uint64(63), 0)
-    return _unzigzag(word), at + size, bool((tenth[ten] <= 1).all())
+    return _unzigzag(word), positions + size, bool((tenth[ten] <= 1).all())
 
 
 # ----------------------------------------------------------------------------------------------------------- memory
@@ -194,44 +194,44 @@ class Out:
             data[:used] = self.data[:used]
             self._use(data)
 
-    def put_bytes(self, at: I64, values: U8 | int) -> None:
+    def put_bytes(self, positions: I64, values: U8 | int) -> None:
         """Store one byte per position."""
-        self.data[at] = values
+        self.data[positions] = values
 
-    def put_items(self, at: I64, items: Void) -> None:
+    def put_items(self, positions: I64, items: Void) -> None:
         """Store items of one size, no byte more."""
-        anywhere(self.data, items.itemsize)[at] = items
+        anywhere(self.data, items.itemsize)[positions] = items
 
-    def put_words(self, at: I64, words: U64, sizes: I64 | int, spill: bool) -> None:
+    def put_words(self, positions: I64, words: U64, sizes: I64 | int, spill: bool) -> None:
         """Store the first `sizes` bytes of every word, eight at most; `spill` allows to write the others, too."""
         if not spill:
             own = _OWN.take(sizes)
-            words = (words & own) | (self.words[at] & ~own)
-        self.words_as_voids[at] = voids(words, 8)
+            words = (words & own) | (self.words[positions] & ~own)
+        self.words_as_voids[positions] = voids(words, 8)
 
 
-def copy_spans(out: Out, at: I64, source: U8, begins: I64, lengths: I64, spill: bool) -> None:
+def copy_spans(out: Out, positions: I64, source: U8, begins: I64, lengths: I64, spill: bool) -> None:
     """Copy a span of `source` (which is padded) to every position: word by word, the long ones in chunks."""
     most = int(lengths.max(initial=0))
     if most > _CHUNK:
         long = lengths >= _CHUNK
-        _copy_chunks(out, at[long], source, begins[long], lengths[long])
+        _copy_chunks(out, positions[long], source, begins[long], lengths[long])
         short = ~long
-        at, begins, lengths = at[short], begins[short], lengths[short]
+        positions, begins, lengths = positions[short], begins[short], lengths[short]
         most = min(most, _CHUNK - 1)
     words = overlapping_words(source)
     for done in range(0, most, 8):
         more = lengths > done
         if not more.all():
-            at, begins, lengths = at[more], begins[more], lengths[more]
+            positions, begins, lengths = positions[more], begins[more], lengths[more]
         size = np.minimum(lengths - done, 8)
-        out.put_words(at + done, words[begins + done], size, spill)
+        out.put_words(positions + done, words[begins + done], size, spill)
 
 
-def _copy_chunks(out: Out, at: I64, source: U8, begins: I64, lengths: I64) -> None:
+def _copy_chunks(out: Out, positions: I64, source: U8, begins: I64, lengths: I64) -> None:
     """Copy spans of a chunk or more; the last chunk of a span overlaps the one before it."""
     chunks = -(-lengths // _CHUNK)
     total = int(chunks.sum())
     number = np.arange(total) - np.repeat(np.cumsum(chunks) - chunks, chunks)
     offset = np.minimum(number * _CHUNK, np.repeat(lengths - _CHUNK, chunks))
-    out.put_items(np.repeat(at, chunks) + offset, anywhere(source, _CHUNK)[np.repeat(begins, chunks) + offset])
+    out.put_items(np.repeat(positions, chunks) + offset, anywhere(source, _CHUNK)[np.repeat(begins, chunks) + offset])

@@ -9,17 +9,20 @@ from typing import Final
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
-from lakefmt.index.bucket_counts import MAX_BUCKETS, NUM_BUCKETS, PARTITION_EXPRESSIONS, PARTITION_RULE, BucketCounts
+from lakefmt.index.bucket.counts import MAX_BUCKETS, NUM_BUCKETS, PARTITION_EXPRESSIONS, PARTITION_RULE, BucketCounts
 from lakefmt.index.custom import INDEX_CLASS
+from lakefmt.values import TableType
 
 __all__ = [
     "BUCKET_ENGINE",
+    "CONSISTENT_HASHING",
     "DEFAULT_BUCKETS",
     "HASH_FIELD",
     "INDEX_TYPE",
     "BucketSettings",
     "bucket_properties",
     "check_asked_buckets",
+    "check_engine",
     "check_hash_fields",
     "parse_bucket_settings",
 ]
@@ -31,8 +34,9 @@ HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
 #: Buckets of a partition where nobody names a number, as in Hudi.
 DEFAULT_BUCKETS: Final = 256
+CONSISTENT_HASHING: Final = "CONSISTENT_HASHING"
 _SIMPLE: Final = "SIMPLE"
-_ENGINES: Final = (_SIMPLE,)
+_ENGINES: Final = (_SIMPLE, CONSISTENT_HASHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +75,33 @@ def parse_bucket_settings(options: Options) -> BucketSettings:
     if not text.isdecimal() or len(text) > len(str(MAX_BUCKETS)):
         raise UnknownSetting(f"{NUM_BUCKETS} does not take {text!r}: expected a number from 1 to {MAX_BUCKETS}")
     expressions = str(options.get(PARTITION_EXPRESSIONS) or "").strip()
+    if expressions and engine == CONSISTENT_HASHING:
+        raise UnknownSetting(
+            f"{PARTITION_EXPRESSIONS} does not go with {BUCKET_ENGINE}={engine}: every partition begins with "
+            f"{NUM_BUCKETS} buckets, and they are split and merged"
+        )
     counts = BucketCounts(int(text), expressions, str(options.get(PARTITION_RULE) or "regex"))
     fields = tuple(name.strip() for name in str(options.get(HASH_FIELD) or "").split(",") if name.strip())
     return BucketSettings(engine, counts, fields)
 
 
-def bucket_properties(properties: Mapping[str, str], key_fields: Sequence[str]) -> dict[str, str]:
+def bucket_properties(
+    properties: Mapping[str, str], key_fields: Sequence[str], table_type: TableType
+) -> dict[str, str]:
     """Return what a new table with a bucket index keeps among its properties.
 
     Args:
         properties: what the caller asks for.
         key_fields: the table's record key fields.
+        table_type: the table's type.
 
     Raises:
         UnknownSetting: a value that the bucket index does not take.
         UnsupportedFeature: the table has no record key, or the engine is not supported.
 
     Example:
-        >>> bucket_properties({"hoodie.bucket.index.num.buckets": "8"}, ["id"])["hoodie.bucket.index.hash.field"]
+        >>> asked = {"hoodie.bucket.index.num.buckets": "8"}
+        >>> bucket_properties(asked, ["id"], TableType.COPY_ON_WRITE)["hoodie.bucket.index.hash.field"]
         'id'
     """
     if not key_fields:
@@ -97,6 +110,7 @@ def bucket_properties(properties: Mapping[str, str], key_fields: Sequence[str]) 
         raise UnknownSetting(f"{INDEX_CLASS} and index='bucket' contradict each other")
     asked = parse_bucket_settings({HASH_FIELD: ",".join(key_fields), **properties})
     check_hash_fields(asked.hash_fields, key_fields)
+    check_engine(asked.engine, table_type)
     kept = {
         INDEX_TYPE: "BUCKET",
         BUCKET_ENGINE: asked.engine,
@@ -127,6 +141,16 @@ def check_asked_buckets(config: TableConfig, settings: Settings) -> None:
                 f"{key}={asked} contradicts the table, whose rows lie in the buckets of its own index "
                 f"({NUM_BUCKETS}={config.properties.get(NUM_BUCKETS)})"
             )
+
+
+def check_engine(engine: str, table_type: TableType) -> None:
+    """Raise unless tables of a type may have a bucket engine.
+
+    Raises:
+        UnsupportedFeature: they may not.
+    """
+    if engine == CONSISTENT_HASHING and table_type is not TableType.MERGE_ON_READ:
+        raise UnsupportedFeature(f"{BUCKET_ENGINE}={engine} needs a merge-on-read table, as in Hudi")
 
 
 def check_hash_fields(fields: Sequence[str], key_fields: Sequence[str]) -> None:

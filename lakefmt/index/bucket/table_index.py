@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from lakefmt.config.settings import Settings
-from lakefmt.errors import UnknownSetting
+from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.api import Index
-from lakefmt.index.bucket import BucketIndex
-from lakefmt.index.bucket_counts import (
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt.index.bucket.counts import (
     FIRST_CONFIG,
     NUM_BUCKETS,
     PARTITION_EXPRESSIONS,
@@ -21,13 +21,15 @@ from lakefmt.index.bucket_counts import (
     decode_hashing_config,
     encode_hashing_config,
 )
-from lakefmt.index.bucket_settings import parse_bucket_settings
+from lakefmt.index.bucket.fixed import BucketIndex
+from lakefmt.index.bucket.ring_files import RING_DIRECTORY, RingFiles
+from lakefmt.index.bucket.settings import BUCKET_ENGINE, CONSISTENT_HASHING, check_engine, parse_bucket_settings
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import TableVersion
 
-__all__ = ["CONFIG_DIRECTORY", "load_bucket_counts", "save_table_buckets", "table_bucket_index"]
+__all__ = ["CONFIG_DIRECTORY", "check_no_rings", "load_bucket_counts", "save_table_buckets", "table_bucket_index"]
 
 CONFIG_DIRECTORY: Final = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
 _SUFFIX: Final = ".hashing_config"
@@ -88,12 +90,32 @@ def table_bucket_index(
         UnsupportedFeature: it is not supported.
     """
     asked = parse_bucket_settings(options)
+    check_engine(asked.engine, state.config.table_type)
+    # Hudi before 1.0 hashes some keys in another way.
+    strict = state.config.version is TableVersion.SIX
+    if asked.engine == CONSISTENT_HASHING:
+        rings = RingFiles(client, state, asked.counts.default)
+        return ConsistentBucketIndex(rings, asked.counts.default, asked.hash_fields, strict=strict, threads=threads)
+    check_no_rings(client)
     kept = load_bucket_counts(client.store, state.timeline)
     if kept is not None:
         _check_counts(asked.counts, kept, settings)
-    # Hudi before 1.0 hashes some keys in another way.
-    strict = state.config.version is TableVersion.SIX
     return BucketIndex(kept or asked.counts, asked.hash_fields, strict=strict, threads=threads)
+
+
+def check_no_rings(client: TableClient) -> None:
+    """Raise when another engine has written the table with consistent hashing, and the caller names another index.
+
+    Raises:
+        UnsupportedFeature: new keys would open file groups that the rings of its partitions do not know.
+    """
+    if "index" in client.load_notes():
+        return
+    if next(iter(client.store.list(RING_DIRECTORY)), None) is not None:
+        raise UnsupportedFeature(
+            f"the table has a bucket index with consistent hashing: name hoodie.index.type=BUCKET and "
+            f"{BUCKET_ENGINE}={CONSISTENT_HASHING}"
+        )
 
 
 def _check_counts(asked: BucketCounts, kept: BucketCounts, settings: Settings) -> None:

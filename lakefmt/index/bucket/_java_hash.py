@@ -11,6 +11,7 @@ sums of ``unit * 31**-k``, times ``31**(end - 1)``: 31 has an inverse among 32-b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow as pa
 from lakefmt.arrays import text_offsets
 from lakefmt.errors import InvalidKey
 
-__all__ = ["bucket_numbers", "list_hashes"]
+__all__ = ["bucket_numbers", "joined_values", "list_hashes"]
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -88,23 +89,40 @@ def _parts(keys: pa.StringArray) -> list[pa.StringArray]:
     return [keys.slice(int(start), int(length)) for start, length in zip(starts, lengths, strict=True)]
 
 
-def _hash_part(keys: pa.StringArray, fields: Sequence[str], strict: bool) -> U32:
+@dataclass(frozen=True, slots=True)
+class _KeyPart:
+    """Some keys, their bytes, and which of them have several fields."""
+
+    keys: pa.StringArray
+    raw: U8
+    begins: I64
+    ends: I64
+    colons: I64
+    commas: I64
+    several: Mask
+
+
+def _key_part(keys: pa.StringArray, strict: bool) -> _KeyPart:
     offsets = text_offsets(keys).astype(np.int64)
     data = keys.buffers()[2]
     raw: U8 = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     raw = raw[offsets[0] : offsets[-1]]
     begins, ends = offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
-    hasher = _SpanHashes(raw)
-    hashes: U32 = np.uint32(_BASE) + hasher.of(begins, ends)  # a list of one value
-    colons, commas = np.flatnonzero(raw == _COLON), np.flatnonzero(raw == _COMMA)
-    if not len(colons):
-        return hashes
+    colons = np.flatnonzero(raw == _COLON)
+    commas = np.flatnonzero(raw == _COMMA) if len(colons) else colons
     with_colon = _holding(colons, begins, ends)
     several = with_colon & _holding(commas, begins, ends)
     if strict and (with_colon & ~several).any():
         raise _differs(keys, with_colon & ~several)
-    if several.any():
-        _hash_pairs(keys, hasher, colons, commas, several, begins, ends, fields, strict, hashes)
+    return _KeyPart(keys, raw, begins, ends, colons, commas, several)
+
+
+def _hash_part(keys: pa.StringArray, fields: Sequence[str], strict: bool) -> U32:
+    part = _key_part(keys, strict)
+    hasher = _SpanHashes(part.raw)
+    hashes: U32 = np.uint32(_BASE) + hasher.of(part.begins, part.ends)  # a list of one value
+    if part.several.any():
+        _hash_pairs(part, hasher, fields, strict, hashes)
     return hashes
 
 
@@ -114,21 +132,36 @@ def _holding(positions: I64, begins: I64, ends: I64) -> Mask:
     return mask
 
 
-def _hash_pairs(
-    keys: pa.StringArray,
-    hasher: _SpanHashes,
-    colons: I64,
-    commas: I64,
-    several: Mask,
-    begins: I64,
-    ends: I64,
-    fields: Sequence[str],
-    strict: bool,
-    hashes: U32,
-) -> None:
+def _hash_pairs(part: _KeyPart, hasher: _SpanHashes, fields: Sequence[str], strict: bool, hashes: U32) -> None:
     """Hash the keys of several fields: `hashes` of these are set."""
+    spans = _pair_spans(part, fields, strict)
+    owner = spans.owner
+    values = hasher.of(spans.begins, spans.ends)
+    values[_are(part.raw, spans.begins, spans.ends, _PLACEHOLDERS)] = 0
+    counts = np.bincount(owner, minlength=len(part.begins))
+    # h = 31^n + sum of 31^(n - 1 - i) * value i; a key without such a field counts as one empty value.
+    place = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+    terms = values * _powers(counts[owner] - 1 - place)
+    sums = np.append(np.uint32(0), np.cumsum(terms, dtype=np.uint32))
+    upto = np.cumsum(counts)
+    found = sums[upto] - sums[upto - counts] + _powers(np.maximum(counts, 1))
+    hashes[part.several] = found[part.several]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """The hashed values of keys of several fields, in the order of the bytes: number of the key, begin and end."""
+
+    owner: I64
+    begins: I64
+    ends: I64
+
+
+def _pair_spans(part: _KeyPart, fields: Sequence[str], strict: bool) -> _Spans:
+    """Return the values of the fields that are hashed, of the keys of several fields."""
+    begins, ends, commas = part.begins, part.ends, part.commas
+    colons = part.colons[part.several[np.searchsorted(begins, part.colons, side="right") - 1]]
     owner = np.searchsorted(begins, colons, side="right") - 1
-    colons, owner = colons[several[owner]], owner[several[owner]]
     # A comma before a colon, no further back than the colon before or the key's begin.
     before = np.searchsorted(commas, colons) - 1
     comma = np.where(before >= 0, commas[np.maximum(before, 0)], -1)
@@ -139,26 +172,70 @@ def _hash_pairs(
     name_begins = np.where(first, begins[owner], comma + 1)
     # A value ends before the comma of the next name, or with its key.
     last = np.append(first[1:], True)
-    value_begins = colons + 1
     value_ends = np.where(last, ends[owner], np.append(comma[1:], 0))
-    wanted = hasher.equal(name_begins, colons, [name.encode() for name in fields])
-    owner, value_begins, value_ends = owner[wanted], value_begins[wanted], value_ends[wanted]
-    values = hasher.of(value_begins, value_ends)
-    values[hasher.equal(value_begins, value_ends, _PLACEHOLDERS)] = 0
-    counts = np.bincount(owner, minlength=len(begins))
-    # h = 31^n + sum of 31^(n - 1 - i) * value i; a key without such a field counts as one empty value.
-    place = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
-    terms = values * _powers(counts[owner] - 1 - place)
-    sums = np.append(np.uint32(0), np.cumsum(terms, dtype=np.uint32))
-    upto = np.cumsum(counts)
-    found = sums[upto] - sums[upto - counts] + _powers(np.maximum(counts, 1))
-    hashes[several] = found[several]
+    wanted = _are(part.raw, name_begins, colons, [name.encode() for name in fields])
     if strict:
         in_key = np.searchsorted(commas, ends) - np.searchsorted(commas, begins)
-        pairs = np.bincount(np.searchsorted(begins, colons, side="right") - 1, minlength=len(begins))
-        differs = several & ((in_key != pairs - 1) | (counts == 0))
+        names = np.bincount(owner, minlength=len(begins))
+        hashed = np.bincount(owner[wanted], minlength=len(begins))
+        differs = part.several & ((in_key != names - 1) | (hashed == 0))
         if differs.any():
-            raise _differs(keys, differs)
+            raise _differs(part.keys, differs)
+    return _Spans(owner[wanted], colons[wanted] + 1, value_ends[wanted])
+
+
+def _are(raw: U8, begins: I64, ends: I64, texts: Sequence[bytes]) -> Mask:
+    """Return which spans of some bytes are one of some texts."""
+    equal = np.zeros(len(begins), np.bool_)
+    for text in texts:  # names of columns, not rows
+        same = np.flatnonzero(ends - begins == len(text))
+        if len(same) and text:
+            spans = raw[begins[same, np.newaxis] + np.arange(len(text))]
+            same = same[(spans == np.frombuffer(text, np.uint8)).all(axis=1)]
+        equal[same] = True
+    return equal
+
+
+def joined_values(keys: pa.StringArray, fields: Sequence[str], *, strict: bool = False) -> pa.StringArray:
+    """Return the hashed values of each key, one behind the other, as consistent hashing takes them.
+
+    Args:
+        keys: record keys, without nulls.
+        fields: the names of the fields that are hashed; they count only for keys of several fields.
+        strict: as in :func:`bucket_numbers`.
+
+    Raises:
+        InvalidKey: a key has several fields and none of these, or `strict` refuses one.
+
+    Example:
+        >>> joined_values(pa.array(["id1", "a:__null__,b:x,y"]), ["a", "b"]).to_pylist()
+        ['id1', 'nullx,y']
+    """
+    part = _key_part(keys, strict)
+    if not part.several.any():
+        return keys
+    spans = _pair_spans(part, fields, strict)
+    without = part.several & (np.bincount(spans.owner, minlength=len(keys)) == 0)
+    if without.any():
+        number = int(np.flatnonzero(without)[0])
+        raise InvalidKey(
+            f"{np.count_nonzero(without)} record keys read like those of other fields than {','.join(fields)}, the first is "
+            f"{keys[number].as_py()!r:.200}: Hudi would hash nothing of them; change the values"
+        )
+    begins, ends = spans.begins, spans.ends
+    null, empty = (_are(part.raw, begins, ends, [text]) for text in _PLACEHOLDERS)
+    # Java appends the word null for a null: it stands between the underscores.
+    begins, ends = begins + 2 * null, np.where(empty, begins, ends - 2 * null)
+    whole = np.flatnonzero(~part.several)
+    owner = np.concatenate([spans.owner, whole])
+    begins, ends = np.concatenate([begins, part.begins[whole]]), np.concatenate([ends, part.ends[whole]])
+    order = np.argsort(owner, kind="stable")
+    begins, lengths = begins[order], (ends - begins)[order]
+    starts = np.cumsum(lengths) - lengths
+    taken = part.raw[np.repeat(begins - starts, lengths) + np.arange(int(lengths.sum()))]
+    sizes = np.bincount(owner[order], weights=lengths, minlength=len(keys)).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return pa.StringArray.from_buffers(len(keys), pa.py_buffer(offsets), pa.py_buffer(taken))
 
 
 def _differs(keys: pa.StringArray, which: Mask) -> InvalidKey:
@@ -186,7 +263,6 @@ class _SpanHashes:
     """
 
     def __init__(self, raw: U8) -> None:
-        self._raw = raw
         units, self._unit_of = _utf16_units(raw)
         count = len(units)
         falling = np.append(np.uint32(1), np.full(max(0, count - 1), _INVERSE, np.uint32))
@@ -202,17 +278,6 @@ class _SpanHashes:
             begins, ends = self._unit_of[begins], self._unit_of[ends]
         hashes: U32 = (self._sums[ends] - self._sums[begins]) * self._rising[np.maximum(ends - 1, 0)]
         return hashes
-
-    def equal(self, begins: I64, ends: I64, texts: Sequence[bytes]) -> Mask:
-        """Return which spans are one of some texts."""
-        equal = np.zeros(len(begins), np.bool_)
-        for text in texts:  # names of columns, not rows
-            same = np.flatnonzero(ends - begins == len(text))
-            if len(same) and text:
-                spans = self._raw[begins[same, np.newaxis] + np.arange(len(text))]
-                same = same[(spans == np.frombuffer(text, np.uint8)).all(axis=1)]
-            equal[same] = True
-        return equal
 
 
 def _utf16_units(raw: U8) -> tuple[U32, I64 | None]:

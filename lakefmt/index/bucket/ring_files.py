@@ -1,0 +1,171 @@
+"""The rings of a table's partitions, in its files (effects: reads and writes them).
+
+A ring counts when the instant that brings it has completed. Engines leave an empty file ``<instant>.commit`` beside it, so
+that this is known when the instant has left the timeline (docs/format.md, Bucket index).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from lakefmt.errors import CommitConflict, CorruptFile
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index.bucket.ring import FIRST_RING, HashRing, decode_ring, encode_ring, first_ring
+from lakefmt.storage.api import PutOutcome
+from lakefmt.timeline.store import put_if_absent_confirmed
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import InstantTime, PartitionPath
+
+__all__ = ["RING_DIRECTORY", "RingFiles", "newest_ring", "ring_directory"]
+
+RING_DIRECTORY: Final = ".hoodie/.bucket_index/consistent_hashing_metadata"
+_RING: Final = re.compile(r"([0-9]{14,17})\.hashing_meta", re.ASCII)
+_MARK: Final = re.compile(r"([0-9]{14,17})\.commit", re.ASCII)
+_MAX_RING_BYTES: Final = 32 << 20
+
+
+def ring_directory(partition: PartitionPath) -> str:
+    """Return where the rings of a partition are kept."""
+    return f"{RING_DIRECTORY}/{partition}" if partition else RING_DIRECTORY
+
+
+def newest_ring(
+    rings: Collection[str], marks: Collection[str], timeline: Timeline, has_files: Callable[[str], bool]
+) -> str | None:
+    """Return the instant whose ring counts; None: there is none.
+
+    An instant that has left the timeline may have been rolled back before it did: it counts when it is marked, or when file
+    groups of its ring are stored.
+
+    Args:
+        rings: the instants of the rings that are kept.
+        marks: those of them that are marked as completed.
+        timeline: the table's.
+        has_files: whether a file group of an instant's ring is stored in the partition.
+    """
+    for instant in sorted(rings, reverse=True):
+        if instant == FIRST_RING:
+            return instant
+        if not timeline.is_committed(InstantTime(instant)):
+            continue
+        first = timeline.first_active
+        if first is None or instant >= first or instant in marks or has_files(instant):
+            return instant
+    return None
+
+
+class RingFiles:
+    """The rings by which one write places its rows.
+
+    Args:
+        client: the table.
+        state: its properties and timeline.
+        num_buckets: nodes of the ring of a new partition.
+    """
+
+    def __init__(self, client: TableClient, state: TableState, num_buckets: int) -> None:
+        self._client = client
+        self._state = state
+        self._num_buckets = num_buckets
+        self._rings: dict[PartitionPath, HashRing] = {}
+        self._stored: dict[PartitionPath, HashRing | None] = {}
+        self._spent: Mapping[tuple[str, str], InstantTime] | None = None
+        self._replaces = False
+        self._unmarked: list[tuple[PartitionPath, str]] = []
+
+    def ring(self, partition: PartitionPath) -> HashRing:
+        """Return the ring by which rows of a partition are placed; nodes whose file group is replaced have another one."""
+        if partition not in self._rings:
+            stored = self._stored[partition] = self.stored_ring(partition)
+            ring = stored or first_ring(partition, self._num_buckets)
+            if self._spent is None:
+                self._spent = self._client.replaced(self._state)
+            spent = {file_id for place, file_id in self._spent if place == partition}
+            if self._replaces:
+                spent |= {node.file_id for node in ring.nodes}
+            if any(node.file_id in spent for node in ring.nodes):
+                ring = ring.renewed("", spent)
+            self._rings[partition] = ring
+        return self._rings[partition]
+
+    def stored_ring(self, partition: PartitionPath) -> HashRing | None:
+        """Return the ring of a partition that counts; None: it has none.
+
+        Raises:
+            CorruptFile: it is damaged.
+            UnsupportedFeature: it is of a later version.
+        """
+        directory = ring_directory(partition)
+        names = [info.name.rpartition("/")[2] for info in self._client.store.list(directory, recursive=False)]
+        rings = {match[1] for match in map(_RING.fullmatch, names) if match}
+        marks = {match[1] for match in map(_MARK.fullmatch, names) if match}
+
+        def has_files(instant: str) -> bool:
+            ids = {node.file_id for node in self._read(partition, instant).nodes}
+            return any(file_slice.file_id in ids for file_slice in self._client.slices(self._state, [partition]))
+
+        instant = newest_ring(rings, marks, self._state.timeline, has_files)
+        if instant is None:
+            return None
+        if instant not in marks and instant != FIRST_RING:
+            self._unmarked.append((partition, instant))
+        return self._read(partition, instant)
+
+    def _read(self, partition: PartitionPath, instant: str) -> HashRing:
+        name = f"{ring_directory(partition)}/{instant}.hashing_meta"
+        ring = decode_ring(self._client.store.read(name, _MAX_RING_BYTES), partition, name)
+        if ring.instant != instant:
+            raise CorruptFile(f"{name} is the ring of instant {ring.instant!r:.50}")
+        return ring
+
+    def _mark(self, partition: PartitionPath, instant: str) -> None:
+        self._client.store.put_if_absent(f"{ring_directory(partition)}/{instant}.commit", b"")
+
+    def replace_all(self) -> None:
+        """From now on give every node a new file group: what is stored in the partitions is replaced."""
+        self._replaces = True
+
+    def change(self, ring: HashRing) -> None:
+        """Use another ring for its partition from now on."""
+        self.ring(ring.partition)
+        self._rings[ring.partition] = ring
+
+    def keep(self, instant: InstantTime) -> list[PartitionPath]:
+        """Store the rings that were made, before the first file that relies on them is written.
+
+        Returns:
+            The partitions whose ring was another one before.
+
+        Raises:
+            CommitConflict: another writer has begun the same partition with another ring.
+        """
+        changed: list[PartitionPath] = []
+        for partition, earlier in self._unmarked:
+            self._mark(partition, earlier)
+        self._unmarked.clear()
+        for partition, ring in self._rings.items():
+            if ring == self._stored[partition]:
+                continue
+            if ring.instant != FIRST_RING:
+                ring = replace(ring, instant=instant)
+                changed.append(partition)
+            self._put(partition, ring)
+            self._rings[partition] = self._stored[partition] = ring
+        return changed
+
+    def _put(self, partition: PartitionPath, ring: HashRing) -> None:
+        name = f"{ring_directory(partition)}/{ring.instant}.hashing_meta"
+        outcome = put_if_absent_confirmed(self._client.store, name, encode_ring(ring), durable=True)
+        if outcome is PutOutcome.REFUSED and self._read(partition, ring.instant).nodes != ring.nodes:
+            raise CommitConflict(
+                f"another writer began partition {partition!r} with another number of buckets; the next attempt uses its ring"
+            )
+
+    def settle(self, instant: InstantTime) -> None:
+        """Mark the rings of an instant that has completed."""
+        for partition, ring in self._rings.items():
+            if ring.instant == instant:
+                self._mark(partition, instant)

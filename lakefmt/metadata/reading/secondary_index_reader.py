@@ -1,0 +1,35 @@
+"""Record keys by the value of another column, as a secondary index says (effects on reading only)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.errors import CorruptFile
+from lakefmt.metadata.index_definitions import IndexDefinition
+from lakefmt.metadata.keys import record_keys_of, secondary_index_prefixes, secondary_index_values
+from lakefmt.metadata.reading.reader import MetadataTable, newest_records
+
+__all__ = ["lookup_record_keys"]
+
+
+def lookup_record_keys(table: MetadataTable, index: IndexDefinition, values: pa.Array) -> pa.Array:
+    """Return the record keys of the rows in which the indexed column has one of some values.
+
+    Parameters:
+        table: the metadata table.
+        index: the secondary index.
+        values: of the indexed column's type, without nulls.
+
+    Raises:
+        CorruptFile: the index is damaged, or a file group of it is missing.
+    """
+    prefixes = secondary_index_prefixes(values.unique()).cast(pa.binary())
+    by_value = index.version not in (None, "V1")
+    placed_by = pc.binary_join_element_wise(secondary_index_values(values.unique()), "", "$") if by_value else None
+    runs = table.lookup_prefixes(index.name, prefixes, placed_by)
+    found, _ = newest_records(runs)
+    try:
+        return record_keys_of(found["key"].combine_chunks().cast(pa.string()))
+    except (ValueError, pa.ArrowInvalid) as error:
+        raise CorruptFile(f"the secondary index {index.name} is damaged: {error}") from None

@@ -1,0 +1,139 @@
+"""Leave out slices and partitions by the statistics that the metadata table has of their columns (effects: reads only)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.config.table_config import TableConfig
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.metadata.reading.reader import MetadataTable
+from lakefmt.metadata.reading.stats_reader import read_column_stats, read_partition_stats
+from lakefmt.read.filters import filter_columns
+from lakefmt.read.scan import Query
+from lakefmt.read.skipping.guarantees import (
+    SliceFiles,
+    all_known,
+    exact_in_partitions,
+    joined_ranges,
+    range_guarantees,
+    satisfiable,
+)
+from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY, PartitionPath
+
+__all__ = ["Leaf", "partitions_by_statistics", "slices_by_statistics", "statistic_columns"]
+
+#: Of more partitions the statistics of a column are read as a whole.
+_MANY_PARTITIONS = 64
+
+
+class Leaf(NamedTuple):
+    """A column, or a nested field, that may have statistics."""
+
+    name: str
+    expression: pc.Expression
+    kind: pa.DataType
+
+
+def statistic_columns(query: Query, config: TableConfig, *, merged: bool) -> list[Leaf]:
+    """Return the columns and nested fields that a filter compares and that may have statistics. Pure.
+
+    Parameters:
+        query: the read.
+        config: the table's properties.
+        merged: some slices have logs, whose rows do not say themselves when they were written.
+    """
+    condition = query.condition
+    if condition is None or condition.pruning is None:
+        return []
+    used = filter_columns(condition.pruning, query.schema)
+    meta = {RECORD_KEY} if merged else {RECORD_KEY, COMMIT_TIME}
+    left_out = {*META_COLUMNS} - (meta if config.populate_meta_fields else set())
+    fields = [field for field in query.schema if field.name in used - left_out and "." not in field.name]
+    return [leaf for field in fields for leaf in _leaves((field.name,), field.type)]
+
+
+def _leaves(path: tuple[str, ...], kind: pa.DataType) -> Iterator[Leaf]:
+    if pt.is_struct(kind):
+        for number in range(kind.num_fields):
+            if "." not in kind.field(number).name:
+                yield from _leaves((*path, kind.field(number).name), kind.field(number).type)
+    elif not (pt.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)):
+        yield Leaf(".".join(path), pc.field(path[0]) if len(path) == 1 else pc.field(*path), kind)
+
+
+def slices_by_statistics(
+    table: MetadataTable, slices: Sequence[FileSlice], leaves: Sequence[Leaf], query: Query
+) -> list[FileSlice]:
+    """Return the slices whose rows may satisfy the filter, by the statistics of their files.
+
+    Parameters:
+        table: the metadata table.
+        slices: the slices to choose from.
+        leaves: the columns to look at.
+        query: the read; its condition may be compared with statistics.
+
+    Raises:
+        CorruptFile: the statistics are damaged.
+    """
+    if query.condition is None or query.condition.pruning is None or not slices:
+        return list(slices)
+    files = _files_of(slices)
+    paths = list(dict.fromkeys(file_slice.partition for file_slice in slices))
+    wanted = paths if len(paths) <= _MANY_PARTITIONS else None
+    guarantees = []
+    for leaf in leaves:
+        stats = read_column_stats(table, leaf.name, leaf.kind, wanted)
+        if stats.num_rows:
+            guarantees.append(range_guarantees(leaf.expression, joined_ranges(stats, files)))
+    if not guarantees:
+        return list(slices)
+    kept = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
+    return [slices[number] for number in np.flatnonzero(kept).tolist()]
+
+
+def _files_of(slices: Sequence[FileSlice]) -> SliceFiles:
+    names = [(number, path.rpartition("/")[2]) for number, file_slice in enumerate(slices) for path in file_slice.paths]
+    logs = [is_log for file_slice in slices for is_log in _are_logs(file_slice)]
+    return SliceFiles([name for _, name in names], [number for number, _ in names], logs, len(slices))
+
+
+def _are_logs(file_slice: FileSlice) -> list[bool]:
+    return [*([] if file_slice.base is None else [False]), *(True for _ in file_slice.logs)]
+
+
+def partitions_by_statistics(
+    table: MetadataTable, partitions: Sequence[PartitionPath], leaves: Sequence[Leaf], query: Query
+) -> list[PartitionPath]:
+    """Return the partitions whose rows may satisfy the filter, by what is stored in them now.
+
+    Parameters:
+        table: the metadata table.
+        partitions: their paths.
+        leaves: the columns to look at.
+        query: the read; its condition may be compared with statistics.
+
+    Raises:
+        CorruptFile: the statistics are damaged.
+    """
+    if query.condition is None or query.condition.pruning is None:
+        return list(partitions)
+    count = len(partitions)
+    rows = SliceFiles(partitions, range(count), [False] * count, count)
+    guarantees = []
+    for leaf in leaves:
+        if exact_in_partitions(leaf.kind):
+            stats = read_partition_stats(table, leaf.name, leaf.kind, partitions if count <= _MANY_PARTITIONS else None)
+            ranges = joined_ranges(stats, rows)
+            # Files that are older than a column have null in it, and no statistics.
+            ranges = ranges.set_column(2, "has_nulls", pa.array(np.ones(count, bool)))
+            guarantees.append(range_guarantees(leaf.expression, ranges))
+    if not guarantees:
+        return list(partitions)
+    kept = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
+    return [partitions[number] for number in np.flatnonzero(kept).tolist()]

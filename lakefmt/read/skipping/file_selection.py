@@ -1,0 +1,306 @@
+"""Choose the file slices that a read opens (effects: reads only).
+
+In this order: partition values, a record index or a secondary index, the statistics of partitions, those of files. What
+Parquet footers say of row groups is left to the scan.
+
+Statistics of files stay right as long as the files are there, so they serve every snapshot. An index of keys and the
+statistics of partitions say what is stored now: they serve the newest state, and only when nothing was completed while
+they were read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from lakefmt.config.settings import Settings, resolve_settings
+from lakefmt.config.table_config import merge_rule
+from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.metadata.index_definitions import IndexDefinition
+from lakefmt.metadata.layout import PartitionKind
+from lakefmt.metadata.reading.listing import MetadataListing
+from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt.read.scan import Query, prune_partitions
+from lakefmt.read.skipping._by_key import Groups, groups_of_keys, groups_of_values, secondary_indexes
+from lakefmt.read.skipping._by_statistics import partitions_by_statistics, slices_by_statistics, statistic_columns
+from lakefmt.read.skipping.key_values import indexed_values, record_keys_of_condition
+from lakefmt.read.skipping.report import UnusedIndex
+from lakefmt.read.snapshot_files import pinned_slices
+from lakefmt.values import PartitionPath, TableType
+
+__all__ = ["Selection", "chosen_by_statistics", "select_slices"]
+
+T = TypeVar("T")
+_log = logging.getLogger("lakefmt.read")
+
+_ENABLED = "hoodie.enable.data.skipping"
+_ON_FAILURE = "hoodie.fileIndex.dataSkippingFailureMode"
+_COLUMN_STATS = PartitionKind.COLUMN_STATS.value
+_PARTITION_STATS = PartitionKind.PARTITION_STATS.value
+_RECORD_INDEX = PartitionKind.RECORD_INDEX.value
+_NO_COLUMN = "the filter compares no column that statistics tell of"
+#: The footers of as many files cost less than their statistics: on stores that take long to answer, and on others.
+FEW_FILES, FEW_NEAR_FILES = 8, 64
+FEW_PARTITIONS = 8
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The slices that a read opens, and how they were chosen.
+
+    Attributes:
+        slices: with their logs, unless base files alone are read.
+        steps: what was left after each step, when that was asked for.
+        unused: statistics and indexes that the table has and that did not take part.
+    """
+
+    slices: list[FileSlice]
+    steps: tuple[tuple[str, list[FileSlice]], ...] = ()
+    unused: tuple[UnusedIndex, ...] = ()
+
+
+def select_slices(
+    client: TableClient, state: TableState, plan: Query, query: str, *, explained: bool = False
+) -> Selection:
+    """Return the slices of a snapshot that may have rows of a read.
+
+    Parameters:
+        client: the table.
+        state: the snapshot's.
+        plan: columns and filter.
+        query: ``snapshot`` or ``read_optimized``.
+        explained: also tell the steps; all files are listed for that.
+
+    Raises:
+        SnapshotExpired: files of the snapshot were cleaned.
+    """
+    selector = _Selector(client, state, plan, query)
+    selection = selector.select(explained=explained)
+    if selector.relies_on_newest and not _is_newest(client, state):
+        return _Selector(client, state, plan, query, newest=False).select(explained=explained)
+    return selection
+
+
+def _is_newest(client: TableClient, state: TableState) -> bool:
+    """Return whether nothing was completed since the state was loaded."""
+    now = client.timeline_store(state.config).load()
+    return [(i.time, i.action) for i in now.completed] == [(i.time, i.action) for i in state.timeline.completed]
+
+
+def chosen_by_statistics(
+    client: TableClient, state: TableState, slices: list[FileSlice], plan: Query
+) -> list[FileSlice]:
+    """Return the slices that may have rows of a read, by the statistics of their files.
+
+    Parameters:
+        client: the table.
+        state: properties and timeline.
+        slices: of any snapshot.
+        plan: columns and filter.
+    """
+    selector = _Selector(client, state, plan, "snapshot", newest=False)
+    return selector.by_column_stats(slices)
+
+
+@dataclass
+class _Selector:
+    """Makes one selection; collects how."""
+
+    client: TableClient
+    state: TableState
+    plan: Query
+    query: str
+    newest: bool = True
+    relies_on_newest: bool = False
+    unused: list[UnusedIndex] = field(default_factory=list)
+    steps: list[tuple[str, Callable[[FileSlice], bool]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        config = self.state.config
+        self._listing = self.client.listing(config)
+        self._ready = ready_partitions(config) if isinstance(self._listing, MetadataListing) else ()
+        self._settings: Settings | None = None
+        #: The index that named the file groups.
+        self._by_key = ""
+
+    def select(self, *, explained: bool) -> Selection:
+        """Return the selection."""
+        partitions, groups = self._narrowed()
+        pin = partial(pinned_slices, self.client, self.state, listing=self._listing)
+        if not explained:
+            slices = self._as_queried(pin(partitions, groups=groups))
+            return Selection(self.by_column_stats(slices))
+        slices = self._as_queried(pin(None))
+        left = [("stored", slices)]
+        for name, keeps in self.steps:
+            slices = [file_slice for file_slice in slices if keeps(file_slice)]
+            left.append((name, slices))
+        count = len(self.unused)
+        kept = self.by_column_stats(slices)
+        if _COLUMN_STATS in self._ready and self.plan.condition is not None and len(self.unused) == count:
+            left.append((_COLUMN_STATS, kept))
+        return Selection(kept, tuple(left), tuple(self.unused))
+
+    def _as_queried(self, slices: list[FileSlice]) -> list[FileSlice]:
+        if self.query == "snapshot":
+            return slices
+        return [replace(each, logs=()) for each in slices if each.base is not None]
+
+    # ------------------------------------------------------------------------------------------ before files are listed
+
+    def _narrowed(self) -> tuple[list[PartitionPath] | None, Groups | None]:
+        """Return the partitions and the file groups that may have rows; None: all of them."""
+        if self.plan.condition is None:
+            return None, None
+        partitions: list[PartitionPath] | None = None
+        if self.state.config.is_partitioned:
+            partitions = prune_partitions(self.client, self.state, self._listing.candidates(), self.plan)
+            self._note_partitions("partition values", partitions)
+        groups = self._groups_by_key(partitions)
+        if groups is not None:
+            paths = {path for path, _ in groups}
+            return sorted(paths if partitions is None else paths.intersection(partitions)), groups
+        return self._by_partition_stats(partitions), None
+
+    def _note_partitions(self, name: str, partitions: list[PartitionPath]) -> None:
+        kept = frozenset(partitions)
+        self.steps.append((name, lambda file_slice: file_slice.partition in kept))
+
+    def _groups_by_key(self, partitions: list[PartitionPath] | None) -> Groups | None:
+        """Return the file groups of the rows with the keys, or the indexed values, that the filter names."""
+        condition, config = self.plan.condition, self.state.config
+        if condition is None or not condition.values or not self._serves_newest(_RECORD_INDEX):
+            return None
+        if self.query != "snapshot" and config.table_type is TableType.MERGE_ON_READ:
+            # Base files have rows that were deleted or moved since.
+            self._leave_out(_RECORD_INDEX, "base files alone are read")
+            return None
+        keys = record_keys_of_condition(condition, self.client.key_spec(config), self.plan.schema)
+        if keys is not None:
+            return self._looked_up(_RECORD_INDEX, lambda table: groups_of_keys(table, keys, partitions))
+        for index in self._attempt("secondary indexes", lambda: secondary_indexes(self.client, self.state)) or ():
+            values = indexed_values(condition, index.columns[0], self.plan.schema)
+            if values is None:
+                continue
+            groups = self._looked_up(index.name, partial(_by_values, index=index, values=values, partitions=partitions))
+            if groups is not None:
+                return groups
+        return None
+
+    def _looked_up(self, name: str, look: Callable[[MetadataTable], Groups]) -> Groups | None:
+        groups = self._of_metadata(name, look)
+        if groups is not None:
+            self.relies_on_newest, self._by_key = True, name
+            self.steps.append((name, lambda file_slice: (file_slice.partition, file_slice.file_id) in groups))
+        return groups
+
+    def _by_partition_stats(self, partitions: list[PartitionPath] | None) -> list[PartitionPath] | None:
+        if partitions is None or not self._serves_newest(_PARTITION_STATS):
+            return partitions
+        leaves = statistic_columns(self.plan, self.state.config, merged=True)
+        few = len(partitions) <= FEW_PARTITIONS
+        if few or not leaves:
+            self._leave_out(_PARTITION_STATS, f"{len(partitions)} partitions are listed sooner" if few else _NO_COLUMN)
+            return partitions
+        kept = self._of_metadata(
+            _PARTITION_STATS, lambda table: partitions_by_statistics(table, partitions, leaves, self.plan)
+        )
+        if kept is None:
+            return partitions
+        self.relies_on_newest = True
+        self._note_partitions(_PARTITION_STATS, kept)
+        return kept
+
+    # ------------------------------------------------------------------------------------------- after files are listed
+
+    def by_column_stats(self, slices: list[FileSlice]) -> list[FileSlice]:
+        """Return the slices that may have rows, by the statistics of their files."""
+        if self.plan.condition is None or not slices or not self._is_on(_COLUMN_STATS):
+            return slices
+        merged = any(file_slice.logs for file_slice in slices)
+        leaves = statistic_columns(self.plan, self.state.config, merged=merged)
+        reason = ""
+        if self._by_key:
+            reason = f"{self._by_key} names the file groups"
+        elif len(slices) <= self._few_files and not merged:
+            reason = f"the footers of {len(slices)} files are read sooner"
+        elif not leaves:
+            reason = _NO_COLUMN
+        elif merged and merge_rule(self.state.config).custom is not None:
+            reason = "rows are merged by a function of one's own, which may return values that no file has"
+        if reason:
+            self._leave_out(_COLUMN_STATS, reason)
+            return slices
+        kept = self._of_metadata(_COLUMN_STATS, lambda table: slices_by_statistics(table, slices, leaves, self.plan))
+        return slices if kept is None else kept
+
+    @property
+    def _few_files(self) -> int:
+        return FEW_NEAR_FILES if self.client.store.capabilities.low_latency else FEW_FILES
+
+    # ------------------------------------------------------------------------------------------------ what may be used
+
+    def _is_on(self, name: str) -> bool:
+        """Return whether the metadata table has an index that readers may use, and data skipping is not turned off."""
+        if name not in self._ready:
+            return False
+        if not self._setting(_ENABLED):
+            self._leave_out(name, f"{_ENABLED} is false")
+        return bool(self._setting(_ENABLED))
+
+    def _serves_newest(self, name: str) -> bool:
+        """Return whether an index may be used that says what is stored now."""
+        if not self._is_on(name):
+            return False
+        if not self.newest or self.state.timeline.bound is not None:
+            self._leave_out(name, "it is of the newest state, and an earlier one is read")
+            return False
+        return True
+
+    def _setting(self, key: str) -> object:
+        if self._settings is None:
+            self._settings = resolve_settings({}, self.client.options, self.state.config.properties)
+        return self._settings.values[key]
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        self.unused.append(UnusedIndex(name, reason))
+
+    def _of_metadata(self, name: str, look: Callable[[MetadataTable], T]) -> T | None:
+        """Return what the metadata table says; None where it cannot be read."""
+
+        def looked() -> T | None:
+            table = self._listing.metadata_table() if isinstance(self._listing, MetadataListing) else None
+            return None if table is None else look(table)
+
+        return self._attempt(name, looked)
+
+    def _attempt(self, name: str, look: Callable[[], T | None]) -> T | None:
+        """Return what `look` returns; what it cannot read is left out, and the read opens more files.
+
+        Raises:
+            CorruptFile, UnsupportedFeature: it cannot be read, and that is to be an error.
+        """
+        try:
+            return look()
+        except SnapshotExpired as error:
+            reason = str(error)  # cleaned meanwhile
+        except (FormatError, UnsupportedError) as error:
+            if self._setting(_ON_FAILURE) == "strict":
+                raise
+            _log.warning("%s: %s is not used, more files are read: %s", self.client.store.url, name, error)
+            reason = f"it cannot be read: {error}"
+        self._leave_out(name, reason)
+        return None
+
+
+def _by_values(
+    table: MetadataTable, index: IndexDefinition, values: pa.Array, partitions: list[PartitionPath] | None
+) -> Groups:
+    return groups_of_values(table, index, values, partitions)

@@ -1,0 +1,195 @@
+"""What is known of the rows of files, and whether some of them may satisfy a condition. Pure.
+
+Statistics of the files of a slice are joined before they are compared with a condition: a merged row takes each value from
+one of the files, perhaps another one for each column. So a slice is read or not read as a whole, and a log is never left
+out alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.types as pt
+
+__all__ = ["SliceFiles", "all_known", "exact_in_partitions", "joined_ranges", "range_guarantees", "satisfiable"]
+
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+#: Java orders these characters by other numbers than UTF-8 does, so an end that holds one may not be the outermost value.
+_ORDERED_DIFFERENTLY = r"[\x{E000}-\x{10FFFF}]"
+
+
+class SliceFiles:
+    """The files of slices as columns.
+
+    Parameters:
+        names: of the files, without directories.
+        slices: the number of the slice that each is of.
+        logs: whether each is a log.
+        count: how many slices there are.
+    """
+
+    def __init__(self, names: Sequence[str], slices: Sequence[int], logs: Sequence[bool], count: int) -> None:
+        self.names = pa.array(names, pa.string())
+        self.slices: I64 = np.array(slices, np.int64)
+        self.logs: Mask = np.array(logs, bool)
+        self.count = count
+
+
+def satisfiable(guarantees: Sequence[pc.Expression | None], condition: pc.Expression, schema: pa.Schema) -> Mask:
+    """Return whether rows of which each guarantee is true may satisfy a condition.
+
+    Parameters:
+        guarantees: what is true of all rows of a file, slice or partition; None: nothing is known.
+        condition: the condition.
+        schema: the columns of both.
+
+    Raises:
+        pyarrow.ArrowException: the condition cannot be evaluated.
+
+    Example:
+        >>> a = pc.field("a")
+        >>> satisfiable([a > 5, a < 5, None], a == 7, pa.schema([("a", pa.int64())])).tolist()
+        [True, False, True]
+    """
+    import pyarrow.dataset as ds  # slow import that writers do not need
+
+    # Arrow simplifies the condition under the guarantee of each fragment, and drops those for which it becomes false.
+    source, layout = pafs.LocalFileSystem(), ds.ParquetFileFormat()
+    fragments = [
+        layout.make_fragment(
+            str(number), source, partition_expression=pc.scalar(True) if guarantee is None else guarantee
+        )
+        for number, guarantee in enumerate(guarantees)
+    ]
+    kept = np.zeros(len(fragments), bool)
+    dataset = ds.FileSystemDataset(fragments, schema, layout, source)
+    kept[[int(fragment.path) for fragment in dataset.get_fragments(filter=condition)]] = True
+    return kept
+
+
+def joined_ranges(stats: pa.Table, files: SliceFiles) -> pa.Table:
+    """Return what values of a column each slice has.
+
+    Parameters:
+        stats: the statistics of the column by file, as the metadata table has them.
+        files: the files of the slices.
+
+    Returns:
+        Columns ``min`` and ``max`` (null: there are only nulls, or nothing is known), ``has_nulls``, ``has_values`` and
+        ``is_known``; one row for each slice.
+
+    Example:
+        >>> stats = pa.table({"name": ["b", "l"], "min": [1, 7], "max": [3, 9], "value_count": [2, 1], "null_count": [0, 0]})
+        >>> joined_ranges(stats, SliceFiles(["b", "l"], [0, 0], [False, True], 1)).to_pylist()
+        [{'min': 1, 'max': 9, 'has_nulls': False, 'has_values': True, 'is_known': True}]
+    """
+    counts = stats["name"].value_counts()
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    stats = stats.filter(pc.invert(pc.is_in(stats["name"], value_set=twice))) if len(twice) else stats
+    places = pc.index_in(files.names, value_set=stats["name"].combine_chunks())
+    low, high = (stats[end].combine_chunks().take(places) for end in ("min", "max"))
+    rows, nulls = (_numbers(stats[name].combine_chunks().take(places)) for name in ("value_count", "null_count"))
+    has_range = _has_range(low, high)
+    is_empty = files.logs & (rows == 0) & (nulls == 0)  # a log of deletes
+    only_nulls = (rows > 0) & (rows == nulls) & _tells_nulls(low.type)
+    is_known = np.bincount(files.slices[~(has_range | is_empty | only_nulls)], minlength=files.count) == 0
+    columns = {
+        "min": _outermost(low, files, has_range, "ascending"),
+        "max": _outermost(high, files, has_range, "descending"),
+        "has_nulls": np.bincount(files.slices[nulls != 0], minlength=files.count) > 0,
+        "has_values": np.bincount(files.slices[has_range], minlength=files.count) > 0,
+        "is_known": is_known,
+    }
+    return pa.table(columns)
+
+
+def _numbers(values: pa.Array) -> I64:
+    numbers: I64 = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind))
+
+
+def _tells_nulls(kind: pa.DataType) -> bool:
+    """Return whether statistics with nulls alone mean that there are only nulls."""
+    # Some releases say the same of texts that are too long for a footer, and of Spark's old timestamps.
+    return not (_is_text(kind) or pt.is_timestamp(kind))
+
+
+def _has_range(low: pa.Array, high: pa.Array) -> Mask:
+    """Return where both ends are values that all others lie between."""
+    kind = low.type
+    is_usable = pc.and_(pc.is_valid(low), pc.is_valid(high))
+    if pt.is_floating(kind):
+        zero = pa.scalar(0.0, kind)
+        # Of values with NaN some releases store zero as both ends.
+        zeros = pc.and_(pc.equal(low, zero), pc.equal(high, zero))
+        is_usable = pc.and_(is_usable, pc.invert(pc.fill_null(zeros, True)))
+        is_usable = pc.and_(is_usable, pc.invert(pc.fill_null(pc.or_(pc.is_nan(low), pc.is_nan(high)), True)))
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        other = [pc.fill_null(pc.match_substring_regex(end, _ORDERED_DIFFERENTLY), True) for end in (low, high)]
+        is_usable = pc.and_(is_usable, pc.invert(pc.or_(*other)))
+    in_order = pc.fill_null(pc.less_equal(low, high), False)
+    mask: Mask = pc.and_(is_usable, in_order).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _outermost(ends: pa.Array, files: SliceFiles, counts: Mask, order: str) -> pa.Array:
+    """Return the first of the ends of each slice in an order; null where there is none."""
+    rows = np.flatnonzero(counts)
+    parts = pa.table({"slice": files.slices[rows], "end": ends.take(pa.array(rows))})
+    ordered = pc.sort_indices(parts, sort_keys=[("slice", "ascending"), ("end", order)]).to_numpy()
+    numbers, firsts = np.unique(files.slices[rows][ordered], return_index=True)
+    places = np.full(files.count, -1, np.int64)
+    places[numbers] = rows[ordered[firsts]]
+    return ends.take(pa.array(places, mask=places < 0))
+
+
+def range_guarantees(column: pc.Expression, ranges: pa.Table) -> list[pc.Expression | None]:
+    """Return what is true of a column's values in each slice; None: nothing is known.
+
+    Parameters:
+        column: the column's expression.
+        ranges: what :func:`joined_ranges` returned.
+    """
+    lows, highs = ranges["min"], ranges["max"]
+    flags = zip(*(ranges[name].to_pylist() for name in ("is_known", "has_values", "has_nulls")), strict=True)
+    absent = column.is_null()
+    guarantees: list[pc.Expression | None] = []
+    for number, (is_known, has_values, has_nulls) in enumerate(flags):  # one for each slice
+        if not is_known:
+            guarantees.append(None)
+        elif not has_values:
+            guarantees.append(absent)
+        else:
+            above, below = column >= pc.scalar(lows[number]), column <= pc.scalar(highs[number])
+            guarantees.append((above | absent) & (below | absent) if has_nulls else above & below)
+    return guarantees
+
+
+def all_known(parts: Sequence[Sequence[pc.Expression | None]]) -> list[pc.Expression | None]:
+    """Return for each slice all that is known of its columns."""
+    rows = ([each for each in row if each is not None] for row in zip(*parts, strict=True))
+    return [reduce(lambda a, b: a & b, row) if row else None for row in rows]
+
+
+def exact_in_partitions(kind: pa.DataType) -> bool:
+    """Return whether ranges of whole partitions can be relied on for a type.
+
+    A range of a partition leaves out files whose ends are not known: floats with NaN, and long texts.
+
+    Example:
+        >>> exact_in_partitions(pa.int64()), exact_in_partitions(pa.string())
+        (True, False)
+    """
+    return not (_is_text(kind) or pt.is_floating(kind))
