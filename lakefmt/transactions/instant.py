@@ -71,7 +71,8 @@ class InstantTransaction:
             LeaseLost: the lock was lost; the instant stays requested and counts as dead.
             MetadataTablePresent: the table has an index that lakefmt cannot keep.
         """
-        check_expression_indexes(write_client.client, state.config, state.timeline, write_client.settings)
+        if state.config.metadata_partitions:
+            check_expression_indexes(write_client.client, state.config, state.timeline, write_client.settings)
         heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, requested_body)
         with cls(write_client, time, action, heartbeat) as claimed:
             lease.check()

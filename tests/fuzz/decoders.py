@@ -41,6 +41,7 @@ from lakefmt.index.bucket.ring import decode_ring, encode_ring, first_ring
 from lakefmt.metadata.reading._stats_columns import decode_stats
 from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import RecordRun
+from lakefmt.metadata.reading.secondary_index_reader import decode_index_keys
 from lakefmt.metadata.record_schema import record_schema
 from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record
 from lakefmt.schema import avro_to_arrow
@@ -209,6 +210,10 @@ def decode_listed_files(data: bytes) -> None:
 
 def decode_column_stats(data: bytes) -> None:
     decode_stats(pa.array([data], pa.binary()), record_schema(TableVersion.NINE), pa.decimal128(10, 2), "f.hfile")
+
+
+def decode_secondary_keys(data: bytes) -> None:
+    decode_index_keys(pa.array([data], pa.binary()), "secondary_index_fare")
 
 
 def decode_markers(data: bytes) -> None:
@@ -408,6 +413,12 @@ DECODERS: tuple[Decoder, ...] = (
         ("metadata.reading._stats_columns.decode_stats",),
         decode_column_stats,
         {"decimals": encode_record(MetadataRecord(RecordType.COLUMN_STATS, column_stats=_STATS), TableVersion.NINE)},
+    ),
+    Decoder(
+        "keys of a secondary index",
+        ("metadata.reading.secondary_index_reader.decode_index_keys",),
+        decode_secondary_keys,
+        {"escaped": b"a\\$b$k\\$3"},
     ),
     Decoder(
         "HFile",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ import lakefmt
 from lakefmt.errors import CorruptFile
 from lakefmt.read.skipping import file_selection
 from lakefmt.transactions.metadata_indexes import create_metadata_index
+from lakefmt.values import PartitionPath
 from tests.metadata.metadata_fixtures import NOT_PARTITIONED, PARTITIONED_INDEX, VERSION_6, unpacked
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
@@ -112,6 +114,26 @@ def test_an_earlier_state_is_not_read_by_an_index_of_the_newest_one(tmp_path: Pa
     assert table.read(filter="id = 'k3'").num_rows == 0
     unused = {index.name: index.reason for index in table.explain("id = 'k3'", as_of=before.time).unused}
     assert "newest state" in unused["record_index"]
+
+
+def test_an_index_that_names_other_file_groups_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table = made(tmp_path)
+    elsewhere = frozenset({(PartitionPath("city=c3"), "00000000-0000-0000-0000-000000000000-0")})
+    monkeypatch.setattr(file_selection, "groups_of_keys", lambda *_: elsewhere)
+    assert table.read(filter="id = 'k3'")["fare"].to_pylist() == [3]
+
+
+def test_what_completes_during_a_look_up_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A commit that takes a row away between the pinned state and the look-up does not take it out of the snapshot."""
+    table, look_up = made(tmp_path), file_selection.groups_of_keys
+
+    def delete_first(*arguments: Any) -> Any:
+        monkeypatch.setattr(file_selection, "groups_of_keys", look_up)
+        lakefmt.open_table(str(tmp_path / "t")).delete(["k3"])
+        return frozenset()
+
+    monkeypatch.setattr(file_selection, "groups_of_keys", delete_first)
+    assert table.read(filter="id = 'k3'")["fare"].to_pylist() == [3]
 
 
 def test_base_files_alone_are_not_found_by_key(tmp_path: Path):

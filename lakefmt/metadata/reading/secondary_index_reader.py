@@ -10,7 +10,7 @@ from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.keys import record_keys_of, secondary_index_prefixes, secondary_index_values
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 
-__all__ = ["lookup_record_keys"]
+__all__ = ["decode_index_keys", "lookup_record_keys"]
 
 
 def lookup_record_keys(table: MetadataTable, index: IndexDefinition, values: pa.Array) -> pa.Array:
@@ -28,8 +28,21 @@ def lookup_record_keys(table: MetadataTable, index: IndexDefinition, values: pa.
     by_value = index.version not in (None, "V1")
     placed_by = pc.binary_join_element_wise(secondary_index_values(values.unique()), "", "$") if by_value else None
     runs = table.lookup_prefixes(index.name, prefixes, placed_by)
-    found, _ = newest_records(runs)
+    records, _ = newest_records(runs)
+    return decode_index_keys(records["key"].combine_chunks(), index.name)
+
+
+def decode_index_keys(keys: pa.Array, what: str) -> pa.Array:
+    """Return the record keys in keys of a secondary index.
+
+    Parameters:
+        keys: binary.
+        what: how the index is named in errors.
+
+    Raises:
+        CorruptFile: some of them are no such keys.
+    """
     try:
-        return record_keys_of(found["key"].combine_chunks().cast(pa.string()))
+        return record_keys_of(keys.cast(pa.string()))
     except (ValueError, pa.ArrowInvalid) as error:
-        raise CorruptFile(f"the secondary index {index.name} is damaged: {error}") from None
+        raise CorruptFile(f"the secondary index {what} is damaged: {error}") from None

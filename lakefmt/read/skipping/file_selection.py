@@ -19,7 +19,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings, resolve_settings
-from lakefmt.config.table_config import merge_rule
+from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
@@ -29,7 +29,7 @@ from lakefmt.metadata.reading.listing import MetadataListing
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt.read.scan import Query, prune_partitions
 from lakefmt.read.skipping._by_key import Groups, groups_of_keys, groups_of_values, secondary_indexes
-from lakefmt.read.skipping._by_statistics import partitions_by_statistics, slices_by_statistics, statistic_columns
+from lakefmt.read.skipping._by_statistics import Leaf, partitions_by_statistics, slices_by_statistics, statistic_columns
 from lakefmt.read.skipping.key_values import indexed_values, record_keys_of_condition
 from lakefmt.read.skipping.report import UnusedIndex
 from lakefmt.read.snapshot_files import pinned_slices
@@ -83,7 +83,7 @@ def select_slices(
     """
     selector = _Selector(client, state, plan, query)
     selection = selector.select(explained=explained)
-    if selector.relies_on_newest and not _is_newest(client, state):
+    if selector.is_outdated or (selector.relies_on_newest and not _is_newest(client, state)):
         return _Selector(client, state, plan, query, newest=False).select(explained=explained)
     return selection
 
@@ -119,6 +119,7 @@ class _Selector:
     query: str
     newest: bool = True
     relies_on_newest: bool = False
+    is_outdated: bool = False
     unused: list[UnusedIndex] = field(default_factory=list)
     steps: list[tuple[str, Callable[[FileSlice], bool]]] = field(default_factory=list)
 
@@ -135,9 +136,12 @@ class _Selector:
         partitions, groups = self._narrowed()
         pin = partial(pinned_slices, self.client, self.state, listing=self._listing)
         if not explained:
-            slices = self._as_queried(pin(partitions, groups=groups))
-            return Selection(self.by_column_stats(slices))
-        slices = self._as_queried(pin(None))
+            slices = pin(partitions, groups=groups)
+            self._check_places(slices, partitions, groups)
+            return Selection(self.by_column_stats(self._as_queried(slices)))
+        slices = pin(None)
+        self._check_places(slices, partitions, groups)
+        slices = self._as_queried(slices)
         left = [("stored", slices)]
         for name, keeps in self.steps:
             slices = [file_slice for file_slice in slices if keeps(file_slice)]
@@ -147,6 +151,14 @@ class _Selector:
         if _COLUMN_STATS in self._ready and self.plan.condition is not None and len(self.unused) == count:
             left.append((_COLUMN_STATS, kept))
         return Selection(kept, tuple(left), tuple(self.unused))
+
+    def _check_places(
+        self, slices: list[FileSlice], partitions: list[PartitionPath] | None, groups: Groups | None
+    ) -> None:
+        """Note when an index names a file group that the snapshot does not have: what it says of keys is not current."""
+        kept = frozenset(partitions or ())
+        named = {(path, file_id) for path, file_id in groups or () if path in kept}
+        self.is_outdated = not named <= {(file_slice.partition, file_slice.file_id) for file_slice in slices}
 
     def _as_queried(self, slices: list[FileSlice]) -> list[FileSlice]:
         if self.query == "snapshot":
@@ -204,10 +216,13 @@ class _Selector:
     def _by_partition_stats(self, partitions: list[PartitionPath] | None) -> list[PartitionPath] | None:
         if partitions is None or not self._serves_newest(_PARTITION_STATS):
             return partitions
-        leaves = statistic_columns(self.plan, self.state.config, merged=True)
-        few = len(partitions) <= FEW_PARTITIONS
-        if few or not leaves:
-            self._leave_out(_PARTITION_STATS, f"{len(partitions)} partitions are listed sooner" if few else _NO_COLUMN)
+        leaves: list[Leaf] = []
+        reason = f"{len(partitions)} partitions are listed sooner"
+        if len(partitions) > FEW_PARTITIONS:
+            may_merge = self.query == "snapshot" and self.state.config.table_type is TableType.MERGE_ON_READ
+            leaves, reason = self._leaves(merged=may_merge)
+        if not leaves:
+            self._leave_out(_PARTITION_STATS, reason)
             return partitions
         kept = self._of_metadata(
             _PARTITION_STATS, lambda table: partitions_by_statistics(table, partitions, leaves, self.plan)
@@ -225,21 +240,28 @@ class _Selector:
         if self.plan.condition is None or not slices or not self._is_on(_COLUMN_STATS):
             return slices
         merged = any(file_slice.logs for file_slice in slices)
-        leaves = statistic_columns(self.plan, self.state.config, merged=merged)
-        reason = ""
+        leaves: list[Leaf] = []
         if self._by_key:
             reason = f"{self._by_key} names the file groups"
         elif len(slices) <= self._few_files and not merged:
             reason = f"the footers of {len(slices)} files are read sooner"
-        elif not leaves:
-            reason = _NO_COLUMN
-        elif merged and merge_rule(self.state.config).custom is not None:
-            reason = "rows are merged by a function of one's own, which may return values that no file has"
-        if reason:
+        else:
+            leaves, reason = self._leaves(merged=merged)
+        if not leaves:
             self._leave_out(_COLUMN_STATS, reason)
             return slices
         kept = self._of_metadata(_COLUMN_STATS, lambda table: slices_by_statistics(table, slices, leaves, self.plan))
         return slices if kept is None else kept
+
+    def _leaves(self, *, merged: bool) -> tuple[list[Leaf], str]:
+        """Return the columns whose statistics may leave out rows, or why there are none.
+
+        Parameters:
+            merged: rows are merged with those of logs.
+        """
+        if merged and not _keeps_values(self.state.config):
+            return [], "rows are merged by a function of one's own, which may return values that no file has"
+        return statistic_columns(self.plan, self.state.config, merged=merged), _NO_COLUMN
 
     @property
     def _few_files(self) -> int:
@@ -298,6 +320,14 @@ class _Selector:
             reason = f"it cannot be read: {error}"
         self._leave_out(name, reason)
         return None
+
+
+def _keeps_values(config: TableConfig) -> bool:
+    """Return whether a merged row has no other values than the rows that it is made of."""
+    try:
+        return merge_rule(config).custom is None
+    except UnsupportedError:
+        return False
 
 
 def _by_values(

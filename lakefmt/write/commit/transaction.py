@@ -28,7 +28,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.metadata.manage import check_expression_indexes
+from lakefmt.metadata.manage import SEEN_KEY, check_expression_indexes
 from lakefmt.schema import evolve
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
@@ -42,10 +42,15 @@ from lakefmt.timeline.properties_store import property_reads, recover_properties
 from lakefmt.timeline.rollback import plan_rollback_of
 from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
+from lakefmt.transactions.client import (
+    WriteClient,
+    drop_metadata_table,
+    lost_index_warnings,
+    note_indexes,
+    open_write_client,
+)
 from lakefmt.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.transactions.lost_indexes import lost_index_warnings, note_indexes
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt.transactions.rollback_executor import run_rollback
 from lakefmt.values import (
@@ -381,13 +386,15 @@ def complete_instant(
         transaction = write.instant
         completed = transaction.complete(lease, config, timeline, body, metadata)
         write_client.client.keep_commit(completed, metadata)
-        note_indexes(write_client, config)
+        had_indexes = bool(config.metadata_partitions) or SEEN_KEY in config.properties
+        if had_indexes:
+            note_indexes(write_client, config)
     try:
         _remove_saved(write.instant, is_saved=is_saved)
         write.instant.finish()
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    return _result(context, completed, metadata.stats, lost_index_warnings(config))
+    return _result(context, completed, metadata.stats, lost_index_warnings(config) if had_indexes else ())
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
