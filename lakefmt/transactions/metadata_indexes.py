@@ -11,7 +11,7 @@ from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
-from lakefmt.metadata.manage import MetadataTableManager, load_definitions
+from lakefmt.metadata.manage import MetadataTableManager, inflight_partitions, load_definitions
 from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.transactions.client import drop_metadata_table, open_write_client
 from lakefmt.transactions.index_request import (
@@ -21,6 +21,7 @@ from lakefmt.transactions.index_request import (
     in_build_order,
     requests_of_definitions,
 )
+from lakefmt.transactions.indexing import withdraw_indexing
 from lakefmt.values import TableVersion
 
 __all__ = [
@@ -160,6 +161,8 @@ def create_expression_index(
 def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Remove an index of the metadata table, with those that rest on it; without ``files`` all of it goes.
 
+    A plan that would make the index is withdrawn, with the other indexes that it has begun.
+
     Parameters:
         client: the table.
         name: the metadata table's partition; also one that lakefmt does not keep.
@@ -171,9 +174,17 @@ def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, ob
     Raises:
         InvalidInputError: the table advertises no such index.
     """
-    return change_metadata_table(
-        client, options, lambda manager: manager.drop(name), writable=False
-    ).metadata_partitions
+    return change_metadata_table(client, options, partial(_without_index, name), writable=False).metadata_partitions
+
+
+def _without_index(name: str, manager: MetadataTableManager) -> TableConfig:
+    planned = withdraw_indexing(manager, name)
+    for other in planned - {name}:  # nobody would finish what was begun with it
+        if other in inflight_partitions(manager.config):
+            manager = replace(manager, config=manager.drop(other))
+    if name in planned and name not in manager.config.metadata_partitions:
+        return manager.config
+    return manager.drop(name)
 
 
 def drop_metadata_table_of(client: TableClient, options: Mapping[str, object] | None = None) -> None:
