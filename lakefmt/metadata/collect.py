@@ -272,12 +272,15 @@ class FactCollector:
             stats.setdefault((stat.partition_path, stat.file_id), []).append(stat)
         replaced = {(path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids}
         millis = instant_millis(self.time, self.before)
-        changes = []
+        changes, counted = [], commit.counts_new_keys
         for group in dict.fromkeys((*stats, *sorted(replaced))):
             location = RecordLocation(group[0], group[1], millis)
-            change = self._change(location, old.get(group), new.get(group), stats.get(group, ()), columns)
-            if change is not None:
-                changes.append(change)
+            written = stats.get(group, ())
+            only_updates = counted and not any(stat.num_inserts or stat.num_deletes for stat in written)
+            before = old.get(group)
+            if written and only_updates and not columns and before is not None and not before.logs:
+                continue  # every key was in the base file before, and is there now
+            changes.append(self._change(location, before, new.get(group), written, columns))
         return changes
 
     def _change(
@@ -287,10 +290,7 @@ class FactCollector:
         after: FileSlice | None,
         stats: Sequence[WriteStat],
         columns: Sequence[str],
-    ) -> KeyChange | None:
-        only_updates = stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
-        if only_updates and not columns and before is not None and not before.logs:
-            return None  # every key was in the base file before, and is there now
+    ) -> KeyChange:
         keys = None
         if before is not None and after is not None and before.base == after.base:
             written = {stat.path for stat in stats}
