@@ -6,8 +6,10 @@ went shows a comparison of the file slices without and with the instant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +20,11 @@ from lakefmt.filegroups.listing import StorageListing
 from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs, only_rows
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, join_path, parse_files
-from lakefmt.filegroups.reader import parquet_file, reading
+from lakefmt.filegroups.reader import BaseFileReader, Kept, parquet_file, reading
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
-from lakefmt.metadata.records import RecordLocation
+from lakefmt.metadata.records import MetadataRecord, RecordLocation
 from lakefmt.metadata.statistics import ColumnRange, footer_ranges, merged_ranges, row_ranges
 from lakefmt.metadata.updates import DataFile, KeyChange
 from lakefmt.schema import reconcile, with_meta_columns
@@ -35,9 +37,16 @@ from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, Partitio
 
 __all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis", "timeline_with"]
 
+#: Returns the records of a partition of the metadata table that have some keys, by key.
+StoredRecords = Callable[[Sequence[str]], Mapping[str, MetadataRecord]]
+
 #: Operations that move rows to other files without changing them or where a key's file group is.
 _SAME_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 _SIMPLE_BLOOM = "SIMPLE"
+#: Columns of files whose statistics a handle keeps.
+_MOST_RANGES = 100_000
+#: The columns that were asked for, and their statistics.
+_Statistics = tuple[tuple[str, ...], Mapping[str, ColumnRange]]
 
 
 def files_of_commit(commit: CommitMetadata) -> dict[str, dict[str, int]]:
@@ -77,6 +86,19 @@ def timeline_with(timeline: Timeline, time: InstantTime, action: Action, complet
     return replace(made, bound=timeline.bound, archived=timeline.archived)
 
 
+_statistics: WeakKeyDictionary[BaseFileReader, Kept[_Statistics]] = WeakKeyDictionary()
+_guard = Lock()
+
+
+def _kept_statistics(reader: BaseFileReader) -> Kept[_Statistics]:
+    """Return the statistics that a table's handle keeps; a listing drops those of files that are gone."""
+    with _guard:
+        if reader not in _statistics:
+            _statistics[reader] = Kept(_MOST_RANGES)
+            reader.kept.append(_statistics[reader])
+        return _statistics[reader]
+
+
 @dataclass
 class FactCollector:
     """Reads what the metadata table needs to know of one instant.
@@ -89,7 +111,7 @@ class FactCollector:
         schema: the table's columns with the instant, without meta columns.
         columns: whose statistics are kept.
         with_bloom_filters: whether bloom filters are kept.
-        known_ranges: statistics of files that were looked at before, by path; files never change.
+        stored_statistics: returns the records of ``partition_stats`` with some keys, as they are without the instant.
         time_zone: in which expression indexes read times.
     """
 
@@ -100,11 +122,12 @@ class FactCollector:
     schema: pa.Schema
     columns: Sequence[str] = ()
     with_bloom_filters: bool = False
-    known_ranges: dict[tuple[str, int], Mapping[str, ColumnRange]] = field(default_factory=dict)
+    stored_statistics: StoredRecords | None = None
     time_zone: str = "UTC"
 
     def __post_init__(self) -> None:
         self._schema = with_meta_columns(self.schema)
+        self._ranges: dict[str, Mapping[str, ColumnRange]] = {}
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -145,6 +168,21 @@ class FactCollector:
         after = build_slices(bases, logs, _with_archived(self.after.timeline, slicing), {**hidden, **gone})
         return before, after
 
+    def written_slices(self, commit: CommitMetadata) -> list[FileSlice]:
+        """Return every file that a commit wrote as a slice of its own, without a listing.
+
+        Parameters:
+            commit: what it wrote.
+        """
+        written = {stat.path for stat in commit.stats}
+        slices = []
+        for path, sizes in files_of_commit(commit).items():
+            objects = [ObjectInfo(join_path(path, name), size) for name, size in sizes.items()]
+            bases, logs = parse_files(PartitionPath(path), [one for one in objects if one.name in written])
+            slices += [FileSlice(base.partition, base.file_id, base.instant, base) for base in bases]
+            slices += [FileSlice(log.partition, log.file_id, log.instant, None, (log,)) for log in logs]
+        return slices
+
     def new_files(self, slices: Iterable[FileSlice], commit: CommitMetadata) -> list[DataFile]:
         """Return what the metadata table keeps of the files that a commit wrote.
 
@@ -171,11 +209,20 @@ class FactCollector:
         """Return the statistics of a file's indexed columns."""
         if not self.columns:
             return {}
-        key = (file.path, file.size)
-        if key not in self.known_ranges:
-            found = self._base_ranges(file) if isinstance(file, BaseFile) else self._log_ranges(file)
-            self.known_ranges[key] = found
-        return self.known_ranges[key]
+        if isinstance(file, BaseFile):
+            return self._kept_ranges(file)
+        if file.path not in self._ranges:
+            self._ranges[file.path] = self._log_ranges(file)
+        return self._ranges[file.path]
+
+    def _kept_ranges(self, file: BaseFile) -> Mapping[str, ColumnRange]:
+        """Return the statistics of a base file, which are kept for the next instant: files never change."""
+        kept, columns = _kept_statistics(self.client.reader), tuple(self.columns)
+        ranges = kept.get(file)
+        if ranges is None or ranges[0] != columns:
+            ranges = (columns, self._base_ranges(file))
+            kept.keep(file, ranges, len(columns))
+        return ranges[1]
 
     def partition_ranges(self, slices: Iterable[FileSlice]) -> dict[str, dict[str, ColumnRange]]:
         """Return the statistics of data partitions over all files of their slices."""
@@ -272,15 +319,15 @@ class FactCollector:
             stats.setdefault((stat.partition_path, stat.file_id), []).append(stat)
         replaced = {(path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids}
         millis = instant_millis(self.time, self.before)
-        changes, counted = [], commit.counts_new_keys
+        changes = []
+        counted = commit.counts_new_keys
         for group in dict.fromkeys((*stats, *sorted(replaced))):
             location = RecordLocation(group[0], group[1], millis)
-            written = stats.get(group, ())
-            only_updates = counted and not any(stat.num_inserts or stat.num_deletes for stat in written)
-            before = old.get(group)
-            if written and only_updates and not columns and before is not None and not before.logs:
-                continue  # every key was in the base file before, and is there now
-            changes.append(self._change(location, before, new.get(group), written, columns))
+            change = self._change(
+                location, old.get(group), new.get(group), stats.get(group, ()), columns, counted=counted
+            )
+            if change is not None:
+                changes.append(change)
         return changes
 
     def _change(
@@ -290,7 +337,14 @@ class FactCollector:
         after: FileSlice | None,
         stats: Sequence[WriteStat],
         columns: Sequence[str],
-    ) -> KeyChange:
+        *,
+        counted: bool,
+    ) -> KeyChange | None:
+        only_updates = counted and stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
+        # Rows of logs that are marked as deleted count as updates.
+        marks = self._marks_deletes and any(stat.log_files for stat in stats)
+        if only_updates and not columns and not marks and before is not None and not self._may_have_deleted(before):
+            return None  # every key was there before, and is there now
         keys = None
         if before is not None and after is not None and before.base == after.base:
             written = {stat.path for stat in stats}
@@ -301,6 +355,30 @@ class FactCollector:
             keys = keys.combine_chunks().unique()
         old = self.rows(self.before, before, columns, keys)
         return KeyChange(location, old, self.rows(self.after, after, columns, keys))
+
+    @property
+    def _marks_deletes(self) -> bool:
+        """Whether rows of logs may delete their key without being counted as deletes."""
+        rule = merge_rule(self.before.config)
+        return rule.custom is not None or rule.delete is not None or IS_DELETED in self._schema.names
+
+    def _may_have_deleted(self, file_slice: FileSlice) -> bool:
+        """Return whether the logs of a slice may have deleted keys, which an update would bring back.
+
+        Commits that are not archived tell, of logs that are named by them (from version 8 on).
+        """
+        if not file_slice.logs:
+            return False
+        timeline = self.before.timeline
+        active = {instant.time: instant for instant in timeline.commits}
+        logs = {log.path: active.get(log.instant) for log in file_slice.logs}
+        if timeline.layout == 1 or self._marks_deletes or None in logs.values():
+            return True
+        deletes: dict[str, int] = {}
+        for instant in {instant for instant in logs.values() if instant is not None}:
+            stats = self.client.commit_metadata(self.before, instant).stats
+            deletes |= {stat.path: stat.num_deletes for stat in stats}
+        return any(deletes.get(path) != 0 for path in logs)
 
     def rows(
         self,

@@ -17,7 +17,9 @@ from lakefmt.metadata.expressions.index_updates import (
     removed_expression_updates,
 )
 from lakefmt.metadata.index_definitions import IndexDefinition
+from lakefmt.metadata.keys import partition_stats_key
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
+from lakefmt.metadata.partition_growth import only_adds_files, only_opens_groups, widened_partition_stats
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, RecordLocation
 from lakefmt.metadata.statistics import indexed_columns, is_indexable
@@ -74,22 +76,46 @@ def updates_of_commit(
     updates = [files_update(written, form)]
     if kinds <= {PartitionKind.FILES}:
         return updates
-    befores, afters = collector.slices({*written, *commit.replaced_file_ids}, commit)
     if PartitionKind.COLUMN_STATS in kinds:
         collector.columns = stats_columns(config, collector, definitions)
     collector.with_bloom_filters = PartitionKind.BLOOM_FILTERS in kinds
+    adds = only_adds_files(commit)
+    has_keys = bool(kinds & {PartitionKind.RECORD_INDEX, PartitionKind.SECONDARY_INDEX})
+    befores: list[FileSlice] = []
+    # Expression indexes have ranges of whole data partitions.
+    if PartitionKind.EXPRESSION_INDEX not in kinds and (only_opens_groups(commit) or (adds and not has_keys)):
+        afters = collector.written_slices(commit)
+    else:
+        befores, afters = collector.slices({*written, *commit.replaced_file_ids}, commit)
     new = collector.new_files(afters, commit)
     if PartitionKind.COLUMN_STATS in kinds:
         updates.append(column_stats_update(new, collector.types, form))
     if PartitionKind.PARTITION_STATS in kinds:
-        updates.append(partition_stats_update(collector.partition_ranges(afters), collector.types, form))
+        widened = _widened_stats(collector, form, commit) if adds else None
+        updates.append(_whole_stats(collector, form, commit) if widened is None else widened)
     if PartitionKind.BLOOM_FILTERS in kinds:
         updates.append(bloom_filters_update(new, form))
-    if kinds & {PartitionKind.RECORD_INDEX, PartitionKind.SECONDARY_INDEX}:
+    if has_keys:
         columns = secondary_columns(config, definitions)
         changes = collector.key_changes(befores, afters, commit, sorted(set(columns.values())))
         updates += index_updates(config, form, definitions, changes)
     return updates + expression_updates(config, form, collector, definitions, commit, afters)
+
+
+def _widened_stats(collector: FactCollector, form: RecordFormat, commit: CommitMetadata) -> PartitionUpdate | None:
+    """Return the update of ``partition_stats`` from what is stored; None: that does not tell."""
+    if collector.stored_statistics is None:
+        return None
+    added = collector.partition_ranges(collector.written_slices(commit))
+    keys = [partition_stats_key(column, path) for path, columns in added.items() for column in columns]
+    stored = collector.stored_statistics(keys) if keys else {}
+    return widened_partition_stats(stored, added, collector.types, form)
+
+
+def _whole_stats(collector: FactCollector, form: RecordFormat, commit: CommitMetadata) -> PartitionUpdate:
+    """Return the update of ``partition_stats`` from all files of the data partitions that a commit touched."""
+    _, afters = collector.slices({*files_of_commit(commit), *commit.replaced_file_ids}, commit)
+    return partition_stats_update(collector.partition_ranges(afters), collector.types, form)
 
 
 def secondary_columns(config: TableConfig, definitions: Definitions) -> dict[str, str]:

@@ -192,6 +192,7 @@ class MetadataFileName:
     write_token: str
 
 
+@lru_cache(maxsize=1 << 14)
 def parse_metadata_file(name: str) -> MetadataFileName | None:
     """Return the parts of a file's name; None for a file that is neither base nor log (``.crc`` and others).
 

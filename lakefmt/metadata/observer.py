@@ -7,7 +7,7 @@ settings do not ask for. An instant that is recorded twice, because its process 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
@@ -15,15 +15,19 @@ from lakefmt.errors import StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.manage import (
     MetadataTableManager,
     expression_time_zone,
+    inflight_partitions,
     load_definitions,
     wanted_partitions,
 )
+from lakefmt.metadata.reading.reader import MetadataTable
+from lakefmt.metadata.records import MetadataRecord
 from lakefmt.metadata.services.run import run_metadata_services
-from lakefmt.metadata.statistics import ColumnRange
-from lakefmt.metadata.timeline import MetadataTimelineStore
+from lakefmt.metadata.stored_records import stored_records, written_records
+from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.timeline.instant import Action, Instant
@@ -47,7 +51,6 @@ class MetadataTableObserver:
 
     client: TableClient
     settings: Settings
-    _known_ranges: dict[tuple[str, int], Mapping[str, ColumnRange]] = field(default_factory=dict)
 
     @property
     def durable(self) -> bool:
@@ -77,54 +80,74 @@ class MetadataTableObserver:
                 config = manager.add(missing)
         if not config.metadata_partitions:
             return
-        if not MetadataTimelineStore(self.client.store, config.version, durable=self.durable).load().completed():
+        timelines = MetadataTimelineStore(self.client.store, config.version, durable=self.durable)
+        timeline = timelines.load()
+        if not timeline.completed():
             config = manager.rebuild()  # its directory is gone, or was never finished
-        self._record(pending, config)
+            timeline = timelines.load()
+        self._record(pending, config, timeline)
 
-    def _record(self, pending: PendingCompletion, config: TableConfig) -> None:
+    def _record(self, pending: PendingCompletion, config: TableConfig, loaded: MetadataTimeline) -> None:
         writer = MetadataTableWriter(self.client.store, config, self.durable)
         if pending.action is Action.ROLLBACK:
-            self._record_rollback(writer, pending)
+            self._record_rollback(writer, pending, loaded)
             return
         read_body = self.client.timeline_store(config).read_body
-        run_metadata_services(writer, pending, self.settings, read_body)
+        timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded)
         definitions = load_definitions(self.client, config)
         if pending.commit is not None:
             updates = updates_of_commit(
-                config, writer.form, self._collector(config, pending), definitions, pending.commit
+                config, writer.form, self._collector(config, pending, timeline), definitions, pending.commit
             )
         elif pending.action is Action.CLEAN:
             record = decode_body(BodyKind.CLEAN_METADATA, pending.body, what=f"the clean {pending.time}")
-            updates = updates_of_clean(config, writer.form, self._collector(config, pending), definitions, record)
+            updates = updates_of_clean(
+                config, writer.form, self._collector(config, pending, timeline), definitions, record
+            )
         else:
             return
-        writer.write(pending.time, updates, pending.proved_time)
+        completion = writer.write(pending.time, updates, pending.proved_time, timeline)
+        statistics = next((one for one in updates if one.partition == PartitionKind.PARTITION_STATS.value), None)
+        written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
 
-    def _record_rollback(self, writer: MetadataTableWriter, pending: PendingCompletion) -> None:
+    def _record_rollback(
+        self, writer: MetadataTableWriter, pending: PendingCompletion, timeline: MetadataTimeline
+    ) -> None:
         """Remove what the metadata table has of instants that are rolled back."""
         record = decode_body(BodyKind.ROLLBACK_METADATA, pending.body, what=f"the rollback {pending.time}")
-        timeline = writer.timeline_store.load()
         targets = record.get("commitsRollback")
         for time in targets if isinstance(targets, list) else ():
             if timeline.of_time(str(time)):
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)
         if updates:
-            writer.write(pending.time, updates, pending.proved_time)
+            writer.write(pending.time, updates, pending.proved_time, writer.timeline_store.load())
 
-    def _collector(self, config: TableConfig, pending: PendingCompletion) -> FactCollector:
+    def _collector(
+        self, config: TableConfig, pending: PendingCompletion, metadata_timeline: MetadataTimeline
+    ) -> FactCollector:
         before = TableState(config, pending.timeline)
         completed = timeline_with(pending.timeline, pending.time, pending.action, pending.next_time())
         text = None if pending.commit is None else pending.commit.schema_text
         schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
+
+        is_building = PartitionKind.PARTITION_STATS.value in inflight_partitions(config)
+
+        def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
+            known = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
+            if known is not None:
+                return known
+            table = MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
+            return stored_records(table, PartitionKind.PARTITION_STATS.value, keys)
+
         return FactCollector(
             self.client,
             before,
             after,
             pending.time,
             schema,
-            known_ranges=self._known_ranges,
+            stored_statistics=None if is_building else stored,
             time_zone=expression_time_zone(self.settings),
         )
 
@@ -137,14 +160,36 @@ class MetadataTableObserver:
         if not config.metadata_partitions:
             return
         timeline = MetadataTimelineStore(self.client.store, config.version, durable=False).load()
-        compaction = timeline.last_compaction
-        if compaction is None:
-            return
         for target in targets:
-            done = [one for one in timeline.of_time(target.time) if one.completion is not None]
-            if any(one.completion is not None and one.completion < compaction.time for one in done):
+            holder = base_files_with(timeline, target, config.version.layout)
+            if holder is not None:
                 raise StateError(
-                    f"{target.time} cannot be rolled back: the metadata table was compacted at {compaction.time}, after "
-                    f"it had recorded {target.time}. Restore the table to an earlier commit instead, or drop the "
-                    "metadata table first (hoodie.metadata.enable=false) and roll back then"
+                    f"{target.time} cannot be rolled back: {holder}, after {target.time} was recorded or complete, and "
+                    "nothing can be taken out of a base file. Restore the table to an earlier commit instead, or drop "
+                    "the metadata table first (hoodie.metadata.enable=false) and roll back then"
                 )
+
+
+def base_files_with(timeline: MetadataTimeline, target: Instant, layout: int) -> str | None:
+    """Return what put an instant into base files of the metadata table; None: its logs are all there is of it. Pure.
+
+    Parameters:
+        timeline: the metadata table's.
+        target: an instant of the data table.
+        layout: the timeline layout, 1 or 2.
+    """
+    compaction = timeline.last_compaction
+    recorded = [each.completion for each in timeline.of_time(target.time) if each.completion is not None]
+    if compaction is not None and any(time < compaction.time for time in recorded):
+        return f"the metadata table was compacted at {compaction.time}"
+    if not target.is_completed:
+        return None
+    for deltacommit in timeline.completed(Action.DELTA_COMMIT):
+        # Of version 6 the instant of a partition's making begins with that of the newest commit in it.
+        if layout == 1:
+            is_later = len(deltacommit.time) > len(target.time) and deltacommit.time >= target.time
+        else:
+            is_later = deltacommit.is_initialisation and (deltacommit.completion or "") > target.order_time
+        if is_later:
+            return f"an index of the metadata table was made at {deltacommit.completion}"
+    return None

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from lakefmt.errors import StateError
 from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome
+from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome, SupportsNames
 from lakefmt.timeline.instant import Action, Instant, State, completed_action
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline, build_timeline
@@ -127,6 +127,7 @@ def parse_timeline_files(listed: Iterable[ObjectInfo], layout: int) -> Timeline:
     return build_timeline(files, layout)
 
 
+@lru_cache(maxsize=1 << 14)
 def _parse_name(name: str, layout: int) -> tuple[str, Action, State, str | None] | None:
     """Return time, action, state and completion time of a file name; None for other names."""
     match = _NAME.fullmatch(name)
@@ -188,6 +189,8 @@ class MetadataTimelineStore:
 
     def load(self) -> MetadataTimeline:
         """Return the timeline as it is now."""
+        if isinstance(self._store, SupportsNames):
+            return parse_timeline(self._store.list_names(self.directory), self.layout)
         skip = len(self.directory) + 1
         found = self._store.list(self.directory, recursive=False)
         return parse_timeline((each.name[skip:] for each in found), self.layout)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import CorruptFile
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
@@ -39,7 +40,7 @@ from lakefmt.metadata.layout import (
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, repeat_value
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
-from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.api import ObjectStore, SupportsNames
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
 from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
@@ -117,38 +118,38 @@ class MetadataTableWriter:
         )
         self.store.put(f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties", data, durable=self.durable)
 
-    def initialise(
-        self,
-        instant: str,
-        partition: str,
-        num_file_groups: int,
-        update: PartitionUpdate,
-        next_time: Callable[[], str],
-        data_partitions: Sequence[str] | None = None,
+    def make_file_groups(
+        self, instant: str, partition: str, num_file_groups: int, data_partitions: Sequence[str] | None = None
     ) -> None:
-        """Make a partition of the metadata table with its file groups and first records.
+        """Make a partition of the metadata table with empty file groups; what is there already is removed.
 
         Parameters:
-            instant: of the deltacommit that makes it.
+            instant: of the deltacommit that will fill it.
             partition: the metadata table's partition.
             num_file_groups: how many file groups; of each data partition in a partitioned record index.
-            update: its first records.
-            next_time: hands out the completion time.
             data_partitions: for which a partitioned record index gets file groups; None: it is not partitioned.
         """
         directory = f"{METADATA_DIRECTORY}/{partition}"
         self.store.delete_tree(directory)
         self._put_partition_metadata(partition, instant)
         runs: Sequence[str | None] = [None] if data_partitions is None else data_partitions
-        groups = {
-            None if run is None else escape_partition(run): [
-                file_id_of(partition, number, run) for number in range(num_file_groups)
-            ]
-            for run in runs
-        }
-        for ids in groups.values():
-            for file_id in ids:
-                self._put_first_log(partition, file_id, instant)
+        for run in runs:
+            for number in range(num_file_groups):
+                self._put_first_log(partition, file_id_of(partition, number, run), instant)
+
+    def fill(self, instant: str, update: PartitionUpdate, next_time: Callable[[], str]) -> None:
+        """Put the first records of a partition into its empty file groups, below what was written to it since.
+
+        Parameters:
+            instant: its file groups were made with it; the deltacommit.
+            update: its first records.
+            next_time: hands out the completion time.
+
+        Raises:
+            CorruptFile: a file group is missing.
+        """
+        partition = update.partition
+        groups = check_file_groups(partition, (file.file_id for file in self.files(partition)))
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
         written = [
             self.put_base(partition, file_id, instant, keys, values)
@@ -187,37 +188,50 @@ class MetadataTableWriter:
 
     def files(self, partition: str) -> list[MetadataFileName]:
         """Return the base files and log files of a partition of the metadata table, by name."""
-        listed = self.store.list(f"{METADATA_DIRECTORY}/{partition}", recursive=False)
-        found = (parse_metadata_file(each.name.rpartition("/")[2]) for each in listed)
-        return sorted((one for one in found if one is not None), key=lambda one: one.name)
+        directory = f"{METADATA_DIRECTORY}/{partition}"
+        if isinstance(self.store, SupportsNames):
+            names = self.store.list_names(directory)
+        else:
+            names = [each.name.rpartition("/")[2] for each in self.store.list(directory, recursive=False)]
+        return [one for one in map(parse_metadata_file, sorted(names)) if one is not None]
 
-    def write(self, instant: str, updates: Iterable[PartitionUpdate], next_time: Callable[[], str]) -> None:
-        """Write one deltacommit: a log file in every file group that has changes.
+    def write(
+        self,
+        instant: str,
+        updates: Iterable[PartitionUpdate],
+        next_time: Callable[[], str],
+        timeline: MetadataTimeline,
+    ) -> str:
+        """Write one deltacommit, a log file in every file group that has changes; return its completion time.
 
         Parameters:
             instant: the requested time of the data table's instant, and of the deltacommit.
             updates: the changes, at most one entry for each partition.
             next_time: hands out the completion time.
+            timeline: the metadata table's, loaded under this lock.
 
         Raises:
             CorruptFile: a file group is missing.
         """
-        timeline = self.timeline_store.load()
         if timeline.of_time(instant):
             # An earlier attempt at this very instant: what it wrote may name files that are gone by now.
             self.remove(instant, timeline)
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
-        written = [
-            file for update in updates if len(update) for file in self._write_partition(instant, update, timeline)
-        ]
-        self._complete(instant, WriteOperation.UPSERT, written, next_time())
+        done = frozenset(one.time for one in timeline.completed())
+        written = [file for update in updates if len(update) for file in self._write_partition(instant, update, done)]
+        completion = next_time()
+        self._complete(instant, WriteOperation.UPSERT, written, completion)
+        return completion
 
-    def _write_partition(self, instant: str, update: PartitionUpdate, timeline: MetadataTimeline) -> list[WrittenFile]:
+    def _write_partition(self, instant: str, update: PartitionUpdate, done: frozenset[str]) -> list[WrittenFile]:
         files = self.files(update.partition)
         groups = check_file_groups(update.partition, (file.file_id for file in files))
+        if not groups and update.data_partitions is None:
+            raise CorruptFile(
+                f"the metadata table has no file groups of {update.partition}: drop the index and make it again"
+            )
         if update.data_partitions is not None:
             groups = self._with_new_runs(instant, update.partition, update.data_partitions, groups)
-        done = frozenset(one.time for one in timeline.completed())
         return [
             self._put_log(instant, update.partition, _slice_of(file_id, files, done), keys, values, deleted)
             for file_id, keys, values, deleted in _by_file_group(update, groups)

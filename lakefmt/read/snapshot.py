@@ -15,12 +15,20 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.metadata.reading.listing import ListingByMetadata
+from lakefmt.metadata.reading.listing import ListingByMetadata, MetadataListing
 from lakefmt.read._filter_conditions import exactly
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
 from lakefmt.read.mor_scan import merged_tables
-from lakefmt.read.scan import BATCH_ROWS, Query, check_query_type, plan_query, scan_batches, scan_table
+from lakefmt.read.scan import (
+    BATCH_ROWS,
+    Query,
+    check_query_type,
+    plan_query,
+    prune_partitions,
+    scan_batches,
+    scan_table,
+)
 from lakefmt.read.skipping.file_selection import chosen_by_statistics, select_slices
 from lakefmt.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt.schema import cast_rows, join_tables, with_metadata
@@ -141,10 +149,13 @@ class Snapshot:
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
         """Return the base files to read directly, and the slices to merge."""
         check_query_type(query)
-        if plan.condition is None:
-            slices = pinned_slices(self.client, self._known)
-        else:
+        listing = self.client.listing(self.state.config)
+        if plan.condition is not None and isinstance(listing, MetadataListing):
             slices = select_slices(self.client, self._known, plan, query).slices
+        else:
+            is_pruned = plan.condition is not None and self.state.config.is_partitioned
+            kept = prune_partitions(self.client, self.state, listing.candidates(), plan) if is_pruned else None
+            slices = pinned_slices(self.client, self._known, kept, listing=listing)
         logged = [file_slice for file_slice in slices if file_slice.logs and query == "snapshot"]
         plain = [file_slice for file_slice in slices if not file_slice.logs or query != "snapshot"]
         return [file_slice.base for file_slice in plain if file_slice.base is not None], logged

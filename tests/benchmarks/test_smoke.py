@@ -17,7 +17,7 @@ from benchmarks.harness.field import Field
 from benchmarks.harness.measure import Referee
 from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
 from benchmarks.index import bench_key_filters
-from benchmarks.metadata import bench_skipping
+from benchmarks.metadata import bench_commit_cost, bench_skipping
 
 pytestmark = pytest.mark.slow
 ROWS = 2_000
@@ -257,6 +257,24 @@ def test_the_page_of_the_project_has_a_place_for_either_number_of_rows(tmp_path)
     for marks in (run.MARKS, run.OTHER_MARKS):
         run.write_page("new\n", page, marks)
         assert f"{marks[0]}new\n{marks[1]}" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("work", ["append", "upsert"])
+def test_what_the_metadata_table_costs_is_measured_and_checked(work, tmp_path):
+    kinds = list(bench_commit_cost.KINDS)
+    for warm in (True, False):
+        taken = bench_commit_cost.measure(tmp_path / f"{warm}", kinds, work, 3, warm=warm)
+        assert {kind: len(one.clock) for kind, one in taken.items()} == dict.fromkeys(kinds, 3)
+
+
+def test_a_metadata_table_that_lists_other_files_has_no_figure(tmp_path):
+    table = bench_commit_cost.make(tmp_path / "t", "statistics", "append")
+    bench_commit_cost.write(table, "append", bench_commit_cost.batch("append", 0))
+    (written,) = (tmp_path / "t").glob("[!.]*/*.parquet")
+    copy = f"{'0' * 8}{written.name[8:]}"
+    (written.parent / copy).write_bytes(written.read_bytes())
+    with pytest.raises(SystemExit, match="lists other files"):
+        bench_commit_cost.check(table, "statistics", bench_commit_cost.ROWS)
 
 
 def test_reads_with_a_filter():

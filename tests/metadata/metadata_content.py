@@ -13,7 +13,6 @@ from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.metadata.collect import FactCollector, files_of_slice
 from lakefmt.metadata.commit_updates import stats_columns
 from lakefmt.metadata.expressions.functions import find_expression
-from lakefmt.metadata.file_slices import newest_slices
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.keys import (
     bloom_filter_key,
@@ -24,8 +23,9 @@ from lakefmt.metadata.keys import (
 )
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.manage import load_definitions
-from lakefmt.metadata.merged_records import base_entries, log_entries, merge_entries
 from lakefmt.metadata.records import MetadataRecord, decode_record
+from lakefmt.metadata.services.file_slices import newest_slices
+from lakefmt.metadata.services.merged_records import base_entries, log_entries, merge_entries
 from lakefmt.metadata.statistics import column_stats_of
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.table import Table

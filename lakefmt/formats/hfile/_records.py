@@ -47,9 +47,10 @@ class DataBlock:
     # Every record is four of these: key, tail, value, and what is between the value and the next key.
     _parts: pa.BinaryArray
 
-    def keys(self) -> pa.BinaryArray:
-        """Return the content of every key."""
-        return self._parts.take(pa.array(np.arange(0, 4 * self.num_rows, 4)))
+    def keys(self, rows: I64 | None = None) -> pa.BinaryArray:
+        """Return the key of the records whose numbers are `rows`; None: of all."""
+        rows = np.arange(self.num_rows) if rows is None else rows
+        return self._parts.take(pa.array(4 * rows))
 
     def key_heads(self, length: int) -> pa.BinaryArray:
         """Return the first `length` bytes of every key; shorter keys are whole."""
@@ -60,6 +61,10 @@ class DataBlock:
         data = self._parts.buffers()[2]
         parts = pa.Array.from_buffers(pa.binary(), len(heads) - 1, [None, pa.py_buffer(heads), data])
         return parts.take(pa.array(np.arange(0, len(heads), 2)))
+
+    def rows_of(self, wanted: pa.BinaryArray) -> I64:
+        """Return the numbers of the records whose key is one of `wanted`, ascending."""
+        return np.flatnonzero(pc.is_in(self.keys(), value_set=wanted).to_numpy(zero_copy_only=False))
 
     def values(self, rows: I64 | None = None) -> pa.BinaryArray:
         """Return the value of the records whose numbers are `rows`; None: of all."""
@@ -76,7 +81,7 @@ def read_records(payload: bytes | memoryview, what: str) -> DataBlock:
     if not len(payload):
         return DataBlock(0, pa.array([], pa.binary()))
     data = np.frombuffer(payload, np.uint8)
-    starts, keys, values = _candidates(data)
+    starts, keys, values = _of_one_key_size(data) or _candidates(data)
     following = starts + _AROUND_LENGTHS + keys + values
     if len(starts) == 0 or starts[0] != 0 or following[-1] != len(data) or (following[:-1] != starts[1:]).any():
         rows = _chained(starts, following, len(data), what)
@@ -88,6 +93,46 @@ def read_records(payload: bytes | memoryview, what: str) -> DataBlock:
     offsets[3::4] = starts + (_HEAD - 2) + keys + values
     parts = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
     return DataBlock(len(starts), parts)
+
+
+def _of_one_key_size(data: U8) -> tuple[I64, I64, I64] | None:
+    """Return where records begin, and the bytes of their keys and values, when all keys are as long as the first one.
+
+    Behind every key are the same ten bytes, so records are found by them. None: keys of several lengths, or other bytes.
+    """
+    tails = _key_tails(data)
+    size = int.from_bytes(data[_HEAD - 2 : _HEAD].tobytes(), "big")
+    starts = tails - (_HEAD + size)
+    if size > MAX_KEY_BYTES or not len(starts) or starts[0] != 0 or (starts[:-1] >= starts[1:]).any():
+        return None
+    # The lengths of key and value, four bytes each.
+    lengths = np.ndarray((len(data) - 7,), ">u8", data, 0, (1,))[starts].astype(np.uint64)
+    values = (lengths & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    following = tails + (len(KEY_TAIL) + 1) + values
+    shorts: npt.NDArray[np.uint16] = np.ndarray((len(data) - 1,), ">u2", data, 0, (1,))
+    if (following[:-1] != starts[1:]).any() or following[-1] != len(data):
+        return None
+    if ((lengths >> np.uint64(32)) != size + _AROUND_KEY).any() or (shorts[starts + 8] != size).any():
+        return None
+    return starts, np.full(len(starts), size + _AROUND_KEY), values
+
+
+def _key_tails(data: U8) -> I64:
+    """Return where the ten bytes begin that stand behind every key, and maybe other places.
+
+    Seven of them are 255, so four of those are a whole word, of which there are a fourth as many as bytes.
+    """
+    shift = -data.ctypes.data % 4
+    words = data[shift : shift + (len(data) - shift) // 4 * 4].view(np.uint32)
+    ends: I64 = 4 * np.flatnonzero(words == 0xFFFFFFFF) + (shift + 4)
+    ends = ends[ends + 3 < len(data)]
+    more = data[ends] == 255
+    steps: I64 = more.astype(np.int64)
+    for step in (1, 2):
+        more &= data[ends + step] == 255
+        steps += more
+    tails: I64 = ends + steps - (len(KEY_TAIL) - 1)
+    return tails
 
 
 def _candidates(data: U8) -> tuple[I64, I64, I64]:

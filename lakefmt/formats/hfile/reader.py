@@ -162,12 +162,15 @@ class HFileReader:
             keys: binary, in any order; nulls are not looked for.
             run: how the look-ups of groups of blocks are run.
         """
-        probes, bounds = self._assigned(pc.unique(keys.cast(pa.binary())).drop_null())
+        asked = pc.unique(keys.cast(pa.binary())).drop_null()
+        if len(self._blocks) == 1 and len(asked):
+            return _joined([[_matches(block, asked) for _, block in self._load([0])]])
+        probes, bounds = self._assigned(asked)
         wanted = [block for block in range(len(self._blocks)) if bounds[block] < bounds[block + 1]]
 
         def found(group: Sequence[int]) -> list[pa.RecordBatch]:
             return [
-                _matches(block, block.keys(), probes[int(bounds[number]) : int(bounds[number + 1])])
+                _matches(block, probes[int(bounds[number]) : int(bounds[number + 1])])
                 for number, block in self._load(group)
             ]
 
@@ -309,9 +312,9 @@ def _joined(groups: Iterable[list[pa.RecordBatch]]) -> pa.Table:
     return pa.Table.from_batches([batch for group in groups for batch in group if batch.num_rows], RECORD_SCHEMA)
 
 
-def _matches(block: DataBlock, keys: pa.Array, wanted: pa.Array) -> pa.RecordBatch:
-    rows = np.flatnonzero(pc.is_in(keys, value_set=wanted).to_numpy(zero_copy_only=False))
-    return _batch(keys.take(pa.array(rows)), block.values(rows))
+def _matches(block: DataBlock, wanted: pa.Array) -> pa.RecordBatch:
+    rows = block.rows_of(wanted)
+    return _batch(block.keys(rows), block.values(rows))
 
 
 def _by_length(texts: pa.Array) -> dict[int, pa.Array]:
@@ -325,4 +328,4 @@ def _begins_with(block: DataBlock, by_length: Mapping[int, pa.Array]) -> pa.Reco
     for length, prefixes in by_length.items():
         fits |= pc.is_in(block.key_heads(length), value_set=prefixes).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(fits)
-    return _batch(block.keys().take(pa.array(rows)), block.values(rows))
+    return _batch(block.keys(rows), block.values(rows))

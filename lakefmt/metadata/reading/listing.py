@@ -27,6 +27,7 @@ from lakefmt.metadata.keys import ALL_PARTITIONS
 from lakefmt.metadata.layout import EMPTY_PARTITION, PartitionKind, partition_identifier
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, ready_partitions
+from lakefmt.metadata.records import decode_record
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.object_names import check_name
 from lakefmt.values import PartitionPath
@@ -39,6 +40,8 @@ T = TypeVar("T")
 _FILES = PartitionKind.FILES.value
 _LIST = "filesystemMetadata"
 _SETTING = "hoodie.metadata.enable"
+#: Records of up to this many bytes together are decoded one after the other.
+_FEW_BYTES = 64 * 1024
 #: The metadata table may be cleaned between its listing and the reading of a file.
 _ATTEMPTS = 3
 
@@ -265,24 +268,36 @@ def _entries(numbered: Sequence[tuple[int, RecordRun]]) -> pa.Table:
     keys = pa.chunked_array([chunk for _, run in numbered for chunk in run.keys.chunks], pa.binary()).combine_chunks()
     orders = np.repeat([number for number, _ in numbered], [len(run.keys) for _, run in numbered])
     data = values.combine_chunks()
+    if data.nbytes <= _FEW_BYTES:
+        return _entries_of_few(data, keys, orders, numbered[0][1].schema, what)
     offsets, schema = text_offsets(data), _files_schema(numbered[0][1].schema)
     decoded = decode_rows(data.buffers()[2] or b"", offsets[:-1], offsets[1:], schema, [_LIST], what=what)
     lists = _as_list(decoded[_LIST].combine_chunks())
     parents, entries = pc.list_parent_indices(lists), lists.flatten()
     names, infos = entries.field(0), entries.field(1)
+    return _entry_table(keys.take(parents), names, infos.field("size"), infos.field("isDeleted"), orders, parents, what)
+
+
+def _entries_of_few(data: pa.Array, keys: pa.Array, orders: I64, schema: str, what: str) -> pa.Table:
+    """Return the same for records of few bytes, one after the other: by columns the calls would cost more than the bytes."""
+    listed = [decode_record(value, schema, what).files or {} for value in data.to_pylist()]
+    parents = pa.array(np.repeat(np.arange(len(listed)), [len(files) for files in listed]))
+    infos = [info for files in listed for info in files.values()]
+    names = pa.array([name for files in listed for name in files], pa.string())
+    sizes = pa.array([info.size for info in infos], pa.int64())
+    removed = pa.array([info.is_deleted for info in infos], pa.bool_())
+    return _entry_table(keys.take(parents), names, sizes, removed, orders, parents, what)
+
+
+def _entry_table(
+    keys: pa.Array, names: pa.Array, sizes: pa.Array, removed: pa.Array, orders: I64, parents: pa.Array, what: str
+) -> pa.Table:
     try:
-        of_entries = keys.take(parents).cast(pa.string()).dictionary_encode()
+        texts = keys.cast(pa.string()).dictionary_encode()
     except pa.ArrowInvalid as error:
         raise CorruptFile(f"{what}: a key is no text: {error}") from None
-    return pa.table(
-        {
-            "key": of_entries,
-            "name": names,
-            "size": infos.field("size"),
-            "removed": infos.field("isDeleted"),
-            "order": pa.array(orders[parents.to_numpy()]),
-        }
-    )
+    order = pa.array(orders[parents.to_numpy()])
+    return pa.table({"key": texts, "name": names, "size": sizes, "removed": removed, "order": order})
 
 
 def _as_list(maps: pa.Array) -> pa.Array:

@@ -141,6 +141,26 @@ class MetadataTable:
                 f"{METADATA_DIRECTORY} has no completed instant: its first write failed. Write to the table with "
                 "hoodie.metadata.enable=false to drop the metadata table, or read it with that option"
             )
+        return cls.at(store, config, data_timeline, loaded, cache)
+
+    @classmethod
+    def at(
+        cls,
+        store: ObjectStore,
+        config: TableConfig,
+        data_timeline: Timeline,
+        loaded: MetadataTimeline,
+        cache: MetadataFileCache | None = None,
+    ) -> MetadataTable:
+        """Return the metadata table as its timeline says that it is.
+
+        Parameters:
+            store: the data table's store.
+            config: the data table's properties.
+            data_timeline: the data table's timeline, loaded before this call.
+            loaded: the metadata table's timeline.
+            cache: files that were read before.
+        """
         timeline = _as_timeline(loaded, config.version.layout)
         valid = _validity(timeline, data_timeline, loaded)
         return cls(store, config, timeline, valid, MetadataFiles(store, cache or MetadataFileCache()))
