@@ -199,6 +199,10 @@ class Damage:
         self._routing[pair] = f"{row['v'][0]}$"
         self._tell("missing", "secondary_index_v", pair)
 
+    def delete(self, index: str, keys: list[str]) -> None:
+        """Remove records by their keys."""
+        self._deleted.setdefault(index, []).extend(keys)
+
     # --------------------------------------------------------------------------------------------------------------- act
 
     def apply(self) -> Table:

@@ -1,6 +1,5 @@
 """Data skipping: which files a filtered read need not open, and what says so.
 
-``file_selection`` chooses the file slices of a read: by statistics of the metadata table, by a record index or by a
-secondary index (``key_values`` finds the keys in a condition). ``guarantees`` says what statistics promise, ``explain``
-and ``report`` tell what was left out by what.
+``file_selection`` chooses the slices of a read, by statistics and by keys; ``guarantees`` says what statistics promise of
+a slice's rows, ``key_values`` which keys a condition names. ``explain`` tells the choice, as a ``report``.
 """

@@ -42,10 +42,15 @@ from lakefmt.timeline.properties_store import property_reads, recover_properties
 from lakefmt.timeline.rollback import plan_rollback_of
 from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
+from lakefmt.transactions.client import (
+    WriteClient,
+    drop_metadata_table,
+    lost_index_warnings,
+    note_indexes,
+    open_write_client,
+)
 from lakefmt.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.transactions.lost_indexes import lost_index_warnings, note_indexes
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt.transactions.rollback_executor import run_rollback
 from lakefmt.values import (
