@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import MetadataTableManager
 from lakefmt.metadata.reading.reader import ready_partitions
+from lakefmt.metadata.records import PartitionUpdate
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
@@ -171,14 +173,7 @@ def _run(write_client: WriteClient, time: InstantTime) -> None:
         transaction = InstantTransaction.take_over(write_client, pending, lease)
         transaction.start(manager.config)
     with transaction:
-        for attempt in range(_ATTEMPTS):
-            build = _begin(write_client, transaction, plan)
-            try:
-                updates = build.first_records()
-                break
-            except (ObjectNotFound, SnapshotExpired):
-                if attempt + 1 == _ATTEMPTS:
-                    raise
+        updates = _first_records(write_client, transaction, plan)
         with write_client.lock.hold() as lease:
             manager = _manager(write_client, lease)
             transaction.check_inflight(manager.timeline)
@@ -186,6 +181,16 @@ def _run(write_client: WriteClient, time: InstantTime) -> None:
             body = encode_body(BodyKind.INDEX_COMMIT_METADATA, _result(plan, manager.timeline))
             transaction.complete(lease, config, manager.timeline, body)
     transaction.finish(has_markers=False)
+
+
+def _first_records(
+    write_client: WriteClient, transaction: InstantTransaction, plan: Mapping[str, Any]
+) -> dict[str, PartitionUpdate]:
+    """Begin to build the partitions of a plan and return their first records; again when a clean came in between."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(ObjectNotFound, SnapshotExpired):
+            return _begin(write_client, transaction, plan).first_records()
+    return _begin(write_client, transaction, plan).first_records()
 
 
 def _begin(write_client: WriteClient, transaction: InstantTransaction, plan: Mapping[str, Any]) -> PartitionBuild:
