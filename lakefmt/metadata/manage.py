@@ -360,12 +360,20 @@ class MetadataTableManager:
         """
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
-        for name in names:
-            if kind_of_partition(name) is None:
-                raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
+        self._check_makeable(names, definitions)
         without = self._hide(())
         ordered = sorted(names, key=lambda name: (BUILD_ORDER.index(kind_of_partition(name) or BUILD_ORDER[0]), name))
         return replace(self, config=without).add(ordered, definitions)
+
+    def _check_makeable(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> None:
+        """Refuse before anything is removed what could not be made again."""
+        for name in names:
+            kind = kind_of_partition(name)
+            needs_definition = kind in (PartitionKind.EXPRESSION_INDEX, PartitionKind.SECONDARY_INDEX)
+            if kind is None or (needs_definition and name not in definitions):
+                raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
+            if kind is PartitionKind.EXPRESSION_INDEX:
+                self.check_expression(definitions[name])
 
     def rebuild_index(self, name: str) -> TableConfig:
         """Make one partition anew from what is committed; return the table's properties afterwards.
@@ -378,10 +386,9 @@ class MetadataTableManager:
         Raises:
             UnsupportedFeature: lakefmt cannot make it.
         """
-        if kind_of_partition(name) in (None, PartitionKind.EXPRESSION_INDEX):
-            raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
+        self._check_makeable([name], definitions)
         hidden = {name, *_resting_on(name, names)}
         without = self._hide([each for each in names if each not in hidden])
         self.client.store.delete_tree(f"{METADATA_DIRECTORY}/{name}")

@@ -186,7 +186,7 @@ def _run(write_client: WriteClient, time: InstantTime) -> None:
 def _first_records(
     write_client: WriteClient, transaction: InstantTransaction, plan: Mapping[str, Any]
 ) -> dict[str, PartitionUpdate]:
-    """Begin to build the partitions of a plan and return their first records; again when a clean came in between."""
+    """Return the first records of the indexes; begun again when a file was cleaned meanwhile."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(ObjectNotFound, SnapshotExpired):
             return _begin(write_client, transaction, plan).first_records()

@@ -11,10 +11,16 @@ from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
-from lakefmt.metadata.manage import MetadataTableManager, inflight_partitions
+from lakefmt.metadata.manage import MetadataTableManager, inflight_partitions, load_definitions
 from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.transactions.client import drop_metadata_table, open_write_client
-from lakefmt.transactions.index_request import FunctionCall, IndexRequest, definition_of, in_build_order
+from lakefmt.transactions.index_request import (
+    FunctionCall,
+    IndexRequest,
+    definition_of,
+    in_build_order,
+    requests_of_definitions,
+)
 from lakefmt.transactions.indexing import withdraw_indexing
 from lakefmt.values import TableVersion
 
@@ -25,6 +31,7 @@ __all__ = [
     "create_metadata_indexes",
     "drop_metadata_index",
     "drop_metadata_table_of",
+    "indexes_to_make_again",
 ]
 
 
@@ -49,6 +56,22 @@ def create_metadata_indexes(
         UnsupportedFeature: the table's version cannot have it.
     """
     return change_metadata_table(client, options, partial(_with_indexes, requests)).metadata_partitions
+
+
+def indexes_to_make_again(client: TableClient, config: TableConfig) -> tuple[IndexRequest, ...]:
+    """Return the indexes of a metadata table that is about to be dropped and made again.
+
+    Parameters:
+        client: the table.
+        config: its properties.
+
+    Raises:
+        MetadataTablePresent: there is one that lakefmt cannot make.
+    """
+    if not config.metadata_partitions:
+        return ()
+    definitions = load_definitions(client, config)
+    return requests_of_definitions(config, definitions, client.schema(client.load()))
 
 
 def create_metadata_index(

@@ -16,6 +16,7 @@ from benchmarks.harness.data import prepare
 from benchmarks.harness.field import Field
 from benchmarks.harness.measure import Referee
 from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
+from benchmarks.index import bench_key_filters
 from benchmarks.metadata import bench_commit_cost, bench_skipping
 
 pytestmark = pytest.mark.slow
@@ -281,3 +282,9 @@ def test_reads_with_a_filter():
     low, high = bench_skipping.bounds(ROWS)
     assert figures["range"][2] == figures["range without skipping"][2] == sum(range(low, high))
     assert figures["key"][2] == figures["key without skipping"][2]
+
+
+def test_filters_of_keys_are_compared():
+    lines = bench_key_filters.main(ROWS, 1e-3)
+    assert {"Hudi's, by columns", "a set, by Arrow"} <= {line[0] for line in lines}
+    assert all(false < ROWS // 100 for _, _, _, false, _ in lines)
