@@ -167,6 +167,7 @@ def test_a_function_that_lakefmt_does_not_compute_is_refused_before_anything_is_
         ("mor", 9, ("id", "upper", "bloom_filters"), "merge-on-read"),
         ("cow", 9, ("id", "upper", "bloom_filters", {"fpp": "2"}), "fpp"),
         ("cow", 9, ("id", "upper", "bloom_filters", {"numentries": "x"}), "numentries"),
+        ("cow", 9, ("id", "upper", "bloom_filters", {"numentries": "900000000"}), "numentries"),
         ("cow", 9, ("v", "from_unixtime", "column_stats", {"format": "EEE"}), "EEE"),
         ("cow", 9, ("id", "upper", "column_stats", {"format": "yyyy"}), "no option format"),
     ],
@@ -190,12 +191,13 @@ def test_names_and_zones_are_checked() -> None:
         expression_index_definition("upper", "column_stats", "upper", "id", {}, TableVersion.NINE)
     for arguments in ({"columns": ["id"]}, {"columns": ["id", "v"], "function": "upper"}, {"function": "upper"}):
         with pytest.raises(InvalidInputError, match="expression index"):
-            table.index.create("expression_index", **arguments)  # type: ignore[arg-type]
+            table.index.create("expression_index", **arguments)
     with pytest.raises(InvalidInputError, match="expression_index"):
         table.index.create("bloom_filters", function="upper")
-    zone = {"lakefmt.expression.timezone": "Nowhere"}
-    with pytest.raises(UnsupportedFeature, match="Nowhere"):
-        create_expression_index(table.client, "expr_index_z", "id", "upper", options=zone)
+    for name in ("Nowhere", "EST"):
+        zone = {"lakefmt.expression.timezone": name}
+        with pytest.raises(UnsupportedFeature, match=name):
+            create_expression_index(table.client, "expr_index_z", "id", "upper", options=zone)
     with pytest.raises(UnsupportedFeature):
         create_metadata_index(table.client, "expr_index_z")
 
