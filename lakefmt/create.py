@@ -300,7 +300,7 @@ def run_creation(
 ) -> None:
     """Create the table's directories, notes and its properties, and then the indexes of its metadata table.
 
-    `settings` are those of the call; other arguments as for `create_table`.
+    Arguments as for `create_table`; `settings` are those of the call.
 
     Raises:
         TableExists: there is one already.
@@ -335,10 +335,8 @@ def run_creation(
         database=database,
         properties=properties,
     )
-    store = client.store
-    is_remote = not (store.capabilities.directories or store.capabilities.low_latency)
     needed, config = _RECORD_INDEXES.get(index), parse_table_config(planned)
-    requests = requests_of_new_table(indexes, config, stored, settings, is_remote=is_remote, needed=needed)
+    requests = requests_of_new_table(indexes, config, stored, settings, client.store.capabilities, needed)
     _make_files(client, planned, index, mode, durable=settings.text("lakefmt.durability") == "fsync")
     if requests:
         create_metadata_indexes(client, requests)

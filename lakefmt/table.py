@@ -437,7 +437,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         """Remove file slices that no readable state, savepoint, pending plan or registered consumer needs.
 
         Args:
-            schedule: only request the plan; the next clean, or another engine's, carries it out.
+            schedule: only request the plan; the next clean, or another engine's, executes it.
             dry_run: True returns the plan and touches nothing.
             options: settings of the call, such as ``hoodie.clean.commits.retained``.
 
@@ -502,7 +502,7 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         return check_table(self.client, text_argument(level, "level"), partitions)
 
     def repair(self, plan: RepairPlan, *, accept_loss: bool = False) -> RepairReport:
-        """Carry out the plan of a :meth:`check`; safe to repeat, also after a crash.
+        """Execute the plan of a :meth:`check`; safe to repeat, also after a crash.
 
         Args:
             plan: ``report.plan``. The table is checked again first: what it does not need any more is passed over.

@@ -13,6 +13,7 @@ from lakefmt.index import IndexView
 from lakefmt.index.explain import ToKeys
 from lakefmt.metadata.reading.index_list import MetadataIndex, list_indexes
 from lakefmt.transactions.index_request import parse_index_request
+from lakefmt.transactions.indexing import run_indexing, schedule_indexing
 from lakefmt.transactions.metadata_indexes import create_metadata_indexes, drop_metadata_index
 
 if TYPE_CHECKING:
@@ -104,6 +105,67 @@ class TableIndexes(IndexView):
         with self._writing:
             create_metadata_indexes(self._client, [request], given)
         return next(index for index in self.list() if index.name == request.partition)
+
+    def schedule(
+        self,
+        kind: str,
+        columns: str | Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        partitioned: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> str:
+        """Plan an index as :meth:`create` would make it, for :meth:`run`; nothing is made yet.
+
+        Args:
+            kind: as for :meth:`create`.
+            columns: as for :meth:`create`.
+            name: as for :meth:`create`.
+            partitioned: as for :meth:`create`.
+            options: settings of the call.
+
+        Returns:
+            The instant of the plan, an ``indexing`` on the timeline.
+
+        Raises:
+            InvalidInputError: it is there or planned already, or the arguments do not fit the kind or the table.
+            UnsupportedFeature: tables of this version cannot have it.
+        """
+        request = parse_index_request(kind, columns, name=name, partitioned=partitioned)
+        given = mapping_argument(options, "options")
+        with self._writing:
+            return schedule_indexing(self._client, [request], given)
+
+    def run(self, instant: str | None = None, *, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
+        """Make the indexes that are planned, in this process or by Apache Hudi, while others write to the table.
+
+        The table lock is held for two moments. A run that died is begun again by the next one.
+
+        Args:
+            instant: only the plan of this instant; default: all that nobody is running.
+            options: settings of the call.
+
+        Returns:
+            The names of the indexes that readers may use now.
+
+        Raises:
+            InstantNotFound: there is no such plan.
+            WriterActive: another process is running the plan `instant`.
+            InvalidInputError: an index was dropped while it was made.
+            UnsupportedFeature: lakefmt does not make an index of the plan.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a", "b"]})
+            >>> t = lakefmt.create_table("memory://doc-index-run", data=data, record_key="id", indexes=["files"])
+            >>> _ = t.upsert(data), t.index.schedule("record_index")
+            >>> t.index.run()
+            ('files', 'record_index')
+        """
+        given = mapping_argument(options, "options")
+        time = None if instant is None else text_argument(instant, "instant")
+        with self._writing:
+            return run_indexing(self._client, time, given)
 
     def drop(self, name: str, *, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
         """Remove an index of the metadata table and those that rest on it; ``"files"`` removes the metadata table.

@@ -28,6 +28,7 @@ __all__ = [
     "Kind",
     "MarkPartition",
     "Outcome",
+    "RebuildIndexes",
     "RepairPlan",
     "RepairReport",
     "RestoreNotes",
@@ -254,6 +255,18 @@ class AcceptLoss:
         return "\n".join([f"give {len(self.lost)} files up for lost{hidden}", *(f"  {name}" for name in self.lost)])
 
 
+@dataclass(frozen=True, slots=True)
+class RebuildIndexes:
+    """Make the metadata table again that was taken away before files were changed in their place."""
+
+    order: ClassVar[int] = 9
+    indexes: tuple[str, ...]
+    loses: str = ""
+
+    def __str__(self) -> str:
+        return f"make the metadata table anew: {', '.join(self.indexes)}"
+
+
 Step = (
     RestoreProperties
     | RestoreNotes
@@ -266,6 +279,7 @@ Step = (
     | CorrectCounts
     | RewriteFile
     | AcceptLoss
+    | RebuildIndexes
 )
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+
+from lakefmt.metadata.records import ColumnStats
 
 __all__ = [
     "FILES_SCHEMA",
@@ -24,6 +27,7 @@ __all__ = [
     "compare_places",
     "compare_ranges",
     "compare_texts",
+    "excludes_values",
 ]
 
 #: As many names of a finding are printed.
@@ -319,6 +323,22 @@ def compare_ranges(index: str, column: str, indexed: pa.Table, stored: pa.Table,
         *_of_column(IndexDamage.MISSING, index, column, stored.filter(lacking)["name"]),
         *_of_column(IndexDamage.WRONG, index, column, stored.filter(pc.and_(there, bad))["name"]),
     ]
+
+
+def excludes_values(indexed: ColumnStats | None, stored: ColumnStats | None) -> bool:
+    """Return whether ends of an index exclude values that are stored.
+
+    Example:
+        >>> one, five = (ColumnStats("f", "c", "IntWrapper", end, end, 1, 0) for end in (1, 5))
+        >>> excludes_values(one, five), excludes_values(one, one), excludes_values(None, one)
+        (True, False, False)
+    """
+    if indexed is None or stored is None or indexed.wrapper != stored.wrapper or stored.minimum is None:
+        return False
+    low, high, least, most = (
+        cast("Any", end) for end in (indexed.minimum, indexed.maximum, stored.minimum, stored.maximum)
+    )
+    return bool((low is not None and low > least) or (high is not None and high < most))
 
 
 def _of_column(kind: IndexDamage, index: str, column: str, names: pa.ChunkedArray) -> Iterator[IndexFinding]:

@@ -19,12 +19,15 @@ from lakefmt.check.index_comparison import (
     compare_places,
     compare_ranges,
     compare_texts,
+    excludes_values,
 )
+from lakefmt.config.settings import resolve_settings
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file
 from lakefmt.metadata.collect import FactCollector, files_of_commit
 from lakefmt.metadata.commit_updates import stats_columns
+from lakefmt.metadata.expressions.index_updates import first_expression_update
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.keys import ALL_PARTITIONS, bloom_filter_key, secondary_index_keys
 from lakefmt.metadata.layout import (
@@ -35,7 +38,7 @@ from lakefmt.metadata.layout import (
     kind_of_partition,
     partition_identifier,
 )
-from lakefmt.metadata.manage import committed_files
+from lakefmt.metadata.manage import committed_files, expression_time_zone
 from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_records
 from lakefmt.metadata.reading.record_index_reader import locations_of
@@ -84,6 +87,8 @@ class IndexContents:
             findings = self._partition_stats(name)
         elif kind is PartitionKind.BLOOM_FILTERS:
             findings = self._bloom_filters(name)
+        elif kind is PartitionKind.EXPRESSION_INDEX:
+            findings = self._expression_index(name)
         elif kind is PartitionKind.RECORD_INDEX:
             return self._record_index(name)
         elif kind is PartitionKind.SECONDARY_INDEX:
@@ -110,7 +115,9 @@ class IndexContents:
     @cached_property
     def _collector(self) -> FactCollector:
         state = self.state
-        collector = FactCollector(self.client, state, state, InstantTime(""), self.client.schema(state))
+        settings = resolve_settings({}, self.client.options, state.config.properties)
+        schema, zone = self.client.schema(state), expression_time_zone(settings)
+        collector = FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone)
         if PartitionKind.COLUMN_STATS.value in state.config.metadata_partitions:
             collector.columns = stats_columns(state.config, collector, self.definitions)
         return collector
@@ -238,6 +245,28 @@ class IndexContents:
         stored = {join_path(each.partition, each.name): each.bloom_filter[1] for each in files if each.bloom_filter}
         older = {path: text for path, text in indexed.items() if path in {*keys.values()} - stored.keys()}
         return compare_texts(name, _texts(indexed), _texts({**stored, **older}))
+
+    def _expression_index(self, name: str) -> list[IndexFinding]:
+        """Return the records that are missing, or whose ends exclude values; entries of older files may be there."""
+        definition = self.definitions[name]
+        update = first_expression_update(self.state.config, self._form, self._collector, definition, self._committed[1])
+        newest, schemas = newest_records(self.table.scan(name))
+        columns = [newest[column].to_pylist() for column in newest.schema.names]
+        indexed = {
+            key.decode(): decode_record(value, schemas[schema], f"a record of {name}").column_stats
+            for key, value, schema in zip(*columns, strict=True)
+        }
+        stored = {
+            key: decode_record(value, self._form.schema).column_stats
+            for key, value in zip(update.keys.to_pylist(), update.values.to_pylist(), strict=True)
+        }
+        missing = sorted(stored.keys() - indexed.keys())
+        wrong = sorted(key for key, stats in stored.items() if key in indexed and excludes_values(indexed[key], stats))
+        return [
+            IndexFinding(kind, name, pa.array(keys, pa.string()))
+            for kind, keys in ((IndexDamage.MISSING, missing), (IndexDamage.WRONG, wrong))
+            if keys
+        ]
 
     # ------------------------------------------------------------------------------------------------------------ indexes
 

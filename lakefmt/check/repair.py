@@ -25,6 +25,7 @@ from lakefmt.check.findings import (
     DeleteFiles,
     MarkPartition,
     Outcome,
+    RebuildIndexes,
     RepairPlan,
     RepairReport,
     RestoreNotes,
@@ -39,7 +40,7 @@ from lakefmt.check.findings import (
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_writable
-from lakefmt.errors import LakefmtError, MetadataTablePresent, StorageError, UnsupportedFeature
+from lakefmt.errors import LakefmtError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.table_client import NOTES, TableClient
@@ -52,6 +53,8 @@ from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
 from lakefmt.timeline.saved_writes import SAVED_WRITES, remove_saved_writes, saved_write_time
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
 from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client, write_client_of
+from lakefmt.transactions.index_request import IndexRequest
+from lakefmt.transactions.metadata_indexes import create_metadata_indexes, indexes_to_make_again
 from lakefmt.transactions.recovery import Consent, undo_dead_writes
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.context import WriteRequest, WriteStatus
@@ -107,6 +110,7 @@ def repair_table(client: TableClient, plan: RepairPlan, check: Check, *, accept_
     rewrites = [step for step in allowed if isinstance(step, RewriteFile)]
     outcomes += runner.rewrite(rewrites) if rewrites else []
     outcomes += [runner.run(step) for step in allowed if isinstance(step, AcceptLoss)]
+    outcomes += runner.rebuild_indexes()
     return RepairReport(tuple(outcomes), check(fresh, plan.level, plan.partitions))
 
 
@@ -175,6 +179,8 @@ class _Runner:
     def __init__(self, client: TableClient, basis: str) -> None:
         self._client = client
         self._basis = basis
+        #: Indexes that were taken away, and are made again.
+        self._dropped: tuple[IndexRequest, ...] = ()
 
     def run(self, step: Step) -> Outcome:
         """Execute a step; an error becomes its outcome."""
@@ -193,10 +199,39 @@ class _Runner:
         else:
             write_client = open_write_client(self._client)
             with write_client.lock.hold() as lease:
-                config = _writable(write_client)
+                config = self._writable(write_client)
                 lease.check()
                 _WORK[type(step)](write_client, config, step)
         return "done", ""
+
+    def _writable(self, write_client: WriteClient) -> TableConfig:
+        """Return the properties of a writable table.
+
+        A step that changes a file in its place has no instant by which the metadata table would see it: that is taken away
+        first, and made again when all steps are done.
+
+        Raises:
+            MetadataTablePresent: it has an index that lakefmt cannot make again.
+        """
+        config = write_client.client.load_config()
+        if config.metadata_partitions:
+            check_writable(replace(config, metadata_partitions=()))
+            if write_client.settings.values["hoodie.metadata.enable"] is not False:
+                self._dropped = indexes_to_make_again(self._client, config)
+            config = drop_metadata_table(write_client, is_made_again=bool(self._dropped))
+        check_writable(config)
+        return config
+
+    def rebuild_indexes(self) -> list[Outcome]:
+        """Make the metadata table again where a step had to take it away."""
+        if not self._dropped:
+            return []
+        step = RebuildIndexes(tuple(request.partition for request in self._dropped))
+        try:
+            create_metadata_indexes(self._client, self._dropped)
+        except LakefmtError as error:
+            return [Outcome(step, "failed", str(error))]
+        return [Outcome(step, "done")]
 
     def rewrite(self, steps: Sequence[RewriteFile]) -> list[Outcome]:
         """Rewrite file groups in one commit, or one by one if one fails; those with logs by compaction."""
@@ -312,22 +347,6 @@ def _compacted(step: RewriteFile, *, is_merged: bool) -> Outcome:
     if step.rekey or step.move or step.drop is not None:
         return Outcome(step, "passed", "its logs were merged into a new base file first: check again")
     return Outcome(step, "done", "with its logs: the file group was compacted")
-
-
-def _writable(write_client: WriteClient) -> TableConfig:
-    """Return the properties of a writable table, without metadata table if the caller drops it."""
-    config = write_client.client.load_config()
-    if config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False:
-        check_writable(replace(config, metadata_partitions=()))
-        config = drop_metadata_table(write_client)
-    if config.metadata_partitions:
-        # Steps that change a file in its place have no instant by which the metadata table would see it.
-        raise MetadataTablePresent(
-            f"the table has a metadata table ({', '.join(config.metadata_partitions)}), which a repair does not keep right: "
-            "options={'hoodie.metadata.enable': 'false'} drops it first, and a later write can make it again"
-        )
-    check_writable(config)
-    return config
 
 
 def _restore_properties(client: TableClient, step: RestoreProperties) -> None:

@@ -99,7 +99,7 @@ class TableService(Protocol[ProposalT, PlanT, OutputT]):
         ...
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: PlanT) -> None:
-        """Undo what a failed attempt of this process wrote, so that nobody has to wait until it counts as dead."""
+        """Undo what a failed attempt of this process wrote, so that no writer has to wait until it counts as dead."""
         ...
 
 
@@ -202,7 +202,7 @@ def run_pending(service: TableService[ProposalT, PlanT, OutputT], time: str) -> 
 def finish_pending(
     service: TableService[ProposalT, PlanT, OutputT], state: TableState, pending: Instant, lease: Lease
 ) -> bool:
-    """Execute and complete a pending plan under one hold of the table lock; nobody else may be executing it.
+    """Execute and complete a pending plan under one hold of the table lock; no other process may be executing it.
 
     Args:
         service: what is run.

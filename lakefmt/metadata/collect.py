@@ -320,9 +320,12 @@ class FactCollector:
         replaced = {(path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids}
         millis = instant_millis(self.time, self.before)
         changes = []
+        counted = commit.counts_new_keys
         for group in dict.fromkeys((*stats, *sorted(replaced))):
             location = RecordLocation(group[0], group[1], millis)
-            change = self._change(location, old.get(group), new.get(group), stats.get(group, ()), columns)
+            change = self._change(
+                location, old.get(group), new.get(group), stats.get(group, ()), columns, counted=counted
+            )
             if change is not None:
                 changes.append(change)
         return changes
@@ -334,10 +337,14 @@ class FactCollector:
         after: FileSlice | None,
         stats: Sequence[WriteStat],
         columns: Sequence[str],
+        *,
+        counted: bool,
     ) -> KeyChange | None:
-        only_updates = stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
-        if only_updates and not columns and before is not None and not before.logs:
-            return None  # every key was in the base file before, and is there now
+        only_updates = counted and stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
+        # Rows of logs that are marked as deleted count as updates.
+        marks = self._marks_deletes and any(stat.log_files for stat in stats)
+        if only_updates and not columns and not marks and before is not None and not self._may_have_deleted(before):
+            return None  # every key was there before, and is there now
         keys = None
         if before is not None and after is not None and before.base == after.base:
             written = {stat.path for stat in stats}
@@ -348,6 +355,30 @@ class FactCollector:
             keys = keys.combine_chunks().unique()
         old = self.rows(self.before, before, columns, keys)
         return KeyChange(location, old, self.rows(self.after, after, columns, keys))
+
+    @property
+    def _marks_deletes(self) -> bool:
+        """Whether rows of logs may delete their key without being counted as deletes."""
+        rule = merge_rule(self.before.config)
+        return rule.custom is not None or rule.delete is not None or IS_DELETED in self._schema.names
+
+    def _may_have_deleted(self, file_slice: FileSlice) -> bool:
+        """Return whether the logs of a slice may have deleted keys, which an update would bring back.
+
+        Commits that are not archived tell, of logs that are named by them (from version 8 on).
+        """
+        if not file_slice.logs:
+            return False
+        timeline = self.before.timeline
+        active = {instant.time: instant for instant in timeline.commits}
+        logs = {log.path: active.get(log.instant) for log in file_slice.logs}
+        if timeline.layout == 1 or self._marks_deletes or None in logs.values():
+            return True
+        deletes: dict[str, int] = {}
+        for instant in {instant for instant in logs.values() if instant is not None}:
+            stats = self.client.commit_metadata(self.before, instant).stats
+            deletes |= {stat.path: stat.num_deletes for stat in stats}
+        return any(deletes.get(path) != 0 for path in logs)
 
     def rows(
         self,

@@ -6,7 +6,7 @@ other way round: first from the properties, then its directory, so that no reade
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -54,6 +54,8 @@ __all__ = [
     "check_expression_indexes",
     "committed_files",
     "expression_time_zone",
+    "inflight_partitions",
+    "instants_being_built",
     "load_definitions",
     "partitions_by_settings",
     "wanted_partitions",
@@ -150,13 +152,39 @@ def check_expression_indexes(client: TableClient, config: TableConfig, timeline:
         ) from None
 
 
-def advertised_partitions(config: TableConfig, names: Iterable[str]) -> dict[str, str | None]:
-    """Return the changes of the table's properties that advertise these partitions and no others. Pure."""
-    text = ",".join(sorted(names))
-    changes: dict[str, str | None] = {PARTITIONS_KEY: text or None, INFLIGHT_KEY: None}
-    if INFLIGHT_KEY in config.properties:
+def inflight_partitions(config: TableConfig) -> tuple[str, ...]:
+    """Return the partitions that are being built: writers keep them, readers do not use them. Pure."""
+    text = config.properties.get(INFLIGHT_KEY, "")
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def advertised_partitions(
+    config: TableConfig, names: Iterable[str], building: Collection[str] = ()
+) -> dict[str, str | None]:
+    """Return the changes of the table's properties that advertise these partitions and no others. Pure.
+
+    Parameters:
+        config: the table's properties.
+        names: the partitions.
+        building: those of them that readers must not use yet.
+    """
+    wanted = sorted(set(names))
+    text = ",".join(name for name in wanted if name not in building)
+    inflight = ",".join(name for name in wanted if name in building)
+    changes: dict[str, str | None] = {PARTITIONS_KEY: text or None, INFLIGHT_KEY: inflight or None}
+    if not inflight and INFLIGHT_KEY in config.properties:
         changes[INFLIGHT_KEY] = ""
     return changes
+
+
+def instants_being_built(writer: MetadataTableWriter) -> set[str]:
+    """Return the instants of partitions that are being built: nothing on the timeline may have them yet.
+
+    Parameters:
+        writer: writes the metadata table.
+    """
+    inflight = map(writer.files, inflight_partitions(writer.config))
+    return {min(file.instant for file in files) for files in inflight if files}
 
 
 @dataclass(frozen=True)
@@ -214,31 +242,46 @@ class MetadataTableManager:
             self.writer.create(self.client.clock.now())
             kept = []
         listed, slices = committed_files(self.client, self.config, self.timeline)
-        collector = self._collector()
+        collector = self.collector()
         known = {**load_definitions(self.client, self.config), **(definitions or {})}
         known = {name: one for name, one in known.items() if name in kept or name in (definitions or {})}
         for name in names:
             if name not in known:
-                known |= self._new_definition(name, collector)
+                known |= self.new_definition(name, collector)
             update = first_update(name, self.config, self.writer.form, collector, known, listed, slices)
             self._initialise(name, update, known, sorted(listed))
-        return self._advertise((*kept, *names), known)
+        return self.advertise((*kept, *names), known, made=names)
 
     def _initialise(
         self, name: str, update: PartitionUpdate, definitions: Mapping[str, IndexDefinition], data_partitions: list[str]
     ) -> None:
+        instant = self.make_file_groups(name, len(update), definitions, data_partitions)
+        self.writer.fill(instant, update, self.next_time)
+
+    def make_file_groups(
+        self, name: str, num_records: int, definitions: Mapping[str, IndexDefinition], data_partitions: list[str]
+    ) -> str:
+        """Make the empty file groups of a partition; return the instant of the deltacommit that is to fill them.
+
+        Parameters:
+            name: the partition.
+            num_records: about how many first records it will have.
+            definitions: of the table's indexes, that of this partition among them.
+            data_partitions: those of the table.
+        """
         done = self.writer.timeline_store.load()
         last = None
         if self.config.version is TableVersion.SIX and self.timeline.commits:
             last = self.timeline.commits[-1].time
         number = len(done.initialisations)
-        archived = archived_initialisations(self.writer)
-        while (time := initial_instant(number, self.config.version, last)) in archived or done.of_time(time):
+        taken = {*archived_initialisations(self.writer), *instants_being_built(self.writer)}
+        while (time := initial_instant(number, self.config.version, last)) in taken or done.of_time(time):
             number += 1
         instant = initial_instant(number, self.config.version, last)
         partitioned = name in definitions and definitions[name].is_partitioned
-        count = self._num_file_groups(name, len(update))
-        self.writer.initialise(instant, name, count, update, self.next_time, data_partitions if partitioned else None)
+        count = self._num_file_groups(name, num_records)
+        self.writer.make_file_groups(instant, name, count, data_partitions if partitioned else None)
+        return instant
 
     def _num_file_groups(self, name: str, num_records: int) -> int:
         kind = kind_of_partition(name)
@@ -250,7 +293,7 @@ class MetadataTableManager:
             maximum=self.settings.integer("hoodie.metadata.global.record.level.index.max.filegroup.count"),
         )
 
-    def _new_definition(self, name: str, collector: FactCollector) -> dict[str, IndexDefinition]:
+    def new_definition(self, name: str, collector: FactCollector) -> dict[str, IndexDefinition]:
         """Return the definition of a new partition; version 6 has no file of definitions."""
         kind = kind_of_partition(name)
         if kind is None or kind is PartitionKind.EXPRESSION_INDEX:
@@ -274,9 +317,28 @@ class MetadataTableManager:
         text = self.settings.text("hoodie.metadata.index.column.stats.column.list")
         return None if not text else [name.strip() for name in text.split(",") if name.strip()]
 
-    def _advertise(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> TableConfig:
-        changes = advertised_partitions(self.config, names)
-        changes[SEEN_KEY] = changes[PARTITIONS_KEY]
+    def advertise(
+        self,
+        names: Collection[str],
+        definitions: Mapping[str, IndexDefinition],
+        dropped: Iterable[str] = (),
+        *,
+        made: Sequence[str] = (),
+        building: Sequence[str] = (),
+    ) -> TableConfig:
+        """Advertise these partitions and no others; return the table's properties afterwards.
+
+        Parameters:
+            names: the partitions.
+            definitions: of the table's indexes.
+            dropped: partitions that are removed on purpose.
+            made: those that were being built until now.
+            building: those that readers must not use yet, beside the ones that are being built already.
+        """
+        unready = {*building, *(name for name in inflight_partitions(self.config) if name not in made)}
+        changes = advertised_partitions(self.config, names, unready)
+        seen = {name for name in self.config.properties.get(SEEN_KEY, "").split(",") if name} | set(names)
+        changes[SEEN_KEY] = ",".join(sorted(seen - set(dropped))) or None
         if definitions:
             changes[DEFINITIONS_KEY] = definitions_path(self.config)
             data = render_index_definitions(definitions)
@@ -286,7 +348,7 @@ class MetadataTableManager:
 
     def _hide(self, names: Iterable[str]) -> TableConfig:
         """Advertise only these partitions while others are made anew; should that fail, the next write says what is gone."""
-        changes = advertised_partitions(self.config, names)
+        changes = advertised_partitions(self.config, names, inflight_partitions(self.config))
         now = self.client.clock.now()
         return parse_table_config(update_properties(self.client.store, changes, now, durable=self.durable))
 
@@ -298,12 +360,20 @@ class MetadataTableManager:
         """
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
-        for name in names:
-            if kind_of_partition(name) is None:
-                raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
+        self._check_makeable(names, definitions)
         without = self._hide(())
         ordered = sorted(names, key=lambda name: (BUILD_ORDER.index(kind_of_partition(name) or BUILD_ORDER[0]), name))
         return replace(self, config=without).add(ordered, definitions)
+
+    def _check_makeable(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> None:
+        """Refuse before anything is removed what could not be made again."""
+        for name in names:
+            kind = kind_of_partition(name)
+            needs_definition = kind in (PartitionKind.EXPRESSION_INDEX, PartitionKind.SECONDARY_INDEX)
+            if kind is None or (needs_definition and name not in definitions):
+                raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
+            if kind is PartitionKind.EXPRESSION_INDEX:
+                self.check_expression(definitions[name])
 
     def rebuild_index(self, name: str) -> TableConfig:
         """Make one partition anew from what is committed; return the table's properties afterwards.
@@ -316,17 +386,16 @@ class MetadataTableManager:
         Raises:
             UnsupportedFeature: lakefmt cannot make it.
         """
-        if kind_of_partition(name) in (None, PartitionKind.EXPRESSION_INDEX):
-            raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
+        self._check_makeable([name], definitions)
         hidden = {name, *_resting_on(name, names)}
         without = self._hide([each for each in names if each not in hidden])
         self.client.store.delete_tree(f"{METADATA_DIRECTORY}/{name}")
         config = replace(self, config=without).add([name], definitions)
         if len(config.metadata_partitions) == len(names):
             return config
-        return replace(self, config=config)._advertise(names, definitions)
+        return replace(self, config=config).advertise(names, definitions)
 
     def drop(self, name: str) -> TableConfig:
         """Remove a partition of the metadata table; without ``files`` all of it goes. Return the properties afterwards.
@@ -345,14 +414,15 @@ class MetadataTableManager:
         whole = name == PartitionKind.FILES.value
         gone = set(names) if whole else {name, *_resting_on(name, names)}
         definitions = {key: one for key, one in load_definitions(self.client, self.config).items() if key not in gone}
-        config = self._advertise([one for one in names if one not in gone], definitions)
+        config = self.advertise([one for one in names if one not in gone], definitions, gone)
         for one in sorted(gone):
             self.client.store.delete_tree(METADATA_DIRECTORY if whole else f"{METADATA_DIRECTORY}/{one}")
         return config
 
     # ------------------------------------------------------------------------------------------ what is there already
 
-    def _collector(self) -> FactCollector:
+    def collector(self) -> FactCollector:
+        """Return what reads the facts that the partitions hold."""
         state = TableState(self.config, self.timeline)
         schema, zone = self.client.schema(state), expression_time_zone(self.settings)
         return FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone)

@@ -19,6 +19,7 @@ from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.manage import (
     MetadataTableManager,
     expression_time_zone,
+    inflight_partitions,
     load_definitions,
     wanted_partitions,
 )
@@ -131,6 +132,8 @@ class MetadataTableObserver:
         schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
 
+        is_building = PartitionKind.PARTITION_STATS.value in inflight_partitions(config)
+
         def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
             known = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
             if known is not None:
@@ -144,7 +147,7 @@ class MetadataTableObserver:
             after,
             pending.time,
             schema,
-            stored_statistics=stored,
+            stored_statistics=None if is_building else stored,
             time_zone=expression_time_zone(self.settings),
         )
 
@@ -157,14 +160,36 @@ class MetadataTableObserver:
         if not config.metadata_partitions:
             return
         timeline = MetadataTimelineStore(self.client.store, config.version, durable=False).load()
-        compaction = timeline.last_compaction
-        if compaction is None:
-            return
         for target in targets:
-            done = [one for one in timeline.of_time(target.time) if one.completion is not None]
-            if any(one.completion is not None and one.completion < compaction.time for one in done):
+            holder = base_files_with(timeline, target, config.version.layout)
+            if holder is not None:
                 raise StateError(
-                    f"{target.time} cannot be rolled back: the metadata table was compacted at {compaction.time}, after "
-                    f"it had recorded {target.time}. Restore the table to an earlier commit instead, or drop the "
-                    "metadata table first (hoodie.metadata.enable=false) and roll back then"
+                    f"{target.time} cannot be rolled back: {holder}, after {target.time} was recorded or complete, and "
+                    "nothing can be taken out of a base file. Restore the table to an earlier commit instead, or drop "
+                    "the metadata table first (hoodie.metadata.enable=false) and roll back then"
                 )
+
+
+def base_files_with(timeline: MetadataTimeline, target: Instant, layout: int) -> str | None:
+    """Return what put an instant into base files of the metadata table; None: its logs are all there is of it. Pure.
+
+    Parameters:
+        timeline: the metadata table's.
+        target: an instant of the data table.
+        layout: the timeline layout, 1 or 2.
+    """
+    compaction = timeline.last_compaction
+    recorded = [each.completion for each in timeline.of_time(target.time) if each.completion is not None]
+    if compaction is not None and any(time < compaction.time for time in recorded):
+        return f"the metadata table was compacted at {compaction.time}"
+    if not target.is_completed:
+        return None
+    for deltacommit in timeline.completed(Action.DELTA_COMMIT):
+        # Of version 6 the instant of a partition's making begins with that of the newest commit in it.
+        if layout == 1:
+            is_later = len(deltacommit.time) > len(target.time) and deltacommit.time >= target.time
+        else:
+            is_later = deltacommit.is_initialisation and (deltacommit.completion or "") > target.order_time
+        if is_later:
+            return f"an index of the metadata table was made at {deltacommit.completion}"
+    return None

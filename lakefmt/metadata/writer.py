@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
+from lakefmt.errors import CorruptFile
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
@@ -117,38 +118,38 @@ class MetadataTableWriter:
         )
         self.store.put(f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties", data, durable=self.durable)
 
-    def initialise(
-        self,
-        instant: str,
-        partition: str,
-        num_file_groups: int,
-        update: PartitionUpdate,
-        next_time: Callable[[], str],
-        data_partitions: Sequence[str] | None = None,
+    def make_file_groups(
+        self, instant: str, partition: str, num_file_groups: int, data_partitions: Sequence[str] | None = None
     ) -> None:
-        """Make a partition of the metadata table with its file groups and first records.
+        """Make a partition of the metadata table with empty file groups; what is there already is removed.
 
         Parameters:
-            instant: of the deltacommit that makes it.
+            instant: of the deltacommit that will fill it.
             partition: the metadata table's partition.
             num_file_groups: how many file groups; of each data partition in a partitioned record index.
-            update: its first records.
-            next_time: hands out the completion time.
             data_partitions: for which a partitioned record index gets file groups; None: it is not partitioned.
         """
         directory = f"{METADATA_DIRECTORY}/{partition}"
         self.store.delete_tree(directory)
         self._put_partition_metadata(partition, instant)
         runs: Sequence[str | None] = [None] if data_partitions is None else data_partitions
-        groups = {
-            None if run is None else escape_partition(run): [
-                file_id_of(partition, number, run) for number in range(num_file_groups)
-            ]
-            for run in runs
-        }
-        for ids in groups.values():
-            for file_id in ids:
-                self._put_first_log(partition, file_id, instant)
+        for run in runs:
+            for number in range(num_file_groups):
+                self._put_first_log(partition, file_id_of(partition, number, run), instant)
+
+    def fill(self, instant: str, update: PartitionUpdate, next_time: Callable[[], str]) -> None:
+        """Put the first records of a partition into its empty file groups, below what was written to it since.
+
+        Parameters:
+            instant: its file groups were made with it; the deltacommit.
+            update: its first records.
+            next_time: hands out the completion time.
+
+        Raises:
+            CorruptFile: a file group is missing.
+        """
+        partition = update.partition
+        groups = check_file_groups(partition, (file.file_id for file in self.files(partition)))
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
         written = [
             self.put_base(partition, file_id, instant, keys, values)
@@ -225,6 +226,10 @@ class MetadataTableWriter:
     def _write_partition(self, instant: str, update: PartitionUpdate, done: frozenset[str]) -> list[WrittenFile]:
         files = self.files(update.partition)
         groups = check_file_groups(update.partition, (file.file_id for file in files))
+        if not groups and update.data_partitions is None:
+            raise CorruptFile(
+                f"the metadata table has no file groups of {update.partition}: drop the index and make it again"
+            )
         if update.data_partitions is not None:
             groups = self._with_new_runs(instant, update.partition, update.data_partitions, groups)
         return [

@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pafs
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidFilter
 
-__all__ = ["Condition", "all_of", "any_of", "exactly", "holds_floats", "one_of"]
+__all__ = ["Condition", "all_of", "any_of", "exactly", "holds_floats", "one_of", "satisfiable"]
 
 #: Arrow builds a deep tree from a chain and walks it recursively; a longer chain overflows the
 #: stack.
@@ -136,6 +139,40 @@ def _chain(items: Sequence[_Item], join: Callable[[_Item, _Item], _Item]) -> _It
         pairs = [join(level[index], level[index + 1]) for index in range(0, len(level) - 1, 2)]
         level = pairs + level[len(level) - len(level) % 2 :]
     return level[0]
+
+
+def satisfiable(
+    guarantees: Sequence[pc.Expression | None], condition: pc.Expression, schema: pa.Schema
+) -> npt.NDArray[np.bool_]:
+    """Return whether rows of which each guarantee is true may satisfy a condition.
+
+    Parameters:
+        guarantees: what is true of all rows of a file, slice or partition; None: nothing is known.
+        condition: the condition.
+        schema: the columns of both.
+
+    Raises:
+        pyarrow.ArrowException: the condition cannot be evaluated.
+
+    Example:
+        >>> a = pc.field("a")
+        >>> satisfiable([a > 5, a < 5, None], a == 7, pa.schema([("a", pa.int64())])).tolist()
+        [True, False, True]
+    """
+    import pyarrow.dataset as ds  # slow import that writers do not need
+
+    # Arrow simplifies the condition under the guarantee of each fragment, and drops those for which it becomes false.
+    source, layout = pafs.LocalFileSystem(), ds.ParquetFileFormat()
+    fragments = [
+        layout.make_fragment(
+            str(number), source, partition_expression=pc.scalar(True) if guarantee is None else guarantee
+        )
+        for number, guarantee in enumerate(guarantees)
+    ]
+    kept = np.zeros(len(fragments), bool)
+    dataset = ds.FileSystemDataset(fragments, schema, layout, source)
+    kept[[int(fragment.path) for fragment in dataset.get_fragments(filter=condition)]] = True
+    return kept
 
 
 def holds_floats(kind: pa.DataType) -> bool:

@@ -28,9 +28,8 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import dropped_values
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.keys import partition_guarantee
-from lakefmt.read._filter_conditions import Condition
+from lakefmt.read._filter_conditions import Condition, satisfiable
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
-from lakefmt.read.skipping.guarantees import satisfiable
 from lakefmt.schema import join_tables, reconcile, with_meta_columns
 from lakefmt.storage.arrow_lifetime import track_arrow_use
 from lakefmt.values import META_COLUMNS, PartitionPath

@@ -252,7 +252,7 @@ def _loads(text: str | bytes) -> Json:
 
 
 def _dumps(avro: Json) -> str:
-    # ASCII only: a lone surrogate in somebody's doc could not be encoded later.
+    # ASCII only: a lone surrogate in a field's doc could not be encoded later.
     return json.dumps(avro, separators=(",", ":"))
 
 

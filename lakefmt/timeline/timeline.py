@@ -29,7 +29,7 @@ __all__ = ["Timeline", "build_timeline", "extend_timeline", "timeline_from_names
 
 
 def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
-    """Return the timeline of the files listed: the highest state of every deed, ordered by time.
+    """Return the timeline of the files listed: the highest state of every action, ordered by time.
 
     Example:
         >>> build_timeline([], 2).instants
@@ -89,7 +89,7 @@ _COMPLETES_AS = {layout: _pending_suffixes(layout) for layout in (1, 2)}
 def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
     """Return the timeline with more files on it: as :func:`timeline_from_names` of all of them, in less time.
 
-    A writer meets a few new files on a long timeline; only their deeds are looked at.
+    A writer meets a few new files on a long timeline; only their actions are looked at.
 
     Example:
         >>> begun = timeline_from_names(["20260101000000000.inflight"], 2)
@@ -106,7 +106,7 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
             index += 1
         if index == len(ordered) or ordered[index].time != instant.time:
             ordered.insert(index, instant)
-        elif instant.state is State.COMPLETED or ordered[index].state.rank < instant.state.rank:
+        elif ordered[index].state.rank < instant.state.rank:
             ordered[index] = instant
     return Timeline(view.layout, tuple(ordered), names=tuple(sorted((*view.names, *new))))
 
@@ -117,12 +117,12 @@ def _same_action(instant: Instant, other: Instant) -> bool:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The active timeline of a table at one moment, and what was archived of it when somebody asked.
+    """The active timeline of a table at one moment, and what was archived of it when that was asked for.
 
     Attributes:
         layout: 1 or 2.
-        instants: one per deed, in its highest state, ordered by requested time.
-        files: every timeline file of a deed (pending ones stay beside the completed one), when they were given.
+        instants: one per action and time, in its highest state, ordered by requested time.
+        files: every timeline file of an action (pending ones stay beside the completed one), when they were given.
         bound: commits requested after this time do not count; None counts all.
         archived: completed instants that have left the active timeline; empty unless :meth:`with_history` gave them.
         names: every timeline file, sorted, when only names are known.
@@ -255,7 +255,7 @@ class Timeline:
         return min(matching, key=lambda i: i.action not in COMMIT_ACTIONS)
 
     def files_of(self, instant: Instant) -> tuple[Instant, ...]:
-        """Return every timeline file of the instant's deed."""
+        """Return every timeline file of the instant's action."""
         if not self.names:
             return self.files.get((instant.time, comparable_action(instant.action)), (instant,))
         parsed = filter(None, (parse_instant_file(name, self.layout) for name in self._names_of(instant.time)))

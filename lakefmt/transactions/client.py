@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lakefmt.arguments import mapping_argument
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import InternalError, WriterActive
+from lakefmt.errors import InternalError, StorageError, WriterActive
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.manage import SEEN_KEY
 from lakefmt.metadata.observer import MetadataTableObserver
@@ -28,6 +29,8 @@ __all__ = [
     "WriteClient",
     "claim_instant",
     "drop_metadata_table",
+    "lost_index_warnings",
+    "note_indexes",
     "open_write_client",
     "take_over_heartbeat",
     "write_client_of",
@@ -182,14 +185,74 @@ def _heartbeat(write_client: WriteClient, time: InstantTime) -> Heartbeat:
     return Heartbeat(write_client.client.store, time, write_client.owner, interval, write_client.client.time_source)
 
 
-def drop_metadata_table(write_client: WriteClient) -> TableConfig:
-    """Remove the table's metadata table; return the properties without it."""
+def drop_metadata_table(write_client: WriteClient, *, is_made_again: bool = False) -> TableConfig:
+    """Remove the table's metadata table; return the properties without it.
+
+    Args:
+        write_client: the table.
+        is_made_again: the caller makes it again; should that fail, the next write says that it is gone.
+    """
     # First the properties, then the directories: in between, readers list the store, which is right (docs/format.md,
     # Metadata table).
     client = write_client.client
-    changes = dict.fromkeys(key for key in _METADATA_KEYS if key in client.load_config().properties)
+    keys = (key for key in _METADATA_KEYS if not (is_made_again and key == SEEN_KEY))
+    changes = dict.fromkeys(key for key in keys if key in client.load_config().properties)
     if changes:
         update_properties(client.store, changes, client.clock.now(), durable=write_client.durable)
     for directory in _METADATA_DIRECTORIES:
         client.store.delete_tree(directory)
     return client.load_config()
+
+
+# ------------------------------------------------------------------------------- indexes that another engine dropped
+
+
+def _seen(config: TableConfig) -> frozenset[str]:
+    return frozenset(name for name in config.properties.get(SEEN_KEY, "").split(",") if name)
+
+
+def _lost_indexes(config: TableConfig) -> tuple[str, ...]:
+    """Return the indexes that lakefmt saw last and the properties no longer advertise.
+
+    Parameters:
+        config: the table's properties, read under the table lock.
+    """
+    return tuple(sorted(_seen(config).difference(config.metadata_partitions)))
+
+
+def lost_index_warnings(config: TableConfig) -> tuple[str, ...]:
+    """Return what the result of a write says of indexes that are gone. Pure.
+
+    A writer of Hudi on the JVM removes indexes of the metadata table that its own settings do not ask for, and says nothing.
+    So lakefmt keeps the list that it saw last as a property of its own beside Hudi's list, in one update with it wherever it
+    changes that (docs/format.md, Metadata table).
+
+    Parameters:
+        config: the table's properties as the write met them.
+    """
+    lost = _lost_indexes(config)
+    if not lost:
+        return ()
+    what = (
+        "the metadata table" if not config.metadata_partitions else f"the index {', '.join(lost)} of the metadata table"
+    )
+    return (
+        f"{what} is gone: another writer dropped it since lakefmt's last write, because its settings do not ask for it; "
+        "table.index.create makes it again",
+    )
+
+
+def note_indexes(write_client: WriteClient, config: TableConfig) -> None:
+    """Keep the list of indexes for the next write, under the table lock; the write that calls this is committed.
+
+    Parameters:
+        write_client: the table.
+        config: its properties as the write met them.
+    """
+    if _seen(config) == frozenset(config.metadata_partitions):
+        return
+    client = write_client.client
+    with suppress(StorageError):  # the next write notes it, or warns again
+        names = client.load_config().metadata_partitions
+        changes = {SEEN_KEY: ",".join(sorted(names)) or None}
+        update_properties(client.store, changes, client.clock.now(), durable=False)

@@ -127,7 +127,7 @@ def check_non_blocking(settings: Settings, config: TableConfig, *, places_keys: 
     Args:
         settings: of the call.
         config: of the table. From version 8 on each commit writes log files of its own.
-        places_keys: whether its index gives every key one file group, whoever writes it.
+        places_keys: whether its index gives every key one file group, whatever writer it is.
 
     Raises:
         InvalidInputError: the mode is non-blocking and one of these is missing.

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, MetadataTablePresent, UnsupportedFeature
 from lakefmt.metadata.index_definitions import (
     IndexDefinition,
     column_stats_definition,
@@ -21,6 +21,7 @@ from lakefmt.metadata.index_definitions import (
 from lakefmt.metadata.layout import BUILD_ORDER, PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import partitions_by_settings
 from lakefmt.metadata.statistics import indexed_columns, is_indexable
+from lakefmt.storage.api import Capabilities
 from lakefmt.values import TableVersion
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "in_build_order",
     "parse_index_request",
     "parse_index_requests",
+    "requests_of_definitions",
     "requests_of_new_table",
 ]
 
@@ -198,13 +200,46 @@ def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
     return tuple(parsed)
 
 
+def requests_of_definitions(
+    config: TableConfig, definitions: Mapping[str, IndexDefinition], schema: pa.Schema
+) -> tuple[IndexRequest, ...]:
+    """Return the indexes that a metadata table has, to make them again.
+
+    Parameters:
+        config: the table's properties.
+        definitions: of its indexes.
+        schema: its columns, without meta columns.
+
+    Raises:
+        MetadataTablePresent: there is one that lakefmt cannot make.
+    """
+    requests = []
+    for name in config.metadata_partitions:
+        kind, definition = kind_of_partition(name), definitions.get(name)
+        if kind is None or (kind in _NAMED and definition is None):
+            raise MetadataTablePresent(
+                f"the metadata table has {name}, which lakefmt cannot make again: drop it first "
+                f"(table.index.drop({name!r})), or the whole metadata table with options={{'hoodie.metadata.enable': 'false'}}"
+            )
+        columns = () if definition is None else definition.columns
+        if kind is PartitionKind.COLUMN_STATS:
+            columns = tuple(each for each in columns if each in schema.names and is_indexable(schema.field(each).type))
+        label = name.removeprefix(kind.value) if kind in _NAMED else ""
+        call = None
+        if kind is PartitionKind.EXPRESSION_INDEX and definition is not None:
+            options = {key: value for key, value in definition.options.items() if key != "expr"}
+            call = FunctionCall(definition.function, definition.index_type, options)
+        is_partitioned = definition is not None and definition.is_partitioned
+        requests.append(IndexRequest(kind, columns, label, is_partitioned, call))
+    return tuple(requests)
+
+
 def requests_of_new_table(
     asked: Sequence[IndexRequest] | None,
     config: TableConfig,
     schema: pa.Schema,
     settings: Settings,
-    *,
-    is_remote: bool,
+    capabilities: Capabilities,
     needed: IndexRequest | None = None,
 ) -> tuple[IndexRequest, ...]:
     """Return the indexes with which a table begins, checked against its columns.
@@ -215,7 +250,7 @@ def requests_of_new_table(
         config: the properties of the table.
         schema: its columns.
         settings: of the call.
-        is_remote: whether the table is on an object store.
+        capabilities: of the store, which tell an object store.
         needed: the index by which writes find keys, if the metadata table has that.
 
     Raises:
@@ -223,6 +258,7 @@ def requests_of_new_table(
     """
     if asked is None:
         enabled = settings.values["hoodie.metadata.enable"]
+        is_remote = not (capabilities.directories or capabilities.low_latency)
         by_default = enabled is True or (enabled is None and is_remote)
         names = partitions_by_settings(config, settings) if by_default else ()
         asked = [IndexRequest(_parse_kind(name)) for name in names]

@@ -11,10 +11,17 @@ from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
-from lakefmt.metadata.manage import MetadataTableManager
+from lakefmt.metadata.manage import MetadataTableManager, inflight_partitions, load_definitions
 from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.transactions.client import drop_metadata_table, open_write_client
-from lakefmt.transactions.index_request import FunctionCall, IndexRequest, definition_of, in_build_order
+from lakefmt.transactions.index_request import (
+    FunctionCall,
+    IndexRequest,
+    definition_of,
+    in_build_order,
+    requests_of_definitions,
+)
+from lakefmt.transactions.indexing import withdraw_indexing
 from lakefmt.values import TableVersion
 
 __all__ = [
@@ -24,6 +31,7 @@ __all__ = [
     "create_metadata_indexes",
     "drop_metadata_index",
     "drop_metadata_table_of",
+    "indexes_to_make_again",
 ]
 
 
@@ -48,6 +56,22 @@ def create_metadata_indexes(
         UnsupportedFeature: the table's version cannot have it.
     """
     return change_metadata_table(client, options, partial(_with_indexes, requests)).metadata_partitions
+
+
+def indexes_to_make_again(client: TableClient, config: TableConfig) -> tuple[IndexRequest, ...]:
+    """Return the indexes of a metadata table that is about to be dropped and made again.
+
+    Parameters:
+        client: the table.
+        config: its properties.
+
+    Raises:
+        MetadataTablePresent: there is one that lakefmt cannot make.
+    """
+    if not config.metadata_partitions:
+        return ()
+    definitions = load_definitions(client, config)
+    return requests_of_definitions(config, definitions, client.schema(client.load()))
 
 
 def create_metadata_index(
@@ -137,6 +161,8 @@ def create_expression_index(
 def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Remove an index of the metadata table, with those that rest on it; without ``files`` all of it goes.
 
+    A plan that would make the index is withdrawn, with the other indexes that it has begun.
+
     Parameters:
         client: the table.
         name: the metadata table's partition; also one that lakefmt does not keep.
@@ -148,9 +174,17 @@ def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, ob
     Raises:
         InvalidInputError: the table advertises no such index.
     """
-    return change_metadata_table(
-        client, options, lambda manager: manager.drop(name), writable=False
-    ).metadata_partitions
+    return change_metadata_table(client, options, partial(_without_index, name), writable=False).metadata_partitions
+
+
+def _without_index(name: str, manager: MetadataTableManager) -> TableConfig:
+    planned = withdraw_indexing(manager, name)
+    for other in planned - {name}:  # nobody would finish what was begun with it
+        if other in inflight_partitions(manager.config):
+            manager = replace(manager, config=manager.drop(other))
+    if name in planned and name not in manager.config.metadata_partitions:
+        return manager.config
+    return manager.drop(name)
 
 
 def drop_metadata_table_of(client: TableClient, options: Mapping[str, object] | None = None) -> None:

@@ -164,8 +164,10 @@ def undo_dead_writes(
             finish_rollback(write_client, state, pending, lease)
         else:
             run_rollback(write_client, state, pending, plan, lease)
-    look = read_under_lock(write_client, config) if changed else look
-    if _sweep(write_client, TableState(config, look.timeline), rules, look.claims, look.markers) or changed:
+    if changed:
+        look = read_under_lock(write_client, config)
+        state = TableState(config, look.timeline)
+    if _sweep(write_client, state, rules, look.claims, look.markers) or changed:
         remove_abandoned(store)
     behind = _behind_completed(store, look)
     if later is None:
@@ -190,7 +192,7 @@ def _were_complete(
 def _read_ahead(client: TableClient, state: TableState) -> None:
     """Read the newest commit beside the other requests: its schema is needed next, while the lock is held."""
     if state.timeline.commits and not client.store.capabilities.low_latency:
-        with suppress(LakefmtError):  # whoever needs the commit reads it again and gets the error
+        with suppress(LakefmtError):  # who needs the commit reads it again and gets the error
             client.commit_metadata(state, state.timeline.commits[-1])
 
 

@@ -70,8 +70,8 @@ def run_rollback(
     record = rollback_plan_record(write_client.client.store, plan)
     rollback.request(state.config, encode_body(BodyKind.ROLLBACK_PLAN, record))
     if target.is_completed:
-        # After the plan is on the timeline, else a death in between would look as if somebody had removed the completed
-        # file; before any data file is deleted, else readers would miss rows.
+        # After the plan is on the timeline, else a death in between would look like a completed file that was lost;
+        # before any data file is deleted, else readers would miss rows.
         timeline_store.reopen(target)
     _execute_and_complete(rollback, state.config, plan, lease)
     return time
@@ -119,7 +119,7 @@ def _execute_and_complete(
     record = rollback_metadata_record(store, plan, rollback.time, command_sizes)
     timeline = write_client.timeline(config).load()
     # The caller has proved the lock before the first deletion. Only what observers wrote since can depend on it: without
-    # them a completed rollback records what was done, whoever holds the lock by now.
+    # them a completed rollback records what was done, whether the lock is still held or not.
     proof = lease if write_client.observers(config) else None
     # A writer that was taken for dead in the middle of its rollback may have completed it.
     with suppress(StateError):

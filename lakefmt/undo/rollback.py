@@ -210,7 +210,7 @@ def _undo_service(
     """Delete what a pending table service wrote; keep or remove its plan.
 
     A clustering plan that is kept needs no rollback on the timeline: files of a pending instant are not visible, and
-    whoever executes the plan removes what is left of them.
+    the executor of the plan removes what is left of them.
     """
     keeps = target.action in KEEP_PLAN if withdraw is None else not withdraw
     store, timeline_store = write_client.client.store, write_client.timeline(state.config)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from lakefmt.config.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable
-from lakefmt.errors import CorruptFile, InvalidInputError, MetadataTablePresent, StateError, UnsupportedFeature
+from lakefmt.errors import CorruptFile, InvalidInputError, StateError, UnsupportedFeature
 from lakefmt.formats.avro.container import MAGIC
 from lakefmt.keys import key_properties, key_spec_from_properties
 from lakefmt.timeline.archive.lsm_timeline import HistoryPart, plan_parts
@@ -26,6 +26,7 @@ from lakefmt.timeline.instant import (
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
 from lakefmt.timeline.store import next_instant_time
 from lakefmt.timeline.timeline import Timeline
+from lakefmt.transactions.index_request import IndexRequest
 from lakefmt.values import InstantTime, MergeMode, TableVersion
 
 __all__ = [
@@ -66,6 +67,7 @@ class UpgradeScene:
         old_timeline: names of timeline files of the old layout.
         archived: the completed instants of the old archive, by requested time.
         has_metadata_table: whether a metadata table exists, in the properties or not.
+        indexes: those that the properties advertise.
         has_schema_history: whether schema history files exist.
         logs: number of log files in the newest snapshot.
     """
@@ -77,6 +79,7 @@ class UpgradeScene:
     old_timeline: tuple[str, ...] = ()
     archived: tuple[Instant, ...] = ()
     has_metadata_table: bool = False
+    indexes: tuple[IndexRequest, ...] = ()
     has_schema_history: bool = False
     logs: int = 0
 
@@ -104,6 +107,7 @@ class UpgradePlan:
         pending: instants to roll back first; refused while their writers live.
         logs: number of log files to compact first.
         drops_metadata_table: remove the metadata table.
+        indexes: of the metadata table that is made again afterwards; empty: none is.
         stale: files of an interrupted upgrade, removed first.
         moves: timeline files to rewrite.
         history: files of the new archive with their instants; the old archive stays.
@@ -116,6 +120,7 @@ class UpgradePlan:
     pending: tuple[Instant, ...] = ()
     logs: int = 0
     drops_metadata_table: bool = False
+    indexes: tuple[IndexRequest, ...] = ()
     stale: tuple[str, ...] = ()
     moves: tuple[TimelineMove, ...] = ()
     history: tuple[HistoryPart, ...] = ()
@@ -132,6 +137,8 @@ class UpgradePlan:
             return f"the table is of version {self.target.value} already: nothing to do"
         lines = [f"upgrade from version {self.source.value} to {self.target.value}:"]
         lines += ["  remove the metadata table"] if self.drops_metadata_table else []
+        names = ", ".join(request.partition for request in self.indexes)
+        lines += [f"  make a metadata table of the new version afterwards: {names}"] if names else []
         for instant in self.pending:
             lines.append(f"  {'carry out' if instant.action is Action.COMPACTION else 'roll back'} {instant}")
         lines += [f"  compact {self.logs} log files"] if self.logs else []
@@ -156,11 +163,10 @@ def plan_upgrade(
         target: the requested version.
         timeline: the active timeline.
         scene: further facts.
-        drop_metadata: allow the removal of a metadata table in the properties.
+        drop_metadata: no metadata table is made in place of the one that is removed.
 
     Raises:
         InvalidInputError: the table has a newer version.
-        MetadataTablePresent: the table has a metadata table, and `drop_metadata` is not set.
         UnsupportedFeature: lakefmt does not write such tables, or cannot convert something.
         StateError: an instant is pending and archived as completed: rolling it back would delete
             committed files.
@@ -187,7 +193,7 @@ def plan_upgrade(
     if target is config.version:
         leftovers = scene.old_timeline if target.layout == 2 else ()
         return UpgradePlan(target, target, leftovers=_newest_first(leftovers))
-    _check_upgradable(config, target, scene, drop_metadata)
+    _check_upgradable(config, target, scene)
     _check_pending(timeline, scene)
     moves: tuple[TimelineMove, ...] = ()
     history: tuple[HistoryPart, ...] = ()
@@ -204,6 +210,7 @@ def plan_upgrade(
         pending=timeline.pending,
         logs=scene.logs,
         drops_metadata_table=scene.has_metadata_table or bool(config.metadata_partitions),
+        indexes=() if drop_metadata else scene.indexes,
         stale=tuple(sorted(name for name in scene.new_timeline if name not in wanted)),
         moves=moves,
         history=history,
@@ -217,12 +224,7 @@ def _newest_first(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, reverse=True))
 
 
-def _check_upgradable(config: TableConfig, target: TableVersion, scene: UpgradeScene, drop_metadata: bool) -> None:
-    if config.metadata_partitions and not drop_metadata:
-        raise MetadataTablePresent(
-            f"the table has a metadata table ({', '.join(config.metadata_partitions)}), which would be of the old version: "
-            "options={'hoodie.metadata.enable': 'false'} drops it first, and a later write can make it again"
-        )
+def _check_upgradable(config: TableConfig, target: TableVersion, scene: UpgradeScene) -> None:
     check_writable(replace(config, metadata_partitions=()))
     payload = config.properties.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
     if payload not in _SPEAKING_PAYLOADS:

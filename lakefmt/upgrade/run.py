@@ -3,13 +3,14 @@
 :func:`upgrade_table` executes a plan of :mod:`lakefmt.upgrade.plan` under the table lock. The order
 of effects makes it crash-safe:
 
-1. Remove the metadata table (on request) and roll back failed writes, as any write does. Compact a
-   merge-on-read table, because logs of version 6 have less information.
+1. Remove the metadata table and roll back failed writes, as any write does. Compact a merge-on-read
+   table, because logs of version 6 have less information.
 2. Write the timeline and the archive again in the new layout, where readers of the old version do
    not look.
 3. Switch the properties: from this moment the table has the new version.
 4. Remove the old timeline files, where readers of the new version do not look. The old archive
    stays, as in Hudi.
+5. Make the metadata table again, with the indexes that it had.
 
 A crash before 3 leaves a table of the old version; the next upgrade removes or rewrites the new
 timeline, because other writes may have happened meanwhile. A crash after 3 leaves a table of the
@@ -48,6 +49,8 @@ from lakefmt.timeline.properties_store import recover_properties, update_propert
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
+from lakefmt.transactions.index_request import IndexRequest
+from lakefmt.transactions.metadata_indexes import create_metadata_indexes, indexes_to_make_again
 from lakefmt.upgrade.plan import (
     NEW_HISTORY,
     NEW_TIMELINE,
@@ -76,8 +79,8 @@ def upgrade_table(
     """Upgrade a table; see ``Table.upgrade``.
 
     Args:
-        client: the table client; its option ``hoodie.metadata.enable=false`` allows the removal of
-            a metadata table.
+        client: the table client; with its option ``hoodie.metadata.enable=false`` no metadata table is made
+            in place of an old one.
         to: the new version: 8 or 9.
         dry_run: return the plan without changing anything.
         compact: compact all logs first; False: refuse a table with logs.
@@ -88,7 +91,7 @@ def upgrade_table(
     Raises:
         InvalidInputError: the table has a newer version.
         UnsupportedVersion: lakefmt does not support that version.
-        MetadataTablePresent: the table has a metadata table and its removal is not allowed.
+        MetadataTablePresent: the metadata table has an index that lakefmt cannot make again.
         UnsupportedFeature: lakefmt does not write such tables, or cannot convert something.
         WriterActive: the writer of a pending instant may be alive.
         StateError: a pending instant cannot be rolled back, or logs remain after the compaction.
@@ -107,6 +110,8 @@ def upgrade_table(
         if plan.source is not target:
             plan = _prepare(write_client, plan, archive, lease)
         _execute(write_client, plan, archive, lease)
+    if plan.indexes:
+        create_metadata_indexes(client, plan.indexes)
     return plan if first is None else replace(plan, pending=first.pending, logs=first.logs)
 
 
@@ -132,7 +137,11 @@ def _look(write_client: WriteClient, target: TableVersion, archive: LogArchive) 
     config = write_client.client.load_config()
     timeline = _full_timeline(write_client, config)
     drop = write_client.settings.values["hoodie.metadata.enable"] is False
-    return plan_upgrade(config, target, timeline, _scene(write_client, config, timeline, archive), drop_metadata=drop)
+    # A table of the version already, and one whose metadata table just goes, are not asked for what they have.
+    asks = not drop and config.version is not target
+    indexes = indexes_to_make_again(write_client.client, config) if asks else ()
+    scene = _scene(write_client, config, timeline, archive, indexes)
+    return plan_upgrade(config, target, timeline, scene, drop_metadata=drop)
 
 
 def _full_timeline(write_client: WriteClient, config: TableConfig) -> Timeline:
@@ -143,7 +152,13 @@ def _full_timeline(write_client: WriteClient, config: TableConfig) -> Timeline:
     return build_timeline((i for i in parsed if i is not None), layout)
 
 
-def _scene(write_client: WriteClient, config: TableConfig, timeline: Timeline, archive: LogArchive) -> UpgradeScene:
+def _scene(
+    write_client: WriteClient,
+    config: TableConfig,
+    timeline: Timeline,
+    archive: LogArchive,
+    indexes: tuple[IndexRequest, ...],
+) -> UpgradeScene:
     store, is_old = write_client.client.store, config.version.layout == 1
     hidden = [o.name for o in store.list(OLD_TIMELINE, recursive=False)]
     files = [file for group in timeline.files.values() for file in group]
@@ -161,6 +176,7 @@ def _scene(write_client: WriteClient, config: TableConfig, timeline: Timeline, a
         old_timeline=tuple(name for name in hidden if parse_instant_file(name.rpartition("/")[2], 1) is not None),
         archived=tuple(entry.instant for entry in archived),
         has_metadata_table=_METADATA_TABLE in store.list_directories(OLD_TIMELINE),
+        indexes=indexes,
         has_schema_history=any(".schemacommit" in o.name for o in store.list(".hoodie/.schema")),
         logs=_count_logs(write_client, TableState(config, timeline)),
     )
@@ -203,7 +219,7 @@ def _clustering_times(
 def _prepare(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> UpgradePlan:
     """Remove the metadata table, roll back failed writes; return the plan for the result."""
     if plan.drops_metadata_table:
-        drop_metadata_table(write_client)
+        drop_metadata_table(write_client, is_made_again=bool(plan.indexes))
     undo_dead_writes(write_client, write_client.client.load_config(), lease=lease)
     final = _look(write_client, plan.target, archive)
     if final.pending:
@@ -212,7 +228,7 @@ def _prepare(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, 
         )
     if final.logs:
         raise StateError(f"{final.logs} log files are not compacted: compact the table, then upgrade it")
-    return replace(final, pending=plan.pending, drops_metadata_table=plan.drops_metadata_table)
+    return replace(final, pending=plan.pending, drops_metadata_table=plan.drops_metadata_table, indexes=plan.indexes)
 
 
 def _execute(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> None:

@@ -63,7 +63,7 @@ _TEXTS: Final = ("url", "owner", "instant", "action", "schema_text", "file_schem
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """A write that has begun: its instant is inflight, nothing is visible. Whoever has it may commit or abort the write.
+    """A write that has begun: its instant is inflight, nothing is visible. Its holder may commit or abort the write.
 
     Attributes:
         url: the location of the table, without secrets.
@@ -192,7 +192,7 @@ class FileAssignment:
         sequence: the number that the rows' sequence numbers and the write token begin with.
         new_partition: True when the partition may not exist yet.
         log: where the log stands, when the rows go to one; None: to a base file.
-        may_bring_keys: rows of a log may have keys that the file group does not have yet: nobody looked.
+        may_bring_keys: rows of a log may have keys that the file group does not have yet: they were not looked up.
         path: the file to write, relative to the table.
     """
 

@@ -88,7 +88,7 @@ def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
     Meta columns among the data are dropped, so that what was read with them can be written again.
 
     Raises:
-        InvalidInputError: `data` holds no Arrow data, or whoever holds it fails to give it.
+        InvalidInputError: `data` holds no Arrow data, or its holder fails to give it.
         SchemaMismatch: rows given as dicts do not fit together, or rows have no columns.
     """
     schema, tables = _open(data)
@@ -137,7 +137,7 @@ def _read(reader: pa.RecordBatchReader, data: object) -> tuple[pa.Schema, Iterat
 
 
 def _cannot(data: object) -> str:
-    """Return how a message begins when somebody else's rows cannot be had."""
+    """Return how a message begins when rows of another library cannot be had."""
     return f"the rows of this {type(data).__name__} cannot be read"
 
 
@@ -147,7 +147,7 @@ def is_stream(data: object) -> TypeGuard[SupportsArrow]:
 
 
 def _is_dataset(data: object) -> bool:
-    # pyarrow.dataset takes a second to import; whoever holds a dataset has done so.
+    # pyarrow.dataset takes a second to import; who holds a dataset has done so.
     module = sys.modules.get("pyarrow.dataset")
     return module is not None and isinstance(data, module.Dataset)
 
@@ -159,7 +159,7 @@ def check_frame(data: Any) -> None:
         InvalidInputError: a frame of Polars that is not computed yet.
         SchemaMismatch: a frame of pandas has a column twice, or values in one another without end.
     """
-    # Whoever holds a frame has imported its library.
+    # Who holds a frame has imported its library.
     polars, pandas = sys.modules.get("polars"), sys.modules.get("pandas")
     if polars is not None and isinstance(data, polars.LazyFrame):
         raise InvalidInputError("a LazyFrame holds no rows yet: give what its .collect() returns")
@@ -215,7 +215,7 @@ def read_all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def holds_no_rows(rows: object) -> bool:
-    """Return whether rows are a table without any; of a stream nobody knows before it is read."""
+    """Return whether rows are a table without any; of a stream that is not known before it is read."""
     return isinstance(rows, pa.Table) and not rows.num_rows
 
 

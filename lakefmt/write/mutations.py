@@ -209,7 +209,7 @@ def _has(table: pa.Table, names: Iterable[str]) -> bool:
 
 
 def _stored_keys(what: GivenKeys) -> pa.StringArray:
-    """Return keys of a table that generates them: nobody knows them but from ``_hoodie_record_key``."""
+    """Return keys of a table that generates them: only ``_hoodie_record_key`` has them."""
     if what.values is None:
         raise SchemaMismatch("the table generates its keys: give stored keys as texts")
     conformed = conform(pa.table({RECORD_KEY: _values(what.values, pa.string(), RECORD_KEY)}), _STORED_KEY)
@@ -234,7 +234,7 @@ def _as_rows(what: GivenKeys, spec: KeySpec, schema: pa.Schema) -> pa.Table:
         raise SchemaMismatch(f"keys lack the column {', '.join(missing)}")
     wanted = {name.split(".", 1)[0] for name in (*fields, *(field.name for field in spec.partition_fields))}
     chosen = [name for name in table.column_names if name in wanted]
-    # A null is a partition of its own: of a row that does not name its partition nobody knows where it is meant to be.
+    # A null is a partition of its own: where a row is meant to be that does not name its partition is not known.
     if unclear := sorted(what.lacking.intersection(wanted)):
         raise SchemaMismatch(f"some rows lack the field {', '.join(map(repr, unclear))} that others have")
     if len(set(chosen)) != len(chosen):

@@ -221,7 +221,7 @@ class WriteTransaction:
             try:
                 self._abort_without_held_lock()
             except LakefmtError as error:
-                # A rollback may have deleted the markers: then nobody but this write knows its files.
+                # A rollback may have deleted the markers: then only this write knows its files.
                 if pause is not None and isinstance(error, StorageError) and error.transient:
                     self.client.time_source.sleep(pause)
                     continue
@@ -233,7 +233,7 @@ class WriteTransaction:
         try:
             self.abort()
         except LeaseLost:
-            # The lock was lost: whoever took it may have rolled this write back before its last file appeared.
+            # The lock was lost: its next holder may have rolled this write back before its last file appeared.
             held_lock = held_lock_of(self.client.store.url)
             if held_lock is None:
                 raise

@@ -16,7 +16,7 @@ from benchmarks.harness.data import prepare
 from benchmarks.harness.field import Field
 from benchmarks.harness.measure import Referee
 from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
-from benchmarks.index import bench_family
+from benchmarks.index import bench_family, bench_key_filters
 from benchmarks.metadata import bench_commit_cost, bench_lookup, bench_skipping
 
 pytestmark = pytest.mark.slow
@@ -298,3 +298,9 @@ def test_every_index_takes_part_in_the_comparison(tmp_path):
     assert results.pop("pypaimon") == results.pop("deltalake") == "not installed"
     assert list(results) == [f"lakefmt, mor, {index}" for index in bench_family.INDEXES]
     assert all(len(taken) == 1 for taken in results.values())
+
+
+def test_filters_of_keys_are_compared():
+    lines = bench_key_filters.main(ROWS, 1e-3)
+    assert {"Hudi's, by columns", "a set, by Arrow"} <= {line[0] for line in lines}
+    assert all(false < ROWS // 100 for _, _, _, false, _ in lines)

@@ -590,24 +590,33 @@ def test_a_table_without_properties_is_damaged_not_absent() -> None:
     assert report.skipped
 
 
-def test_files_change_in_their_place_only_when_the_metadata_table_is_dropped_on_request() -> None:
+def test_the_metadata_table_is_made_again_after_files_changed_in_their_place() -> None:
     table = scene()
+    table.open().index.create("record_index", options=OPTIONS)
     SABOTAGE["range_narrow"](table, first)
     SABOTAGE["orphan_file"](table, first)
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    update_properties(table.store, {"hoodie.table.metadata.partitions": "files"}, now, durable=False)
     client = table.open().client
-    plan = check_table(client, "full").plan
-    done = repair_table(client, plan, check_table)
-    # A rewrite is a commit, which keeps the metadata table right; an orphan is deleted without one.
-    states = {type(outcome.step): outcome for outcome in done.outcomes}
-    assert states[RewriteFile].state == "done"
-    refused = [outcome for outcome in done.outcomes if not isinstance(outcome.step, RewriteFile)]
-    assert {outcome.state for outcome in refused} == {"failed"}
-    assert all("metadata table" in outcome.why for outcome in refused)
-    plan = check_table(client, "full").plan
+    done = repair_table(client, check_table(client, "full").plan, check_table)
+    assert {outcome.state for outcome in done.outcomes} == {"done"}
+    assert str(done.outcomes[-1].step) == "make the metadata table anew: files, record_index"
+    assert done.is_clean
+    assert table.open().properties.metadata_partitions == ("files", "record_index")
+    assert table.open().index.check().is_clean
+    SABOTAGE["orphan_file"](table, first)
     dropping = TableClient(table.store, {**OPTIONS, "hoodie.metadata.enable": "false"})
-    assert repair_table(dropping, plan, check_table).is_clean
+    assert repair_table(dropping, check_table(dropping, "full").plan, check_table).is_clean
+    assert not table.open().properties.metadata_partitions
+
+
+def test_an_index_that_cannot_be_made_again_keeps_files_in_their_place() -> None:
+    table = scene()
+    SABOTAGE["orphan_file"](table, first)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    update_properties(table.store, {"hoodie.table.metadata.partitions": "files,expr_index_x"}, now, durable=False)
+    client = table.open().client
+    done = repair_table(client, check_table(client, "full").plan, check_table)
+    assert {outcome.state for outcome in done.outcomes} == {"failed"}
+    assert all("expr_index_x" in outcome.why for outcome in done.outcomes)
 
 
 # ------------------------------------------------------------------------------------------------------ plans, as values

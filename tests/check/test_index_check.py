@@ -15,8 +15,10 @@ from lakefmt.check.index_check import IndexReport
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.metadata.reading.listing import open_metadata_table
+from lakefmt.metadata.reading.reader import newest_records
 from lakefmt.metadata.reading.record_index_reader import lookup_locations
 from lakefmt.table import Table
+from lakefmt.transactions.metadata_indexes import create_expression_index
 from tests.check.index_damage import DAMAGES, Damage, Told, copied, make_table, rows
 from tests.metadata.metadata_content import check_metadata_table
 
@@ -156,6 +158,22 @@ def test_a_key_in_two_file_groups_is_found_and_no_rebuild_is_planned() -> None:
     in_partitions = copied(made("cow", 8, True))
     in_partitions.insert(twice)
     assert not in_partitions.index.check().findings
+
+
+def test_records_of_an_expression_index_are_compared() -> None:
+    table = copied(made("cow", 8, False))
+    create_expression_index(table.client, "expr_index_up", "id", "upper")
+    table.upsert(rows(70, 74, 1))
+    assert table.index.check().is_clean
+    damage = Damage(table)
+    metadata = open_metadata_table(table.client, damage.config)
+    assert metadata is not None
+    keys = newest_records(metadata.scan("expr_index_up"))[0]["key"].cast(pa.string()).to_pylist()
+    damage.delete("expr_index_up", keys)
+    findings = told(damage.apply().index.check())
+    assert findings.keys() == {("missing", "expr_index_up")}
+    assert findings["missing", "expr_index_up"] <= set(keys)
+    assert table.index.check(repair=True).is_clean
 
 
 def test_a_dry_run_is_of_a_repair() -> None:

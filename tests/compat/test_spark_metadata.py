@@ -42,14 +42,15 @@ INDEXES = {
 PARTITIONED = {
     **SMALL,
     "hoodie.metadata.record.level.index.enable": "true",
-    "hoodie.metadata.record.level.index.min.filegroup.count": "2",
-    "hoodie.metadata.record.level.index.max.filegroup.count": "2",
+    "hoodie.metadata.record.index.min.filegroup.count": "2",
+    "hoodie.metadata.record.index.max.filegroup.count": "2",
 }
 #: What Spark has to be told, else it deletes the indexes that it does not keep.
 TOLD = {
     "hoodie.metadata.index.partition.stats.enable": "true",
     "hoodie.embed.timeline.server": "true",
-    "hoodie.metadata.index.bloom.filter.file.group.count": "1",
+    "hoodie.metadata.record.level.index.min.filegroup.count": "2",
+    "hoodie.metadata.record.level.index.max.filegroup.count": "2",
 }
 READ = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
 PREDICATES = (

@@ -111,15 +111,15 @@ def statistics_of_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(file_selection, name, 0)
 
 
-@pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_statistics_by_spark_leave_out_no_row(kind: str, tmp_path: Path, spark_judge: SparkJudge) -> None:
+def test_statistics_by_spark_leave_out_no_row(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    """Of base files, which the first write makes, and of logs, which the second one does."""
     root = tmp_path / "theirs"
     options = {
         "hoodie.table.name": "theirs",
         "hoodie.datasource.write.recordkey.field": "id",
         "hoodie.datasource.write.partitionpath.field": "part",
         "hoodie.datasource.write.precombine.field": "ts",
-        "hoodie.datasource.write.table.type": {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}[kind],
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
         "hoodie.table.timeline.timezone": "UTC",
         "hoodie.embed.timeline.server": "true",
         **INDEXES,
@@ -139,7 +139,7 @@ def test_spark_skips_by_statistics_of_lakefmt(tmp_path: Path, spark_judge: Spark
         table.upsert(part)
     assert {"column_stats", "partition_stats"} <= check_same(root)
     names = {"is": "is null", "is not": "is not null"}
-    wheres = [f"{c} {names.get(o) or f'{o} {literal(v)}'}" for c, o, v in FILTERS]
+    wheres = [f"{c} {names.get(o) or f'{o} {literal(v)}'}" for c, o, v in FILTERS[::3]]
     spark_judge.sql(f"create table if not exists ours using hudi location '{root}'", "refresh table ours")
     counts = [f"select count(*) c, sum(ts) s, min(id) i from ours where {where}" for where in wheres]
     through = spark_judge.sql(

@@ -267,8 +267,15 @@ def test_a_ring_of_an_undone_instant_does_not_count() -> None:
     assert done.instant is not None
     table.rollback(done.instant)
     check(table, {f"k{n}": 1 for n in range(30)})
+    directory = ring_directory(PartitionPath("p=p0"))
+
+    def rings() -> set[str]:
+        return {info.name.rpartition("/")[2] for info in table.client.store.list(directory)}
+
+    assert rings() == {f"{FIRST_RING}.hashing_meta", f"{done.instant}.commit", f"{done.instant}.hashing_meta"}
     table.upsert(rows(0, 40, 3))
     check(table, {f"k{n}": 3 for n in range(40)})
+    assert rings() == {f"{FIRST_RING}.hashing_meta"}, "Hudi 1.0 would believe the mark"
 
 
 def test_two_writers_of_a_new_partition_use_one_ring() -> None:

@@ -118,7 +118,7 @@ def test_a_dropped_index_is_replaced_by_the_simple_one_and_the_write_says_so() -
     table.upsert(rows(0, 4, 1))
     drop_metadata_index(table.client, "record_index")
     result = table.upsert(rows(2, 6, 2, shift=1))
-    assert "no record index" in result.warnings[0]
+    assert "no record_index" in result.warnings[0]
     assert "global_simple" in result.warnings[0]
     assert values(table) == {"k0": 1, "k1": 1, "k2": 2, "k3": 2, "k4": 2, "k5": 2}
     create_metadata_index(table.client, "record_index", options=OPTIONS)
@@ -370,3 +370,47 @@ def test_a_place_whose_file_group_is_gone_does_not_count(monkeypatch: pytest.Mon
     monkeypatch.setattr(record, "lookup_locations", lambda *given: pa.concat_tables([look_up(*given), stale]))
     assert table.upsert(rows(0, 6, 3)).num_inserts == 4
     assert values(table) == {f"k{n}": 3 for n in range(6)}
+
+
+def test_the_index_is_made_once_beside_others_that_are_asked_for() -> None:
+    names = {"files", "record_index", "column_stats", "secondary_index_city"}
+    for more in (["record_index", "column_stats"], ["column_stats"]):
+        table = make(indexes=[*more, {"kind": "secondary_index", "columns": ["city"]}])
+        assert set(table.properties.metadata_partitions) == names
+    partitioned = make("partitioned_record", 9, indexes=["record_index"])
+    partitioned.upsert(rows(0, 4, 1))
+    assert partitioned.upsert(rows(2, 6, 2, shift=1)).num_inserts == 4
+
+
+def test_updates_in_logs_read_no_base_file_and_revived_keys_are_recorded() -> None:
+    """Where no log has deleted a key, updates change no key; where one has, the file group is compared."""
+    table = make(kind="mor", partition_by=None)
+    table.upsert(rows(0, 8, 1))
+    for v in range(2, 5):
+        table.upsert(rows(0, 4, v))
+    store = CountingStore(table.client.store)
+    again = Table(TableClient(store, table.client.options, metadata_listing=table.client.metadata_listing))
+    again.upsert(rows(2, 6, 9))
+    assert not [one.name for one in store.log if one.name.endswith(".parquet")]
+    check_metadata_table(again)
+    again.delete(["k2"])
+    again.upsert(rows(2, 3, 10), options={"hoodie.index.type": "BLOOM"})
+    content = check_metadata_table(again)
+    assert "k2" in content["record_index"]
+
+
+def test_rows_of_logs_that_are_marked_as_deleted_leave_the_index() -> None:
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])
+    table = lakefmt.create_table(
+        f"memory://record-{next(NUMBERS)}",
+        schema=schema,
+        record_key="id",
+        ordering="v",
+        table_type="mor",
+        index="record",
+        options=OPTIONS,
+    )
+    table.upsert([{"id": f"k{n}", "v": 1, "_hoodie_is_deleted": False} for n in range(4)])
+    for v in (2, 3):
+        table.upsert([{"id": f"k{v}", "v": v, "_hoodie_is_deleted": True}])
+    assert set(check_metadata_table(table)["record_index"]) == {"k0", "k1"}

@@ -11,13 +11,18 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.errors import InvalidInputError, MetadataTablePresent, UnsupportedFeature
 from lakefmt.metadata.collect import files_of_slice
-from lakefmt.metadata.index_definitions import parse_index_definitions, render_index_definitions
+from lakefmt.metadata.index_definitions import (
+    expression_index_definition,
+    parse_index_definitions,
+    render_index_definitions,
+)
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.metadata.manage import load_definitions
 from lakefmt.metadata.reading.expression_index_reader import read_expression_partition_stats, read_expression_stats
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.table import Table
 from lakefmt.transactions.metadata_indexes import create_expression_index, create_metadata_index, drop_metadata_index
+from lakefmt.values import TableVersion
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import make, rows
 
@@ -79,6 +84,18 @@ def test_the_metadata_table_is_made_anew_with_its_expression_indexes() -> None:
     table.client.store.delete_tree(METADATA_DIRECTORY)
     lakefmt.open_table(table.client.store.url).upsert(rows(2, 6, 2))
     assert "expr_index_id" in check_metadata_table(table)
+
+
+def test_a_table_makes_and_lists_them() -> None:
+    table = make("cow", 9)
+    table.upsert(rows(0, 6, 1))
+    made = table.index.create("expression_index", "id", name="tail", function="substring", function_options=PART)
+    assert (made.name, made.state.value) == ("expr_index_tail", "complete")
+    report = table.index.check()
+    assert not report.findings
+    assert "expr_index_tail: expression indexes are not compared" in report.skipped
+    table.upsert(rows(4, 9, 2))
+    check_metadata_table(table)
 
 
 def test_an_index_is_dropped() -> None:
@@ -144,13 +161,13 @@ def test_a_function_that_lakefmt_does_not_compute_is_refused_before_anything_is_
         ("cow", 6, ("id", "upper"), "version 6"),
         ("cow", 9, ("id", "split"), "split"),
         ("cow", 9, ("v", "upper"), "upper of a column of type int64"),
-        ("cow", 9, ("none", "upper"), "no column 'none'"),
         ("cow", 9, ("id", "identity"), "column_stats"),
         ("cow", 9, ("id", "substring"), "needs a number pos"),
         ("cow", 9, ("id", "upper", "other"), "other"),
         ("mor", 9, ("id", "upper", "bloom_filters"), "merge-on-read"),
         ("cow", 9, ("id", "upper", "bloom_filters", {"fpp": "2"}), "fpp"),
         ("cow", 9, ("id", "upper", "bloom_filters", {"numentries": "x"}), "numentries"),
+        ("cow", 9, ("id", "upper", "bloom_filters", {"numentries": "900000000"}), "numentries"),
         ("cow", 9, ("v", "from_unixtime", "column_stats", {"format": "EEE"}), "EEE"),
         ("cow", 9, ("id", "upper", "column_stats", {"format": "yyyy"}), "no option format"),
     ],
@@ -168,11 +185,19 @@ def test_names_and_zones_are_checked() -> None:
     table = indexed("cow", 9)
     with pytest.raises(InvalidInputError, match="already"):
         create_expression_index(table.client, "expr_index_id", "id", "upper")
+    with pytest.raises(InvalidInputError, match="no column 'none'"):
+        create_expression_index(table.client, "expr_index_x", "none", "upper")
     with pytest.raises(InvalidInputError, match="begins with expr_index_"):
-        create_expression_index(table.client, "upper", "id", "upper")
-    zone = {"lakefmt.expression.timezone": "Nowhere"}
-    with pytest.raises(UnsupportedFeature, match="Nowhere"):
-        create_expression_index(table.client, "expr_index_z", "id", "upper", options=zone)
+        expression_index_definition("upper", "column_stats", "upper", "id", {}, TableVersion.NINE)
+    for arguments in ({"columns": ["id"]}, {"columns": ["id", "v"], "function": "upper"}, {"function": "upper"}):
+        with pytest.raises(InvalidInputError, match="expression index"):
+            table.index.create("expression_index", **arguments)
+    with pytest.raises(InvalidInputError, match="expression_index"):
+        table.index.create("bloom_filters", function="upper")
+    for name in ("Nowhere", "EST"):
+        zone = {"lakefmt.expression.timezone": name}
+        with pytest.raises(UnsupportedFeature, match=name):
+            create_expression_index(table.client, "expr_index_z", "id", "upper", options=zone)
     with pytest.raises(UnsupportedFeature):
         create_metadata_index(table.client, "expr_index_z")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 import lakefmt.metadata.services.dead_instants as dead_instants
-from lakefmt.errors import LakefmtError
+from lakefmt.errors import LakefmtError, StateError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.metadata.timeline import MetadataTimelineStore
@@ -21,7 +21,7 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.transactions.metadata_indexes import create_expression_index
+from lakefmt.transactions.metadata_indexes import create_expression_index, create_metadata_index
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import NUMBERS, OPTIONS, make, rows
 
@@ -151,4 +151,32 @@ def test_what_a_dead_writer_recorded_half_way_is_removed(version: int) -> None:
     store.put(f"{directory}/20260101000000001.compaction.requested", b"")
     table.upsert(rows(1, 3, 3))
     assert not [each.name for each in store.list(directory) if "/2026010100000000" in each.name]
+    check_metadata_table(table)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("how", ["compacted", "made"])
+def test_what_base_files_hold_is_not_rolled_back_but_restored(version: int, how: str) -> None:
+    """The refusal comes before the first effect: Hudi's comes after the data files are deleted."""
+    more: dict[str, object] = {
+        "hoodie.metadata.compact.max.delta.commits": 2 if how == "compacted" else 50,
+        "hoodie.metadata.record.index.enable": "false",
+        "hoodie.clean.automatic": "false",
+    }
+    table = make("cow", version, more)
+    for number in range(4):
+        table.upsert(rows(number, number + 4, number))
+    wanted, newest = table.timeline.timeline.commits[-2].time, table.timeline.timeline.commits[-1].time
+    if how == "made":
+        create_metadata_index(table.client, "record_index")
+    else:
+        table.clean(options={"hoodie.clean.commits.retained": 1})
+    faulty = FaultStore(table.client.store)
+    before = _table(faulty).read()
+    with pytest.raises(StateError, match="cannot be rolled back"):
+        _table(faulty).rollback(newest)
+    touched = [effect.name for effect in faulty.effects if "lock" not in effect.name and "heartbeat" not in effect.name]
+    assert not touched
+    assert not multiset_difference(table.read(), before)
+    table.restore(wanted)
     check_metadata_table(table)

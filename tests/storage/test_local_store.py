@@ -461,7 +461,7 @@ def test_a_real_failure_of_a_link_is_not_taken_for_a_missing_call(store, monkeyp
     monkeypatch.setattr(os, "link", failing(errno.EIO))
     with pytest.raises(StorageError):
         store.put_if_absent("a", b"x")
-    assert store._files._way == 0
+    assert store._files.way == 0
 
 
 def test_a_link_whose_answer_came_twice_is_ours(store, monkeypatch):

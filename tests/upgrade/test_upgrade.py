@@ -19,7 +19,6 @@ from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,
     LakefmtError,
-    MetadataTablePresent,
     StateError,
     UnsupportedFeature,
     UnsupportedVersion,
@@ -27,6 +26,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.avro.container import MAGIC
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
@@ -36,6 +36,7 @@ from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.properties_store import load_properties, update_properties
 from lakefmt.timeline.timeline import build_timeline
+from lakefmt.transactions.index_request import IndexRequest
 from lakefmt.upgrade.plan import (
     UpgradeScene,
     completion_times,
@@ -45,6 +46,7 @@ from lakefmt.upgrade.plan import (
 )
 from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import InstantTime, MergeMode, TableVersion
+from tests.metadata.metadata_content import check_metadata_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 OPTIONS = {
@@ -295,12 +297,39 @@ def test_a_complex_generator_with_one_key_field_goes_to_eight_and_not_to_nine():
         planned(old, 9)
 
 
-def test_an_advertised_metadata_table_goes_only_when_asked_for():
-    old = config(8, hoodie__table__metadata__partitions="files")
-    with pytest.raises(MetadataTablePresent):
-        planned(old)
+def test_a_metadata_table_goes_and_comes_again_unless_it_is_to_go_for_good():
+    old, scene = (
+        config(8, hoodie__table__metadata__partitions="files"),
+        replace(EMPTY, indexes=(IndexRequest(PartitionKind.FILES),)),
+    )
+    plan = planned(old, scene=scene)
+    assert plan.drops_metadata_table
+    assert "make a metadata table of the new version afterwards: files" in str(plan)
+    assert not planned(old, scene=scene, drop_metadata=True).indexes
     assert planned(old, drop_metadata=True).drops_metadata_table
     assert planned(config(8), scene=replace(EMPTY, has_metadata_table=True)).drops_metadata_table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "target"), [(6, 8), (6, 9), (8, 9)])
+def test_the_indexes_of_an_upgraded_table_are_whole(tmp_path, source: int, target: int):
+    data = pa.table({"id": ["a", "b", "c"], "city": ["sf", "sf", "oslo"], "v": [1, 2, 3]})
+    indexes: list = ["bloom_filters", "record_index"]
+    if source > 6:
+        indexes += [{"kind": "column_stats", "columns": ["v"]}, {"kind": "secondary_index", "columns": ["city"]}]
+    path = str(tmp_path / "t")
+    table = lakefmt.create_table(
+        path, data=data, record_key="id", partition_by="city", table_version=source, indexes=indexes, options=OPTIONS
+    )
+    table.upsert(data)
+    before = {(each.name, each.columns) for each in table.index.list()}
+    table.upgrade(target)
+    upgraded = lakefmt.open_table(path, options=OPTIONS)
+    assert upgraded.properties.version.value == target
+    assert {(each.name, each.columns) for each in upgraded.index.list()} == before
+    assert not upgraded.upsert(data.slice(1, 1)).warnings
+    check_metadata_table(upgraded)
+    assert upgraded.index.check().is_clean
 
 
 @pytest.mark.parametrize("version", [5, 7, 10])

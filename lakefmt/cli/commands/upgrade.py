@@ -35,7 +35,7 @@ def upgrade(
     """Upgrade TABLE to a newer table version. There is no downgrade.
 
     Programs that support only the old version cannot read the table afterwards. The plan is shown, then the command asks
-    for confirmation. `--option hoodie.metadata.enable=false` deletes a metadata table.
+    for confirmation. A metadata table is made anew; `--option hoodie.metadata.enable=false` only deletes it.
     """
     from lakefmt.upgrade.run import upgrade_table
 
@@ -67,6 +67,7 @@ def _plan_as_json(plan: UpgradePlan) -> dict[str, object]:
         "target": plan.target.value,
         "pending": [instant.time for instant in plan.pending],
         "drops_metadata_table": plan.drops_metadata_table,
+        "indexes": [request.partition for request in plan.indexes],
         "stale": list(plan.stale),
         "moves": {move.source: move.target for move in plan.moves},
         "history": {f"{NEW_HISTORY}/{part.name}": len(part.instants) for part in plan.history},

@@ -24,7 +24,7 @@ FLOOR = "lakefmt.floor"
 
 @dataclass(frozen=True, slots=True)
 class CleanJob:
-    """The plan of a clean as its requested file holds it, for whoever executes it.
+    """The plan of a clean as its requested file holds it, for its executor.
 
     Attributes:
         policy: name of the policy.

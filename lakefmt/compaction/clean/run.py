@@ -210,7 +210,7 @@ def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None
 
 
 def finish_clean(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease) -> bool:
-    """Execute the plan of one pending clean, whoever made it; False: it had none yet and was removed.
+    """Execute the plan of one pending clean of any writer; False: it had none yet and was removed.
 
     Call under the table lock, and only when no process executes it.
     """

@@ -75,6 +75,8 @@ class RingFiles:
         self._spent: Mapping[tuple[str, str], InstantTime] | None = None
         self._replaces = False
         self._unmarked: list[tuple[PartitionPath, str]] = []
+        #: Rings whose instant is neither committed nor pending: it was undone, unless it began after this state.
+        self._undone: list[tuple[PartitionPath, str]] = []
 
     def ring(self, partition: PartitionPath) -> HashRing:
         """Return the ring by which rows of a partition are placed; nodes whose file group is replaced have another one."""
@@ -107,7 +109,12 @@ class RingFiles:
             ids = {node.file_id for node in self._read(partition, instant).nodes}
             return any(file_slice.file_id in ids for file_slice in self._client.slices(self._state, [partition]))
 
-        instant = newest_ring(rings, marks, self._state.timeline, has_files)
+        timeline = self._state.timeline
+        instant = newest_ring(rings, marks, timeline, has_files)
+        pending = {pending.time for pending in timeline.pending}
+        self._undone += [
+            (partition, ring) for ring in rings - {FIRST_RING} - pending if not timeline.is_committed(InstantTime(ring))
+        ]
         if instant is None:
             return None
         if instant not in marks and instant != FIRST_RING:
@@ -146,6 +153,11 @@ class RingFiles:
         for partition, earlier in self._unmarked:
             self._mark(partition, earlier)
         self._unmarked.clear()
+        # Releases before 1.1 believe the mark, whatever became of the instant.
+        undone = [f"{ring_directory(place)}/{ring}" for place, ring in self._undone if ring < instant]
+        self._undone.clear()
+        for suffix in (".commit", ".hashing_meta"):  # Hudi refuses a mark without its ring
+            self._client.store.delete([name + suffix for name in undone])
         for partition, ring in self._rings.items():
             if ring == self._stored[partition]:
                 continue

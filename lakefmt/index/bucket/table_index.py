@@ -23,7 +23,13 @@ from lakefmt.index.bucket.counts import (
 )
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.index.bucket.ring_files import RING_DIRECTORY, RingFiles
-from lakefmt.index.bucket.settings import BUCKET_ENGINE, CONSISTENT_HASHING, check_engine, parse_bucket_settings
+from lakefmt.index.bucket.settings import (
+    BUCKET_ENGINE,
+    CONSISTENT_HASHING,
+    INDEX_TYPE,
+    check_engine,
+    parse_bucket_settings,
+)
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
@@ -65,7 +71,7 @@ def save_table_buckets(store: ObjectStore, properties: Mapping[str, str], *, dur
         properties: what the table keeps among its properties; without a rule nothing is written.
         durable: wait until it survives a loss of power.
     """
-    if not properties.get(PARTITION_EXPRESSIONS):
+    if properties.get(INDEX_TYPE, "").upper() != "BUCKET" or not properties.get(PARTITION_EXPRESSIONS):
         return
     name = f"{CONFIG_DIRECTORY}/{FIRST_CONFIG}{_SUFFIX}"
     config = encode_hashing_config(parse_bucket_settings(properties).counts, FIRST_CONFIG)

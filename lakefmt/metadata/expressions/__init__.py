@@ -1,5 +1,5 @@
-"""Expression indexes of the metadata table: what Spark's functions give for columns, and the records made of that.
+"""Expression indexes of the metadata table: files and data partitions told by what a function gives for a column.
 
-``functions`` computes them by columns, with ``time_patterns`` for Java's date formats. ``index_records`` makes the records
-of an index from values, ``index_updates`` those of a commit.
+``functions`` computes Spark's functions by columns, with ``time_patterns`` for times as texts; ``index_records`` makes the
+records of an index of that; ``index_updates`` reads the files of an instant and plans what it changes.
 """

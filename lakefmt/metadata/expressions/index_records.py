@@ -38,7 +38,8 @@ __all__ = [
 #: Types of expression indexes: ranges, and bloom filters.
 STATISTICS, FILTERS = "column_stats", "bloom_filters"
 _FPP = 1e-9
-_MOST_ENTRIES = 1 << 30
+#: A filter with this number of entries at the smallest rate has 70 MB.
+_MOST_ENTRIES, _SMALLEST_RATE = 10_000_000, 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +187,10 @@ def _empty_filter(definition: IndexDefinition, num_values: int) -> BloomFilter:
         rate = float(definition.options.get("fpp", _FPP))
     except ValueError:
         entries, rate = 0, 0.0
-    if not (1 <= entries <= _MOST_ENTRIES and 0 < rate < 1):
+    if not (1 <= entries <= _MOST_ENTRIES and _SMALLEST_RATE <= rate < 1):
         raise UnsupportedFeature(
-            f"the expression index {definition.name} is not supported: its filters need numentries from 1 on and fpp "
-            "between 0 and 1"
+            f"the expression index {definition.name} is not supported: its filters need numentries from 1 to "
+            f"{_MOST_ENTRIES} and fpp from {_SMALLEST_RATE} to below 1"
         )
     if definition.options.get("filtertype", "").upper() == SIMPLE:
         return BloomFilter.simple(entries, rate)

@@ -54,7 +54,7 @@ def expressions_of(config: TableConfig, definitions: Definitions) -> list[IndexD
     """Return the expression indexes that a table advertises. Pure.
 
     Raises:
-        UnsupportedFeature: the file of definitions lacks one, so nobody knows what it is of.
+        UnsupportedFeature: the file of definitions does not have one of them.
     """
     names = [name for name in config.metadata_partitions if kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX]
     missing = [name for name in names if name not in definitions]

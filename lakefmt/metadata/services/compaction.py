@@ -27,7 +27,12 @@ _MAX_FILE_BYTES = 4 << 30
 
 
 def compaction_instant(
-    timeline: MetadataTimeline, pending: PendingCompletion, after: int, version: TableVersion
+    timeline: MetadataTimeline,
+    pending: PendingCompletion,
+    after: int,
+    version: TableVersion,
+    *,
+    is_building: bool = False,
 ) -> str | None:
     """Return the instant of a compaction that is due; None when none is, or when it has to wait. Pure.
 
@@ -36,13 +41,16 @@ def compaction_instant(
         pending: the instant that is about to be recorded.
         after: a compaction is due after as many deltacommits.
         version: the table version.
+        is_building: whether a partition is being built, which a compaction would begin anew; it waits for some time.
     """
     last = timeline.last_compaction
     since = [one for one in timeline.completed(Action.DELTA_COMMIT) if last is None or one.time > last.time]
     regular = [one for one in since if not one.is_initialisation]
     if len(regular) < after:
         return None
-    waiting = [one.time for one in pending.timeline.pending]
+    if is_building and len(regular) < _OVERDUE * after:
+        return None
+    waiting = [one.time for one in pending.timeline.pending if one.action is not Action.INDEXING]
     if any(one.time in waiting for one in timeline.completed(Action.DELTA_COMMIT)):
         return None  # recorded, and not complete: a base file cannot hold what may be rolled back
     if version is TableVersion.SIX:

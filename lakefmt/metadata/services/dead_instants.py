@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lakefmt.metadata.manage import instants_being_built
 from lakefmt.metadata.services.compaction import compact_metadata_table, has_logs_on
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.metadata.writer import MetadataTableWriter
@@ -33,7 +34,8 @@ def without_dead_instants(
         pending: the instant that is about to be recorded.
         read_body: reads a file of the data table's timeline.
     """
-    waiting = {instant.time for instant in pending.timeline.pending}
+    # What fills a partition that is being built is not removed: its file groups are made with that instant.
+    waiting = {instant.time for instant in pending.timeline.pending} | instants_being_built(writer)
     dead = [
         instant
         for instant in timeline.instants

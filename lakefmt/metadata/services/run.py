@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lakefmt.config.settings import Settings
+from lakefmt.metadata.manage import inflight_partitions
 from lakefmt.metadata.services.archive import archive_metadata_timeline, metadata_archive_rules
 from lakefmt.metadata.services.clean import clean_metadata_table
 from lakefmt.metadata.services.compaction import compact_metadata_table, compaction_instant
@@ -44,7 +45,8 @@ def run_metadata_services(
     """
     timeline = without_dead_instants(writer, loaded, pending, read_body)
     after = settings.integer("hoodie.metadata.compact.max.delta.commits")
-    instant = compaction_instant(timeline, pending, after, writer.config.version)
+    building = bool(inflight_partitions(writer.config))
+    instant = compaction_instant(timeline, pending, after, writer.config.version, is_building=building)
     retained = max(_RETAINED, 2 * after)
     if instant is not None:
         compact_metadata_table(writer, timeline, instant, pending)

@@ -1,1 +1,5 @@
-"""Data skipping: which files a filtered read need not open, and what says so."""
+"""Data skipping: which files a filtered read need not open, and what says so.
+
+``file_selection`` chooses the slices of a read, by statistics and by keys; ``guarantees`` says what statistics promise of
+a slice's rows, ``key_values`` which keys a condition names. ``explain`` tells the choice, as a ``report``.
+"""

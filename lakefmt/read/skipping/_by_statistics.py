@@ -14,6 +14,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.stats_reader import read_column_stats, read_partition_stats
+from lakefmt.read._filter_conditions import satisfiable
 from lakefmt.read.filters import filter_columns
 from lakefmt.read.scan import Query
 from lakefmt.read.skipping.guarantees import (
@@ -22,7 +23,6 @@ from lakefmt.read.skipping.guarantees import (
     exact_in_partitions,
     joined_ranges,
     range_guarantees,
-    satisfiable,
 )
 from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY, PartitionPath
 

@@ -1,4 +1,4 @@
-"""What is known of the rows of files, and whether some of them may satisfy a condition. Pure.
+"""What statistics guarantee of the rows of file slices. Pure.
 
 Statistics of the files of a slice are joined before they are compared with a condition: a merged row takes each value from
 one of the files, perhaps another one for each column. So a slice is read or not read as a whole, and a log is never left
@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.types as pt
 
-__all__ = ["SliceFiles", "all_known", "exact_in_partitions", "joined_ranges", "range_guarantees", "satisfiable"]
+__all__ = ["SliceFiles", "all_known", "exact_in_partitions", "joined_ranges", "range_guarantees"]
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -41,38 +40,6 @@ class SliceFiles:
         self.slices: I64 = np.array(slices, np.int64)
         self.logs: Mask = np.array(logs, bool)
         self.count = count
-
-
-def satisfiable(guarantees: Sequence[pc.Expression | None], condition: pc.Expression, schema: pa.Schema) -> Mask:
-    """Return whether rows of which each guarantee is true may satisfy a condition.
-
-    Parameters:
-        guarantees: what is true of all rows of a file, slice or partition; None: nothing is known.
-        condition: the condition.
-        schema: the columns of both.
-
-    Raises:
-        pyarrow.ArrowException: the condition cannot be evaluated.
-
-    Example:
-        >>> a = pc.field("a")
-        >>> satisfiable([a > 5, a < 5, None], a == 7, pa.schema([("a", pa.int64())])).tolist()
-        [True, False, True]
-    """
-    import pyarrow.dataset as ds  # slow import that writers do not need
-
-    # Arrow simplifies the condition under the guarantee of each fragment, and drops those for which it becomes false.
-    source, layout = pafs.LocalFileSystem(), ds.ParquetFileFormat()
-    fragments = [
-        layout.make_fragment(
-            str(number), source, partition_expression=pc.scalar(True) if guarantee is None else guarantee
-        )
-        for number, guarantee in enumerate(guarantees)
-    ]
-    kept = np.zeros(len(fragments), bool)
-    dataset = ds.FileSystemDataset(fragments, schema, layout, source)
-    kept[[int(fragment.path) for fragment in dataset.get_fragments(filter=condition)]] = True
-    return kept
 
 
 def joined_ranges(stats: pa.Table, files: SliceFiles) -> pa.Table:

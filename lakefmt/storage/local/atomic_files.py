@@ -138,7 +138,8 @@ class AtomicFiles:
         # because a fork copies this object.
         self._unique = f"{TEMPORARY_PREFIX}{_machine()}-{secrets.token_hex(4)}"
         self._numbers = itertools.count()
-        self._way = 0
+        #: Which of :data:`WAYS` is used.
+        self.way = 0
         #: Whether the file system has shown which way works.
         self.way_is_known = False
         # Directories whose entries, up to the base, are synced.
@@ -149,7 +150,7 @@ class AtomicFiles:
         """Whether naming is atomic; tested once with two temporary files, when the base exists."""
         if not self.way_is_known:
             self._try_ways()
-        return WAYS[self._way] is not _exclusive_create
+        return WAYS[self.way] is not _exclusive_create
 
     def temporary_beside(self, path: str) -> str:
         """Return a new temporary path in the directory of `path`."""
@@ -201,14 +202,14 @@ class AtomicFiles:
             forget_file(temporary)
 
     def _place(self, temporary: str, path: str) -> bool:
-        for number in range(self._way, len(WAYS)):
+        for number in range(self.way, len(WAYS)):
             try:
                 placed = WAYS[number](temporary, path)
             except OSError as error:
                 if number + 1 == len(WAYS) or error.errno not in _UNSUPPORTED:
                     raise
             else:
-                self._way, self.way_is_known = number, True
+                self.way, self.way_is_known = number, True
                 return placed
         raise AssertionError("the last way returns or raises")
 

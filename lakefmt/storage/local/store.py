@@ -75,7 +75,8 @@ class LocalStore:
         self._files = AtomicFiles(self._root)
         #: The absolute path of the base directory.
         self.url = self._root
-        self._capabilities: Capabilities | None = None
+        #: With the way by which files are named: a file system may refuse the best one later.
+        self._capabilities: tuple[int, Capabilities] | None = None
 
     def __repr__(self) -> str:
         return f"LocalStore({self._root!r})"
@@ -86,12 +87,12 @@ class LocalStore:
     @property
     def capabilities(self) -> Capabilities:
         """The guarantees of this directory's file system."""
-        if self._capabilities is not None:
-            return self._capabilities
+        if self._capabilities is not None and self._capabilities[0] == self._files.way:
+            return self._capabilities[1]
         is_atomic = self._files.is_atomic
         capabilities = Capabilities(put_if_absent=is_atomic, directories=True, durable=True, low_latency=True)
         if self._files.way_is_known:
-            self._capabilities = capabilities
+            self._capabilities = (self._files.way, capabilities)
         return capabilities
 
     # ------------------------------------------------------------------------------------------------------ reading

@@ -1,6 +1,6 @@
-"""What an error of a client library says about the request: its status, and whether it may have been carried out.
+"""What an error of a client library says about the request: its status, and whether it may have taken effect.
 
-Rules of residence: nothing here imports a client library; errors are judged by status, errno and class name, so that
+Nothing here imports a client library; errors are judged by status, errno and class name, so that
 one table serves S3, Google Cloud Storage, Azure and whatever else speaks fsspec.
 """
 
@@ -189,7 +189,7 @@ def _passes(error: BaseException) -> bool:
 
 
 def may_have_happened(error: BaseException) -> bool:
-    """Return whether a write that ended with `error` may have been carried out: the answer was lost, not the request.
+    """Return whether a write that ended with `error` may have taken effect: the answer was lost, not the request.
 
     Example:
         >>> may_have_happened(ConnectionResetError()), may_have_happened(PermissionError())

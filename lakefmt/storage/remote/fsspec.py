@@ -35,7 +35,7 @@ _TIMES: Final = ("LastModified", "mtime", "last_modified", "updated", "modified"
 
 @dataclass(frozen=True)
 class _Condition:
-    """How a file system is told to create only: the argument, and whether user metadata can carry a stamp."""
+    """How a file system is asked to create only: the argument, and whether user metadata can carry a stamp."""
 
     argument: str
     value: object

@@ -96,7 +96,7 @@ class VersionedObjects(Protocol):
 class RemoteStore:
     """Objects below `root` of an fsspec file system.
 
-    `fs` is the file system, which is told to keep no listings; `root` its path of the base (``bucket/table``); `url`
+    `fs` is the file system, which keeps no listings; `root` its path of the base (``bucket/table``); `url`
     the base for people, made from both when it is not given.
 
     Example:

@@ -5,7 +5,7 @@ whose text names the process and the note. Two checks must agree before anybody 
 
 * the process has ended: same machine since the same start of its system, same space of process numbers, and its number is
   free or was given to a later process;
-* the note is there, and is locked by nobody.
+* the note is there, and is not locked.
 
 The first tells a process from one of another machine or container; the second also holds where copies of one virtual machine
 share a disk. A text that lacks any of this, an empty file of a writer on the JVM for example, is never taken over here.
@@ -140,7 +140,7 @@ class HolderNotes:
             return PutOutcome.REFUSED
         note = self._path(earlier.vouched.note)
         if self._store.info(note) is None:
-            return PutOutcome.REFUSED  # a note that somebody removed says nothing
+            return PutOutcome.REFUSED  # a note that was removed says nothing
         held = self._locks.hold(note)
         if held is None:
             return PutOutcome.REFUSED

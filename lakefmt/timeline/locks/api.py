@@ -31,7 +31,7 @@ class Lease(Protocol):
 
 @runtime_checkable
 class FencedLease(Lease, Protocol):
-    """A lease that can be lost while it is held: by time, or because somebody else took the lock."""
+    """A lease that can be lost while it is held: by time, or because another writer took the lock."""
 
     @property
     def token(self) -> str:
@@ -75,7 +75,7 @@ class LockHandle(Protocol):
         ...
 
     def renew(self) -> bool:
-        """Make it last from now on; False when it is somebody else's, a StorageError when nobody can tell."""
+        """Make it last from now on; False when another holder has it, a StorageError when that is not known."""
         ...
 
     def prove(self) -> bool:
@@ -83,7 +83,7 @@ class LockHandle(Protocol):
         ...
 
     def release(self) -> None:
-        """Give it back if it is still ours; somebody else's is left alone."""
+        """Give it back if it is still ours; another holder's is left alone."""
         ...
 
 
@@ -106,7 +106,7 @@ class LockBackend(Protocol):
         ...
 
     def acquire(self) -> LockHandle | None:
-        """Ask once; None while somebody else has it."""
+        """Ask once; None while another holder has it."""
         ...
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class RetryPolicy:
             left = begin + self.seconds - time_source.monotonic()
             if left <= 0 or made == self.attempts:
                 return
-            # Who has waited for half of its time asks more often than newcomers do, so that nobody starves; chance
+            # Who has waited for half of its time asks more often than newcomers do, so that none starves; chance
             # keeps equals from asking in step for ever.
             wanted = (
                 pause if self.pause is not None or left > self.seconds / 2 else min(pause, longest / _PATIENT_SHARE)

@@ -1,10 +1,10 @@
 """Hudi's ``DynamoDBBasedLockProvider``: one item with a lease, as Amazon's lock client keeps it (docs/format.md, Locks).
 
-The item carries a version that its holder changes with every beat. No clocks are compared: whoever sees one version for as
+The item carries a version that its holder changes with every beat. No clocks are compared: who sees one version for as
 long as the item's lease says, by its own clock, may replace exactly that version.
 
 Credentials come from where botocore finds them (environment, profile, role), never from settings. botocore alone is asked for:
-boto3 wants another release of it than the client of S3 takes, and nobody could install both.
+boto3 wants another release of it than the client of S3 takes, and the two could not be installed together.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def decode_lock_item(item: object) -> LockItem:
 
 
 class LockTable(Protocol):
-    """The requests; everything may raise StorageError, which leaves open whether the request was carried out."""
+    """The requests; everything may raise StorageError, which leaves open whether the request took effect."""
 
     @property
     def what(self) -> str:

@@ -1,6 +1,6 @@
-"""Hudi's ``FileSystemBasedLockProvider``: the file ``.hoodie/lock``, present while somebody holds it (docs/format.md, Locks).
+"""Hudi's ``FileSystemBasedLockProvider``: the file ``.hoodie/lock``, present while it is held (docs/format.md, Locks).
 
-Whoever creates the file has the lock; Spark writers do the same. It says nothing of time. With an expiry
+Who creates the file has the lock; Spark writers do the same. It says nothing of time. With an expiry
 (``hoodie.write.lock.filesystem.expire``, minutes) a file that was last touched longer ago may be taken over; a holder on a
 local disk keeps touching its own. A file that is not ours any more is never removed by us.
 
@@ -74,7 +74,7 @@ class FileLockBackend:
         return f"its holder is process {seen.pid} of lakefmt on {seen.host!r}"
 
     def acquire(self) -> LockHandle | None:
-        """Create the file, or take over one that is dead or has expired; None while somebody else has it."""
+        """Create the file, or take over one that is dead or has expired; None while another holder has it."""
         self._stamp = self._stamp or encode_stamp(self._owner, self._notes.begin())
         outcome = self._store.put_if_absent(self._name, self._stamp)
         if outcome is PutOutcome.REFUSED:

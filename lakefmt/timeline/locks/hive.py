@@ -1,6 +1,6 @@
 """Hudi's ``HiveMetastoreBasedLockProvider``: an exclusive lock on a table's name in a Hive metastore (docs/format.md, Locks).
 
-The metastore keeps a queue: whoever asks is told *acquired* or *waiting*, and waits by asking again under the same number.
+The metastore keeps a queue: a request is answered with *acquired* or *waiting*, and its sender waits by asking again under the same number.
 It takes back what was not heard of for its own time (``hive.txn.timeout``, five minutes).
 
 Only the four calls that locks need are spoken, over Thrift's binary protocol, without Kerberos.
@@ -82,7 +82,7 @@ class HiveLockBackend:
         return "a dead holder's lock is taken back by the metastore (hive.txn.timeout)"
 
     def acquire(self) -> LockHandle | None:
-        """Ask once for a place in the queue, then for its state; None while somebody else is before us."""
+        """Ask once for a place in the queue, then for its state; None while another holder is before us."""
         if self._session is None:
             self._session = self._connect()
         if self._waiting is None:

@@ -56,7 +56,7 @@ class TimedLease:
         """Prove that the lock is still ours.
 
         Raises:
-            LeaseLost: it is not, or nobody can tell.
+            LeaseLost: it is not, or that is not known.
         """
         if not self._time_source.acquire_lock(self._busy, _BUSY_SECONDS):
             self._lose(f"its renewal has not returned for {_BUSY_SECONDS:g} s")

@@ -28,7 +28,7 @@ class _Certain:
 
 
 class _Queue:
-    """A lock that goes to whoever has waited longest: one that goes to whoever is quick lets the others starve."""
+    """A lock that goes to the thread that has waited longest: one that goes to the quickest lets the others starve."""
 
     def __init__(self) -> None:
         self.guard = Lock()

@@ -8,7 +8,7 @@ All locks keep one protocol (:mod:`lakefmt.timeline.locks.api`) and go by Hudi's
 * ``ZookeeperBasedLockProvider``, ``DynamoDBBasedLockProvider``, ``HiveMetastoreBasedLockProvider``: services, by extras.
 
 On a local disk the default is a file locked by the operating system, which frees it when its holder dies. Several writers on
-an object store must name a provider: a lock that only some of them take excludes nobody.
+an object store must name a provider: a lock that only some of them take excludes none.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def open_lock(
     time_source = time_source or SystemTimeSource()
     name = options.short_name or default_lock_provider(store, shared=options.shared)
     wait = options.retry_policy.total
-    # Nobody else has this name, so that what is found under it is a request of ours whose answer was lost.
+    # No other request has this name, so that what is found under it is a request of ours whose answer was lost.
     unique = f"{owner}-{secrets.token_hex(4)}"
     if name == "InProcessLockProvider":
         return InProcessLock(store.url, wait, time_source)

@@ -1,6 +1,6 @@
 """A table lock that stays held while what is done under it asks for it again (effects).
 
-A write that lost takes its turn: it keeps the lock under which it was told so until its next attempt is committed, and nobody
+A write that lost takes its turn: it keeps the lock under which it learnt so until its next attempt is committed, and no other write
 completes in between. Undoing, beginning and committing each ask for the lock; inside a turn they find that it is theirs.
 """
 
@@ -105,7 +105,7 @@ class _Within:
         """
         lease = self._turn.lease
         if lease is not None:
-            lease.check()  # somebody else may have it by now, and work where only one may
+            lease.check()  # another writer may have it by now, and work where only one may
             yield lease
             return
         with ExitStack() as held:

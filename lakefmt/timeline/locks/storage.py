@@ -1,6 +1,6 @@
 """Hudi's ``StorageBasedLockProvider`` (1.1 and newer): one JSON object, changed by conditional puts only (docs/format.md, Locks).
 
-``.hoodie/.locks/table_lock.json`` says who has the lock and until when. Whoever finds it expired, or absent, replaces
+``.hoodie/.locks/table_lock.json`` says who has the lock and until when. Who finds it expired, or absent, replaces
 exactly what it found; the holder renews it the same way and marks it expired in the end. The object is never removed. No
 server is asked but the store itself.
 """
@@ -113,7 +113,7 @@ class StorageLockBackend:
         return f"a dead holder's lease ends by itself within hoodie.write.lock.storage.validity.timeout.secs ({self._valid:g})"
 
     def acquire(self) -> LockHandle | None:
-        """Replace what says that nobody has the lock; None while somebody else has it."""
+        """Replace what says that the lock is free; None while another holder has it."""
         seen = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
         if seen is not None:
             record = decode_lock_record(seen.data)
@@ -129,7 +129,7 @@ class StorageLockBackend:
 
 
 class StorageLockHandle:
-    """Our object: its mark is what nobody else can have."""
+    """Our object: its mark is what no other request can have."""
 
     def __init__(
         self,
@@ -153,10 +153,10 @@ class StorageLockHandle:
         return f"{self._owner} {self._mark}"
 
     def put(self, mark: str | None, *, expired: bool = False) -> bool:
-        """Replace the object with that mark by ours; False when it is somebody else's.
+        """Replace the object with that mark by ours; False when another holder has it.
 
         Raises:
-            StorageError: nobody can tell.
+            StorageError: that is not known.
         """
         until = self._until if expired else int((self._now() + (self.valid_seconds or 0.0)) * 1000)
         data = encode_lock_record(LockRecord(self._owner, until, expired))

@@ -8,7 +8,7 @@ One connection is opened per lock and closed with it; its threads are kazoo's.
 
 Why not kazoo's own ``Lock``? Its constructor takes patterns of other clients' nodes but not the name of its own, which
 Curator must be able to sort. Without blocking it gives up its place in the queue after each attempt. Its ``is_acquired``
-is a flag that nobody checks against the server, while a commit must know that the node still belongs to the session.
+is a flag that is not checked against the server, while a commit must know that the node still belongs to the session.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Runs are sorted in memory and written as Arrow files; keys sampled from all runs cut the key space into ranges that
 fit; each range is gathered from every run, batch by batch, sorted and handed on. No row is ever looked at in Python.
 A run, and a range, is an eighth of what may be held, less what sorting and writing take whatever their rows: rows are
-there up to three times while they are put in order, and whoever takes them needs room, too.
+there up to three times while they are put in order, and their reader needs room, too.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def gather_windows(
 ) -> Generator[tuple[pa.Table, bool]]:
     """Yield the rows of a stream in tables of about `window_bytes`; nothing of one is held while the next is gathered.
 
-    With each comes whether it is known to be the last one. After a full one nobody asks, for the answer might take long,
+    With each comes whether it is known to be the last one. After a full one that is not asked, for the answer might take long,
     but what hands the tables out may say by itself that none is left, as that of a list does.
 
     Args:
@@ -111,7 +111,7 @@ def sort_stream(
     Args:
         tables: the rows; a table that is not held by anybody else is let go as soon as it is read.
         sort_key: gives each row a string; rows are ordered by its bytes.
-        memory_bytes: what may be held; whoever takes the tables is left about a half of it.
+        memory_bytes: what may be held; the reader of the tables is left about a half of it.
 
     Raises:
         StorageError: the temporary directory could not take the rows.

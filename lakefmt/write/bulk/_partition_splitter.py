@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.int64]
 
 #: Rows that are put in the order of their partitions together: a column of them stays in the processor's caches.
 _CHUNK_ROWS = 1 << 16
-#: A window's partitions are handed out in so many groups. The rows of three of them are held twice: one is taken out of the
+#: A window's partitions are handed out in this number of groups. The rows of three of them are held twice: one is taken out of the
 #: window while one is written and the rest of the one before is.
 _GROUPS = 8
 

@@ -33,7 +33,7 @@ from lakefmt.schema import evolve
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
-from lakefmt.timeline.commit import CommitMetadata, encode_commit
+from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import list_marked, remove_markers
@@ -42,10 +42,15 @@ from lakefmt.timeline.properties_store import property_reads, recover_properties
 from lakefmt.timeline.rollback import plan_rollback_of
 from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
+from lakefmt.transactions.client import (
+    WriteClient,
+    drop_metadata_table,
+    lost_index_warnings,
+    note_indexes,
+    open_write_client,
+)
 from lakefmt.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.transactions.lost_indexes import lost_index_warnings, note_indexes
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
 from lakefmt.transactions.rollback_executor import run_rollback
 from lakefmt.values import (
@@ -63,7 +68,6 @@ from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, resolve_
 from lakefmt.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
     KEY_RANGES_ENTRY,
-    LOG_KEYS_ENTRY,
     key_stats_of,
     log_key_coverage_of,
 )

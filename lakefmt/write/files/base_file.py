@@ -49,7 +49,7 @@ __all__ = ["FileInProgress", "bloom_filters_of_small_files", "write_assigned", "
 #: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000
-#: Of fewer rows a column of one text is as quick without a dictionary.
+#: With fewer rows a column of one text is as quick without a dictionary.
 _MANY_ROWS = 1000
 #: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
 _KEY_PARTS, _FLAG_PARTS = 16, 2
@@ -267,7 +267,7 @@ class FileInProgress:
         self._store_rows(without_unused(merged.table).add_column(name_index, FILE_NAME, name))
 
     def _may_be_coded(self, schema: pa.Schema) -> set[str]:
-        """Return the columns of text whose values nobody asks for while rows are merged and stored."""
+        """Return the columns of text whose values are not needed while rows are merged and stored."""
         rule = self._bound.rule
         if rule.is_own or self._virtual_columns is not None or self._bound.cdc is not None:
             return set()
@@ -301,12 +301,12 @@ class FileInProgress:
         low, high = self._keys.range
         footers = key_footers(KeySummary(low, high, self._filter()), self._bound.context.file_schema_text)
         hashes = self._hashes()
-        footers[STAT_KEY] = json.dumps({"rows_in": self._rows_in, "rows": self.num_rows, **self._counts})
+        counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
+        footers[STAT_KEY] = json.dumps(counts)
         self._writer.close(footers)
         self._keys.close()
         outcome = self._sink.put_if_absent()
         if outcome is PutOutcome.DONE:
-            counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
             return _status(self._bound, self._assignment, counts, self._sink.size, _ends(low, high), hashes)
         adopted = adopt(self._bound, self._assignment)
         if adopted is None:

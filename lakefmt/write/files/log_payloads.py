@@ -70,7 +70,7 @@ def build_log_payloads(
     rows, positions, are_placed = _by_position(rows, counts)
     deletes = routed_deletes(bound, rows)
     if rule.stored.required and has_order(rule.stored, rows.column_names):
-        refuse_nulls(ordering_columns(rows, rule.stored), rule.stored)  # nobody could merge what is in a log
+        refuse_nulls(ordering_columns(rows, rule.stored), rule.stored)  # what is in a log could not be merged
     # A delete by key marks nothing, whatever its rows say.
     by_key = bound.operation is WriteOperation.DELETE
     marked = np.zeros(rows.num_rows, dtype=bool) if by_key else marked_deletes(rows, rule)
