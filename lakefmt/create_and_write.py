@@ -35,6 +35,8 @@ def write_table(
     table_version: int = 8,
     merge: str | MergeFunction | None = None,
     indexes: Sequence[str | Mapping[str, object]] | None = None,
+    name: str | None = None,
+    database: str | None = None,
     properties: Mapping[str, str] | None = None,
     storage_options: Mapping[str, object] | None = None,
     **call: Any,
@@ -53,10 +55,12 @@ def write_table(
         operation: ``"upsert"``, ``"insert"``, ``"bulk_insert"`` or ``"insert_overwrite"``; default: upsert, and insert
             where the table has no record key.
         table_type: as for :func:`create_table`; of a table that exists nothing is changed. The same for
-            `table_version`, `indexes` and `properties`.
+            `table_version`, `indexes`, `name`, `database` and `properties`.
         table_version: see `table_type`.
         merge: as for :func:`create_table` and :func:`open_table`.
         indexes: see `table_type`.
+        name: see `table_type`.
+        database: see `table_type`.
         properties: see `table_type`.
         storage_options: credentials and settings of the store; never kept in the table.
         **call: as for :meth:`Table.upsert`, ``options`` among them.
@@ -88,6 +92,8 @@ def write_table(
             "table_version": table_version,
             "merge": merge,
             "indexes": indexes,
+            "name": name or location_text(path).rstrip("/").rsplit("/", 1)[-1] or None,
+            "database": database,
             "properties": properties,
             "options": options,
         }
@@ -143,8 +149,7 @@ def _create_and_write(
     dry_run = flag_argument(call.get("dry_run"), "dry_run")
     streams = operation == "bulk_insert" and not call.get("drop_duplicates") and not dry_run
     rows = tables if streams else read_all(schema, tables)
-    name = location_text(place["path"]).rstrip("/").rsplit("/", 1)[-1]
-    trial = create_table(f"memory://lakefmt-trial/{uuid4().hex}", schema=schema, name=name or None, **made)
+    trial = create_table(f"memory://lakefmt-trial/{uuid4().hex}", schema=schema, **made)
     try:
         plan = _run(trial, mode, operation, schema.empty_table() if streams else rows, {**call, "dry_run": True})
     finally:

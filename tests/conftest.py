@@ -21,7 +21,10 @@ settings.load_profile(
 )
 
 #: Marker → the fixtures that bring its judge. A missing judge skips or fails in the fixture, with a closing line.
-JUDGES = {"judge_spark": {"spark_judge", "spark_judge_102", "spark_judge_0150"}, "judge_rs": {"hudi_rs_judge"}}
+JUDGES = {
+    "judge_spark": {"spark_judge", "spark_judge_102", "spark_judge_0150", "pyspark_newest", "pyspark_oldest"},
+    "judge_rs": {"hudi_rs_judge"},
+}
 #: A JVM that starts on a busy machine takes its time; a test that hangs is stopped all the same.
 SECONDS_FOR_A_JUDGE = 420
 

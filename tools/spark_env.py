@@ -23,13 +23,15 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 SUMMARY = CACHE / "spark_env.json"
-VENV = ROOT / ".venv-spark"
-PYSPARK = "3.5.9"
+#: The release of the judge, and the newest one that `lakefmt.spark` is tested with; both have lakefmt, too.
+PYSPARK, PYSPARK_NEWEST = "3.5.9", "4.3.0"
+VENVS = {PYSPARK: ROOT / ".venv-spark", PYSPARK_NEWEST: ROOT / ".venv-pyspark"}
 JAVA = 17
 GROUP, ARTIFACT = "org.apache.hudi", "hudi-spark3.5-bundle_2.12"
 BUNDLES = ("1.2.0", "1.0.2", "0.15.0")
@@ -71,33 +73,39 @@ def venv_python(venv: Path) -> Path:
     return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def find_python() -> str | None:
-    """An interpreter with the right pyspark; the environment's own stamp spares starting it."""
+def find_python(release: str) -> str | None:
+    """An interpreter with that pyspark; the environment's own stamp spares starting it."""
     given = os.environ.get("LAKEFMT_SPARK_PYTHON")
-    if given:
+    if given and release == PYSPARK:
         if (run([given, "-c", PROBE], 60) or "").strip() == PYSPARK:
             return given
         say(f"LAKEFMT_SPARK_PYTHON has no pyspark {PYSPARK}")
-    stamp = VENV / "complete"
-    done = stamp.is_file() and stamp.read_text().strip() == PYSPARK and venv_python(VENV).exists()
-    return str(venv_python(VENV)) if done else None
+    venv = VENVS[release]
+    stamp = venv / "complete"
+    done = stamp.is_file() and stamp.read_text() == " ".join(wanted(release)) and venv_python(venv).exists()
+    return str(venv_python(venv)) if done else None
 
 
-def make_python() -> str | None:
-    """Make `.venv-spark`; an interrupted attempt is taken up again."""
-    say(f"making {VENV.name} with pyspark {PYSPARK} (some 320 MB, a minute or two)")
-    wanted = [f"pyspark=={PYSPARK}", "pyarrow"]
+def wanted(release: str) -> list[str]:
+    """What the environment of a release of pyspark holds; pyspark knows no pandas from 3 on."""
+    return [f"pyspark=={release}", "pandas<3", "--editable", str(ROOT)]
+
+
+def make_python(release: str) -> str | None:
+    """Make the environment of a release; an interrupted attempt is taken up again."""
+    venv = VENVS[release]
+    say(f"making {venv.name} with pyspark {release} (some 400 MB, a minute or two)")
     uv = shutil.which("uv")
-    python = str(venv_python(VENV))
+    python = str(venv_python(venv))
     if not Path(python).exists():
         base = base_python()
-        make = [uv, "venv", "--python", base, str(VENV)] if uv else [base, "-m", "venv", str(VENV)]
+        make = [uv, "venv", "--python", base, str(venv)] if uv else [base, "-m", "venv", str(venv)]
         if run(make, 300) is None:
             return None
     install = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install", "-q"]
-    if run([*install, *wanted], 1800) is None or run([python, "-c", PROBE], 120) is None:
+    if run([*install, *wanted(release)], 1800) is None or run([python, "-c", PROBE], 120) is None:
         return None
-    (VENV / "complete").write_text(PYSPARK)
+    (venv / "complete").write_text(" ".join(wanted(release)))
     return python
 
 
@@ -209,17 +217,17 @@ def had(find: Callable[[], str | None], get: Callable[[], str | None], may_get: 
 
 
 def prepare(versions: list[str], may_get: bool) -> dict[str, object]:
-    python = had(find_python, make_python, may_get)
+    python, newest = (had(partial(find_python, r), partial(make_python, r), may_get) for r in VENVS)
     java = had(find_java, install_java, may_get)
     bundles = {}
     for version in versions:
         jar = find_bundle(version) or (fetch_bundle(version, python, java) if may_get else None)
         if jar:
             bundles[version] = jar
-    missing = [] if python else [f"a Python with pyspark {PYSPARK}"]
+    missing = [f"a Python with pyspark {r}" for r, found in ((PYSPARK, python), (PYSPARK_NEWEST, newest)) if not found]
     missing += [] if java else [f"Java {JAVA} (set JAVA_HOME, or install openjdk-{JAVA}-jre-headless)"]
     missing += [f"{ARTIFACT} {version}" for version in versions if version not in bundles]
-    return {"python": python, "java": java, "bundles": bundles, "missing": missing}
+    return {"python": python, "newest": newest, "java": java, "bundles": bundles, "missing": missing}
 
 
 @contextlib.contextmanager

@@ -320,9 +320,12 @@ class FactCollector:
         replaced = {(path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids}
         millis = instant_millis(self.time, self.before)
         changes = []
+        counted = commit.counts_new_keys
         for group in dict.fromkeys((*stats, *sorted(replaced))):
             location = RecordLocation(group[0], group[1], millis)
-            change = self._change(location, old.get(group), new.get(group), stats.get(group, ()), columns)
+            change = self._change(
+                location, old.get(group), new.get(group), stats.get(group, ()), columns, counted=counted
+            )
             if change is not None:
                 changes.append(change)
         return changes
@@ -334,8 +337,10 @@ class FactCollector:
         after: FileSlice | None,
         stats: Sequence[WriteStat],
         columns: Sequence[str],
+        *,
+        counted: bool,
     ) -> KeyChange | None:
-        only_updates = stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
+        only_updates = counted and stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
         # Rows of logs that are marked as deleted count as updates.
         marks = self._marks_deletes and any(stat.log_files for stat in stats)
         if only_updates and not columns and not marks and before is not None and not self._may_have_deleted(before):

@@ -37,7 +37,15 @@ from lakefmt.timeline.instant import Action, State, format_instant_time
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperation
 
-__all__ = ["NEXT_START", "Snapshot", "planned_clusterings", "read_increment", "resolve_bound", "with_archived_instants"]
+__all__ = [
+    "NEXT_START",
+    "Snapshot",
+    "planned_clusterings",
+    "read_increment",
+    "reopen_snapshot",
+    "resolve_bound",
+    "with_archived_instants",
+]
 
 #: Schema metadata key of an increment: the start of the next range.
 NEXT_START = b"lakefmt.next_start"
@@ -83,7 +91,7 @@ class Snapshot:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Pickled like a table, without open files and secrets, and with the pinned state.
-        return (_reopen, (self.client.store.url, dict(self.client.options), self.state))
+        return (reopen_snapshot, (self.client.store.url, dict(self.client.options), self.state))
 
     @cached_property
     def _known(self) -> TableState:
@@ -127,7 +135,9 @@ class Snapshot:
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory; arguments as for ``Table.read``."""
         plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
-        files, logged = self._files(plan, query)
+        return self._scan(plan, *self._files(plan, query))
+
+    def _scan(self, plan: Query, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> pa.RecordBatchReader:
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -149,20 +159,55 @@ class Snapshot:
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
         """Return the base files to read directly, and the slices to merge."""
         check_query_type(query)
+        return _plain_and_logged(self._slices(plan, query), query)
+
+    def _slices(self, plan: Query, query: str) -> list[FileSlice]:
+        """Return the file slices that may have matching rows."""
         listing = self.client.listing(self.state.config)
         if plan.condition is not None and isinstance(listing, MetadataListing):
-            slices = select_slices(self.client, self._known, plan, query).slices
-        else:
-            is_pruned = plan.condition is not None and self.state.config.is_partitioned
-            kept = prune_partitions(self.client, self.state, listing.candidates(), plan) if is_pruned else None
-            slices = pinned_slices(self.client, self._known, kept, listing=listing)
-        logged = [file_slice for file_slice in slices if file_slice.logs and query == "snapshot"]
-        plain = [file_slice for file_slice in slices if not file_slice.logs or query != "snapshot"]
-        return [file_slice.base for file_slice in plain if file_slice.base is not None], logged
+            return list(select_slices(self.client, self._known, plan, query).slices)
+        is_pruned = plan.condition is not None and self.state.config.is_partitioned
+        kept = prune_partitions(self.client, self.state, listing.candidates(), plan) if is_pruned else None
+        return pinned_slices(self.client, self._known, kept, listing=listing)
 
 
-def _reopen(url: str, options: Mapping[str, object], state: TableState) -> Snapshot:
-    return Snapshot(TableClient(open_store(url), options, metadata_listing=ListingByMetadata()), state)
+def matching_slices(snapshot: Snapshot, filter: Filter = None, query: str = "snapshot") -> list[FileSlice]:
+    """Return the file slices of a snapshot that may have matching rows; arguments as for ``Table.read``."""
+    check_query_type(query)
+    return snapshot._slices(plan_query(snapshot.schema, None, filter, meta_columns=False), query)
+
+
+def scan_slices(
+    snapshot: Snapshot,
+    slices: Sequence[FileSlice],
+    columns: Sequence[str] | None = None,
+    filter: Filter = None,
+    query: str = "snapshot",
+    *,
+    meta_columns: bool = False,
+) -> pa.RecordBatchReader:
+    """Stream the rows of some file slices of a snapshot; arguments as for ``Table.read``."""
+    check_query_type(query)
+    plan = plan_query(snapshot.schema, columns, filter, meta_columns=meta_columns)
+    return snapshot._scan(plan, *_plain_and_logged(slices, query))
+
+
+def _plain_and_logged(slices: Sequence[FileSlice], query: str) -> tuple[list[BaseFile], list[FileSlice]]:
+    """Return the base files to read directly, and the slices to merge."""
+    logged = [file_slice for file_slice in slices if file_slice.logs and query == "snapshot"]
+    plain = [file_slice for file_slice in slices if not file_slice.logs or query != "snapshot"]
+    return [file_slice.base for file_slice in plain if file_slice.base is not None], logged
+
+
+def reopen_snapshot(
+    url: str,
+    options: Mapping[str, object],
+    state: TableState,
+    storage_options: Mapping[str, object] | None = None,
+) -> Snapshot:
+    """Return a snapshot of a state that was loaded in another process."""
+    store = open_store(url, storage_options)
+    return Snapshot(TableClient(store, options, metadata_listing=ListingByMetadata()), state)
 
 
 def read_increment(

@@ -18,13 +18,17 @@ from lakefmt.timeline.metadata_codec import (
 )
 from lakefmt.values import FileId, PartitionPath, TableVersion, WriteOperation, WriteStat
 
-__all__ = ["SCHEMA_KEY", "CommitMetadata", "decode_commit", "encode_commit"]
+__all__ = ["LOG_KEYS_COUNTED", "LOG_KEYS_ENTRY", "SCHEMA_KEY", "CommitMetadata", "decode_commit", "encode_commit"]
 
 #: How Hudi's names of operations on prepared records end.
 _PREPARED = "_PREPPED"
 
 #: The extra metadata that holds the table's schema after the commit, as Avro JSON.
 SCHEMA_KEY = "schema"
+
+#: The extra metadata, under a name of lakefmt's own, of a commit that looked the keys of its logs up: new ones are inserts.
+LOG_KEYS_ENTRY = "lakefmt.log.keys"
+LOG_KEYS_COUNTED = "counted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,12 @@ class CommitMetadata:
     def schema_text(self) -> str | None:
         """The table schema after the commit as Avro JSON without meta columns; None if not stored."""
         return self.extra_metadata.get(SCHEMA_KEY) or None
+
+    @property
+    def counts_new_keys(self) -> bool:
+        """True when the inserts of its stats are all its new keys; bucket indexes count those in logs as updates."""
+        in_logs = any(stat.log_files for stat in self.stats)
+        return not in_logs or self.extra_metadata.get(LOG_KEYS_ENTRY) == LOG_KEYS_COUNTED
 
     @property
     def stats_by_partition(self) -> dict[PartitionPath, tuple[WriteStat, ...]]:

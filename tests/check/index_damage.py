@@ -213,7 +213,8 @@ class Damage:
         done = str(int(self.state.timeline.highest_time or last) + 1)
         assert free < done
         updates = [self._update(name) for name in {*self._records, *self._deleted}]
-        MetadataTableWriter(self.table.client.store, self.config, durable=False).write(free, updates, lambda: done)
+        writer = MetadataTableWriter(self.table.client.store, self.config, durable=False)
+        writer.write(free, updates, lambda: done, writer.timeline_store.load())
         return self.table
 
     def _update(self, name: str) -> PartitionUpdate:

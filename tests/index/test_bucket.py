@@ -326,3 +326,22 @@ def test_a_bulk_insert_of_a_long_stream_holds_no_more_than_its_window(engine: st
     assert table.read().num_rows == 82_000
     assert table.upsert(rows(0, 82_000, 3)).num_updates == 82_000
     assert table.read().num_rows == 82_000
+
+
+@pytest.mark.parametrize("engine", ["SIMPLE", "CONSISTENT_HASHING"])
+def test_a_record_index_learns_keys_that_come_in_logs(engine: str) -> None:
+    """Nobody looks them up, so the commit counts them as updates."""
+    properties = {NUM: "2", "hoodie.index.bucket.engine": engine}
+    table = make(f"record-{engine}", table_type="mor", properties=properties, indexes=["record_index"])
+    for turn, (first, last) in enumerate([(0, 20), (10, 40)]):
+        table.upsert(rows(first, last, turn))
+        assert table.index.check().is_clean
+    if engine == "CONSISTENT_HASHING":
+        table.index.resize_buckets(
+            options={"hoodie.bucket.index.max.num.buckets": 4, "hoodie.bucket.index.split.threshold": 0}
+        )
+        assert table.index.check().is_clean
+    table.delete(["k1"])
+    table.insert_overwrite(rows(0, 9, 3))
+    table.upsert(rows(5, 60, 4))
+    assert table.index.check().is_clean

@@ -87,6 +87,7 @@ class SparkEnvironment:
     python: str | None
     java: str | None
     bundles: Mapping[str, str]
+    newest: str | None = None
 
     def missing(self, bundle: str) -> str | None:
         """What keeps `bundle` from judging, or None."""
@@ -98,13 +99,17 @@ class SparkEnvironment:
 def spark_environment() -> SparkEnvironment:
     """What the last preparation found; looked for again (without installing) when it is not there any more."""
     found = _summary()
-    named = [found.get("python"), found.get("java"), *found.get("bundles", {}).values()] if found else []
+    named = (
+        [found.get("python"), found.get("newest"), found.get("java"), *found.get("bundles", {}).values()]
+        if found
+        else []
+    )
     if not found or not all(path and Path(path).exists() for path in named):
         subprocess.run(
             [sys.executable, str(ROOT / "tools" / "spark_env.py"), "--find"], capture_output=True, check=False
         )
         found = _summary()
-    return SparkEnvironment(found.get("python"), found.get("java"), found.get("bundles", {}))
+    return SparkEnvironment(found.get("python"), found.get("java"), found.get("bundles", {}), found.get("newest"))
 
 
 def _summary() -> dict[str, Any]:

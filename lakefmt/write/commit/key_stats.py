@@ -30,7 +30,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.formats.names import parse_base_file
 from lakefmt.formats.parquet.base_file import java_order_key, key_range
-from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.commit import LOG_KEYS_COUNTED, LOG_KEYS_ENTRY, CommitMetadata
 from lakefmt.timeline.conflict import adds_rows
 from lakefmt.timeline.instant import Action
 from lakefmt.values import FileId, PartitionPath, WriteStat
@@ -39,7 +39,6 @@ from lakefmt.write.context import WriteStatus
 __all__ = [
     "KEY_HASHES_ENTRY",
     "KEY_RANGES_ENTRY",
-    "LOG_KEYS_ENTRY",
     "MOST_HASHES",
     "KeySpan",
     "groups_given_keys",
@@ -218,11 +217,6 @@ def sharing_hashes(keys: Sequence[pa.StringArray], hashes_of_files: Sequence[byt
     return shared
 
 
-#: Extra metadata of commits, under a name of lakefmt's own.
-LOG_KEYS_ENTRY: Final = "lakefmt.log.keys"
-_COUNTED: Final = "counted"
-
-
 def slices_with_own_keys(client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> list[int]:
     """Return the numbers of the slices whose logs have to be asked for keys that no base file has.
 
@@ -245,7 +239,7 @@ def log_key_coverage_of(stats: Iterable[WriteStat]) -> dict[str, str]:
         >>> log_key_coverage_of([stat])
         {'lakefmt.log.keys': 'counted'}
     """
-    return {LOG_KEYS_ENTRY: _COUNTED} if any(map(_is_log, stats)) else {}
+    return {LOG_KEYS_ENTRY: LOG_KEYS_COUNTED} if any(map(_is_log, stats)) else {}
 
 
 def groups_given_keys(commits: Iterable[CommitMetadata]) -> frozenset[tuple[PartitionPath, FileId]]:
@@ -262,7 +256,7 @@ def groups_given_keys(commits: Iterable[CommitMetadata]) -> frozenset[tuple[Part
         (stat.partition_path, stat.file_id)
         for commit in commits
         for stat in commit.stats
-        if _is_log(stat) and (stat.num_inserts or commit.extra_metadata.get(LOG_KEYS_ENTRY) != _COUNTED)
+        if _is_log(stat) and (stat.num_inserts or commit.extra_metadata.get(LOG_KEYS_ENTRY) != LOG_KEYS_COUNTED)
     )
 
 

@@ -33,7 +33,7 @@ from lakefmt.schema import evolve
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
-from lakefmt.timeline.commit import CommitMetadata, encode_commit
+from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import list_marked, remove_markers
@@ -68,7 +68,6 @@ from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, resolve_
 from lakefmt.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
     KEY_RANGES_ENTRY,
-    LOG_KEYS_ENTRY,
     key_stats_of,
     log_key_coverage_of,
 )

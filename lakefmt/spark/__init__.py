@@ -1,0 +1,13 @@
+"""Read and write tables from PySpark, without a JAR.
+
+``format("lakefmt")`` reads and writes after :func:`register`; :func:`read` and :func:`write` are the same as functions.
+The rows of a write are computed by Spark's tasks, and written and committed by one process.
+No rule of the table format lives here: this package translates options, types and errors.
+"""
+
+from lakefmt.spark.functions import last_commit
+from lakefmt.spark.functions import read_dataframe as read
+from lakefmt.spark.functions import write_dataframe as write
+from lakefmt.spark.registration import register, unregister
+
+__all__ = ["last_commit", "read", "register", "unregister", "write"]

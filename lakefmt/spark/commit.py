@@ -1,0 +1,88 @@
+"""Write the rows of a DataFrame, in the process that commits (effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakefmt import Table, open_table, write_table
+from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
+from lakefmt.spark.options import WriteCall
+from lakefmt.values import CommitResult, WriteOperation
+
+__all__ = ["MODES", "existing_table", "write_and_commit"]
+
+#: Spark's save modes.
+MODES: Final = ("append", "overwrite", "error", "errorifexists", "ignore")
+
+
+def existing_table(path: str, call: WriteCall) -> Table | None:
+    """Return the table, None where there is none."""
+    try:
+        return open_table(path, options=call.settings, storage_options=call.storage)
+    except TableNotFound:
+        return None
+
+
+def write_and_commit(
+    path: str, mode: str, call: WriteCall, schema: pa.Schema, rows: Callable[[], Iterable[pa.Table]]
+) -> CommitResult:
+    """Run one write and commit it; create the table where there is none.
+
+    Args:
+        path: the table.
+        mode: a save mode of Spark; ``overwrite`` replaces all rows, older states stay readable.
+        call: what the options ask for.
+        schema: the schema of the rows.
+        rows: gives the rows; called at most once.
+
+    Raises:
+        TableExists: there is one, and the mode is ``error``.
+        TableNotFound: there is none to delete from.
+        InvalidInputError: an unknown mode, or options that contradict the table.
+    """
+    if mode not in MODES:
+        raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(MODES)}")
+    table = existing_table(path, call)
+    operation = _operation(call, mode, table)
+    if table is not None and mode in ("error", "errorifexists"):
+        raise TableExists(f"there is a table at {path}: mode('append') adds to it, mode('overwrite') replaces its rows")
+    if table is not None and mode == "ignore":
+        return CommitResult(None, operation=WriteOperation((operation or "upsert").upper()))
+    arguments: dict[str, Any] = {"options": dict(call.settings), "commit_metadata": dict(call.commit_metadata)}
+    if operation in ("delete", "delete_partition"):
+        if table is None:
+            raise TableNotFound(f"there is no table at {path}: nothing can be deleted")
+        if operation == "delete_partition":
+            return table.delete_partitions(_partitions(call), **arguments)
+        return table.delete(_reader(schema, rows), **arguments)
+    arguments["options"].pop("hoodie.datasource.write.operation", None)
+    return write_table(
+        path,
+        _reader(schema, rows),
+        mode="overwrite" if operation == "insert_overwrite_table" else "append",
+        operation=None if operation == "insert_overwrite_table" else operation,
+        storage_options=call.storage,
+        **call.creation,
+        **arguments,
+    )
+
+
+def _operation(call: WriteCall, mode: str, table: Table | None) -> str | None:
+    """Return the operation that is run; None: upsert or insert, as the table has a record key."""
+    if mode != "overwrite" or call.operation in ("insert_overwrite", "delete", "delete_partition"):
+        return call.operation
+    return "insert_overwrite_table" if table is not None else call.operation
+
+
+def _partitions(call: WriteCall) -> list[str]:
+    if not call.partitions:
+        raise InvalidInputError("delete_partition needs hoodie.datasource.write.partitions.to.delete")
+    return list(call.partitions)
+
+
+def _reader(schema: pa.Schema, rows: Callable[[], Iterable[pa.Table]]) -> pa.RecordBatchReader:
+    batches = (batch for table in rows() for batch in table.to_batches())
+    return pa.RecordBatchReader.from_batches(schema, batches)

@@ -1,0 +1,136 @@
+"""The data source ``lakefmt`` of PySpark 4 (effects): Spark calls it in processes of its own.
+
+Spark gives a data source no shuffle. So tasks stage their rows, and the process that commits writes them; larger writes
+than one process can take are refused (``lakefmt.spark.stage.max.bytes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from lakefmt.errors import InvalidInputError
+from lakefmt.read.splits import ReadSplit
+from lakefmt.spark.commit import write_and_commit
+from lakefmt.spark.options import WriteCall, parse_write_options
+from lakefmt.spark.scan import SparkScan, open_scan
+from lakefmt.spark.staging import (
+    StagedRows,
+    check_size,
+    new_stage,
+    read_staged,
+    remove_stage,
+    stage_rows,
+    take_limit,
+)
+from lakefmt.spark.types import dataframe_schema, spark_types
+from lakefmt.storage.open import open_store
+
+__all__ = ["LakefmtDataSource"]
+
+
+class LakefmtDataSource(DataSource):
+    """``spark.read.format("lakefmt")`` and ``df.write.format("lakefmt")``."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._scan: SparkScan | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "lakefmt"
+
+    def schema(self) -> StructType:
+        """Return the columns that a read gives."""
+        return spark_types(self._opened().schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of the state that this was opened on."""
+        scan = self._opened()
+        unknown = [name for name in schema.names if name not in scan.schema.names]
+        if unknown:
+            raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {scan.schema.names}")
+        return _Reader(scan, tuple(schema.names))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return the writer of one statement."""
+        options = dict(self.options)
+        limit = take_limit(options)
+        call = parse_write_options(options)
+        return _Writer(
+            _path(self.options), "overwrite" if overwrite else "append", call, dataframe_schema(schema), limit
+        )
+
+    def _opened(self) -> SparkScan:
+        if self._scan is None:
+            self._scan = open_scan(_path(self.options), dict(self.options))
+        return self._scan
+
+
+def _path(options: Mapping[str, str]) -> str:
+    path = options.get("path")
+    if not path:
+        raise InvalidInputError(
+            "lakefmt needs a path: save(path), load(path), or OPTIONS (path '…') of a temporary view; Spark gives a "
+            "catalog table of a Python data source no options at all"
+        )
+    return path
+
+
+@dataclass
+class _Split(InputPartition):
+    split: ReadSplit | None
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, scan: SparkScan, names: Sequence[str]) -> None:
+        self._scan, self._names = scan, list(names)
+
+    def partitions(self) -> list[InputPartition]:
+        return [_Split(split) for split in self._scan.splits()]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, _Split):
+            return  # a table without files: Spark asks once all the same
+        for batch in self._scan.read(partition.split):
+            yield batch.select(self._names)
+
+
+@dataclass
+class _Staged(WriterCommitMessage):
+    rows: StagedRows
+
+
+@dataclass
+class _Writer(DataSourceArrowWriter):
+    path: str
+    mode: str
+    call: WriteCall
+    rows_schema: pa.Schema
+    limit: int
+    stage: str = field(default_factory=new_stage)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        store = open_store(self.path, self.call.storage)
+        return _Staged(stage_rows(store, self.stage, iterator, self.rows_schema, self.limit))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        store = open_store(self.path, self.call.storage)
+        staged = [message.rows for message in messages if isinstance(message, _Staged)]
+        check_size(sum(part.num_bytes for part in staged), self.limit)
+        write_and_commit(self.path, self.mode, self.call, self.rows_schema, lambda: read_staged(store, staged))
+        remove_stage(store, self.stage)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        remove_stage(open_store(self.path, self.call.storage), self.stage)

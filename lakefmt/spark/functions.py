@@ -1,0 +1,144 @@
+"""Read and write DataFrames by functions, on every release of PySpark that lakefmt takes (effects)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lakefmt import Table
+from lakefmt.errors import InvalidInputError, TableExists
+from lakefmt.spark.commit import MODES, existing_table, write_and_commit
+from lakefmt.spark.options import WriteCall, parse_write_options
+from lakefmt.spark.scan import SparkScan, open_scan
+from lakefmt.spark.staging import (
+    StagedRows,
+    check_size,
+    new_stage,
+    read_staged,
+    remove_stage,
+    stage_rows,
+    take_limit,
+)
+from lakefmt.spark.types import dataframe_schema, spark_types
+from lakefmt.storage.open import open_store
+from lakefmt.values import CommitResult, WriteOperation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["last_commit", "read_dataframe", "write_dataframe"]
+
+#: The result of the latest write of this process, by path.
+_results: Final[dict[str, CommitResult]] = {}
+_REMEMBERED: Final = 100
+
+
+def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: object) -> CommitResult:
+    """Write the rows of a DataFrame in one commit.
+
+    Spark's tasks compute and stage the rows; this process writes and commits them.
+
+    Args:
+        df: the rows.
+        path: the table; it is created if there is none.
+        mode: ``append`` runs the operation of the options; ``overwrite`` replaces all rows, older states stay readable;
+            ``error`` and ``ignore`` if there is a table.
+        **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store.
+
+    Returns:
+        What was committed.
+
+    Raises:
+        TableExists: there is a table, and the mode is ``error``.
+        UnknownSetting: an option that is not known.
+        UnsupportedFeature: more rows than one process should take (``lakefmt.spark.stage.max.bytes``).
+    """
+    texts = option_texts(options)
+    limit = take_limit(texts)
+    call = parse_write_options(texts)
+    schema = dataframe_schema(df.schema)
+    table = _existing_table(path, mode, call)
+    if table is not None and mode == "ignore":
+        return CommitResult(None, operation=WriteOperation((call.operation or "upsert").upper()))
+    stage, store = new_stage(), open_store(path, call.storage)
+    try:
+        staged = [] if call.operation == "delete_partition" else _stage(df, path, call, stage, schema, limit)
+        check_size(sum(part.num_bytes for part in staged), limit)
+        result = write_and_commit(path, mode, call, schema, lambda: read_staged(store, staged))
+    finally:
+        remove_stage(store, stage)
+    _remember(path, result)
+    return result
+
+
+def _existing_table(path: str, mode: str, call: WriteCall) -> Table | None:
+    """Return the table if there is one; refuse a mode before Spark computes anything."""
+    if mode not in MODES:
+        raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(MODES)}")
+    table = existing_table(path, call)
+    if table is not None and mode in ("error", "errorifexists"):
+        raise TableExists(f"there is a table at {path}: mode('append') adds to it, mode('overwrite') replaces its rows")
+    return table
+
+
+def _stage(df: DataFrame, path: str, call: WriteCall, stage: str, schema: pa.Schema, limit: int) -> list[StagedRows]:
+    storage = dict(call.storage)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = stage_rows(open_store(path, storage), stage, batches, schema, limit)
+        text = json.dumps([list(done.names), done.rows, done.num_bytes])
+        yield pa.RecordBatch.from_pydict({"staged": pa.array([text], pa.string())})
+
+    parts = [json.loads(row["staged"]) for row in df.mapInArrow(run, "staged string").collect()]  # one for each task
+    return [StagedRows(tuple(names), rows, num_bytes) for names, rows, num_bytes in parts]
+
+
+def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFrame:
+    """Return the rows of a table as a DataFrame; each use reads the state of this moment.
+
+    Args:
+        spark: the session.
+        path: the table.
+        **options: Hudi's options for reads by their names, and ``storage.…`` for the store.
+
+    Raises:
+        TableNotFound: there is none.
+        UnknownSetting: an option that is not known.
+    """
+    scan = open_scan(path, option_texts(options))
+    splits = scan.splits()
+    numbers = spark.range(0, len(splits), 1, max(1, len(splits)))
+    return numbers.mapInArrow(_reading(scan, splits), spark_types(scan.schema))
+
+
+def _reading(scan: SparkScan, splits: list[Any]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_numpy():  # splits, not rows
+                yield from scan.read(splits[number])
+
+    return run
+
+
+def option_texts(options: dict[str, Any]) -> dict[str, str]:
+    """Return options as Spark writes them: texts, flags in small letters; None leaves an option out."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def last_commit(path: str) -> CommitResult | None:
+    """Return the result of the latest write to a table by :func:`write_dataframe` in this process; None: there was none."""
+    return _results.get(path)
+
+
+def _remember(path: str, result: CommitResult) -> None:
+    _results.pop(path, None)
+    _results[path] = result
+    while len(_results) > _REMEMBERED:
+        del _results[next(iter(_results))]

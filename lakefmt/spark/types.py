@@ -1,0 +1,91 @@
+"""Arrow types on their way to Spark and back (pure).
+
+Spark takes batches of exactly the types it makes of its own schema: plain texts and bytes, microseconds, UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakefmt.errors import UnsupportedFeature
+from lakefmt.values import META_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["dataframe_schema", "spark_schema", "spark_types", "table_schema"]
+
+
+def spark_types(schema: pa.Schema) -> StructType:
+    """Return Spark's types of a schema by :func:`spark_schema`."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    types: StructType = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return types
+
+
+def dataframe_schema(schema: StructType) -> pa.Schema:
+    """Return the schema of a DataFrame's rows for a table, without meta columns."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Releases from 4.2 on ask for the zone of timestamps, older ones always take UTC.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return table_schema(to_arrow_schema(schema, **zone), META_COLUMNS)
+
+
+def spark_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema that Spark sees for a table's schema; every column may hold nulls.
+
+    Raises:
+        UnsupportedFeature: Spark has no type for a column.
+
+    Example:
+        >>> spark_schema(pa.schema([pa.field("t", pa.timestamp("ms", "UTC"), nullable=False)])).field("t").type
+        TimestampType(timestamp[us, tz=UTC])
+    """
+    return pa.schema([pa.field(f.name, _to_spark(f.type, f.name)) for f in schema])
+
+
+def table_schema(schema: pa.Schema, stored: Sequence[str] = ()) -> pa.Schema:
+    """Return the schema of a DataFrame's rows for a table: times with a zone in UTC, no meta columns.
+
+    Args:
+        schema: of the DataFrame, as Spark hands its batches.
+        stored: names to leave out.
+    """
+    return pa.schema([pa.field(f.name, _from_spark(f.type)) for f in schema if f.name not in stored])
+
+
+def _to_spark(kind: pa.DataType, name: str) -> pa.DataType:
+    if pt.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if pt.is_large_string(kind) or pt.is_string_view(kind):
+        return pa.string()
+    if pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind) or pt.is_binary_view(kind):
+        return pa.binary()
+    if pt.is_dictionary(kind):
+        return _to_spark(kind.value_type, name)
+    if pt.is_time(kind) or pt.is_duration(kind):
+        raise UnsupportedFeature(f"Spark has no type for column {name!r} of type {kind}")
+    return _nested(kind, lambda inner: _to_spark(inner, name))
+
+
+def _from_spark(kind: pa.DataType) -> pa.DataType:
+    if pt.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    return _nested(kind, _from_spark)
+
+
+def _nested(kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if pt.is_struct(kind):
+        return pa.struct([pa.field(f.name, convert(f.type)) for f in kind])
+    if pt.is_map(kind):
+        return pa.map_(convert(kind.key_type), convert(kind.item_type))
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return pa.list_(convert(kind.value_type))
+    return kind

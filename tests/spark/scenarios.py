@@ -1,0 +1,236 @@
+"""What is asked of PySpark in one session: run by an interpreter that has it, answers go to a JSON file.
+
+python scenarios.py DIRECTORY ANSWERS [NAME …]
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+from pyspark.sql import SparkSession
+
+import lakefmt.spark as lakefmt_spark
+
+#: What jobs for Hudi's own data source say.
+OPTIONS = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.upsert.shuffle.parallelism": "2",
+}
+QUERY = "hoodie.datasource.query.type"
+OPERATION = "hoodie.datasource.write.operation"
+ROWS = """
+select concat('k', id) as id, concat('c', id % 3) as city, id * 1.5D as v, id as ts, timestamp'2026-01-02 03:04:05' as at,
+       timestamp_ntz'2026-01-02 03:04:05' as local, date'2026-01-02' as day, cast(id as decimal(10, 2)) as price,
+       array(id, null) as list, named_struct('a', id, 'b', cast(null as string)) as struct, map('m', id) as map,
+       cast(null as int) as nothing
+from range({rows})
+"""
+
+
+def session() -> SparkSession:
+    """Return a small local session, in a zone that is not UTC."""
+    builder = SparkSession.builder.master("local[2]").appName("lakefmt")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    """Return the text of what a call raises."""
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was raised"
+
+
+def rows_of(frame: Any, *columns: str) -> list[list[Any]]:
+    """Return rows, in order, as plain values."""
+    return sorted([list(row) for row in frame.select(*columns).collect()])
+
+
+def verbs(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Create by the first write, upsert, delete, overwrite; read now, as of then, in increments and as changes."""
+    path = str(root / "verbs")
+    frame = spark.sql(ROWS.format(rows=30))
+    writer = frame.write.format("lakefmt").options(**OPTIONS)
+    writer.mode("append").save(path)
+    changed = frame.where("ts < 3").selectExpr("*").drop("v").selectExpr("*", "-1.0D as v")
+    changed.write.format("lakefmt").options(**OPTIONS).mode("append").save(path)
+    frame.where("ts >= 27").write.format("lakefmt").options(**{**OPTIONS, OPERATION: "delete"}).mode("append").save(
+        path
+    )
+    read = spark.read.format("lakefmt")
+    now = read.load(path)
+    times = [row[0] for row in now.select("_hoodie_commit_time").distinct().orderBy("_hoodie_commit_time").collect()]
+    increment = read.option(QUERY, "incremental").option("hoodie.datasource.read.begin.instanttime", "000").load(path)
+    first = spark.read.format("lakefmt").option("as.of.instant", times[0]).load(path)
+    changes = (
+        spark.read.format("lakefmt")
+        .options(**{QUERY: "incremental", "hoodie.datasource.query.incremental.format": "cdc"})
+        .load(path)
+    )
+    return {
+        "columns": now.columns,
+        "types": dict(now.dtypes),
+        "rows": rows_of(now, "id", "v"),
+        "partitions": rows_of(now.select("_hoodie_partition_path").distinct(), "_hoodie_partition_path"),
+        "first": rows_of(first, "id", "v"),
+        "increment": increment.count(),
+        "changes": rows_of(changes.groupBy("op").count(), "op", "count"),
+        "moment": now.where("ts = 5").select("at").collect()[0][0].astimezone(dt.UTC).isoformat(),
+        "nested": now.where("ts = 5").selectExpr("to_json(struct(list, struct, map, price, day))").collect()[0][0],
+    }
+
+
+def merge_on_read(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Read slices with logs, and their base files alone."""
+    path = str(root / "mor")
+    options = {**OPTIONS, "hoodie.datasource.write.table.type": "MERGE_ON_READ", "hoodie.write.table.version": "9"}
+    frame = spark.sql(ROWS.format(rows=30)).select("id", "city", "v", "ts")
+    for part in (frame, frame.where("ts < 5").selectExpr("id", "city", "-1.0D as v", "ts + 100 as ts")):
+        part.write.format("lakefmt").options(**options).mode("append").save(path)
+    read = spark.read.format("lakefmt")
+    merged = read.load(path).where("v < 0").count()
+    return {"merged": merged, "base": read.option(QUERY, "read_optimized").load(path).where("v < 0").count()}
+
+
+def overwrites(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Replace partitions, then everything; delete a partition."""
+    path = str(root / "overwrites")
+    frame = spark.sql(ROWS.format(rows=9)).select("id", "city", "v", "ts")
+
+    def counts() -> list[list[Any]]:
+        return rows_of(spark.read.format("lakefmt").load(path).groupBy("city").count(), "city", "count")
+
+    answers = {}
+    frame.write.format("lakefmt").options(**OPTIONS).mode("append").save(path)
+    part = {**OPTIONS, OPERATION: "insert_overwrite"}
+    frame.where("id = 'k0'").write.format("lakefmt").options(**part).mode("append").save(path)
+    answers["partition"] = counts()
+    dropped = {**OPTIONS, OPERATION: "delete_partition", "hoodie.datasource.write.partitions.to.delete": "c1"}
+    frame.limit(0).write.format("lakefmt").options(**dropped).mode("append").save(path)
+    answers["dropped"] = counts()
+    frame.where("city = 'c2'").write.format("lakefmt").options(**OPTIONS).mode("overwrite").save(path)
+    answers["table"] = counts()
+    return answers
+
+
+def views(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """SQL on a temporary view; a catalog table is refused."""
+    path = str(root / "views")
+    frame = spark.sql(ROWS.format(rows=5)).select("id", "city", "v", "ts")
+    frame.write.format("lakefmt").options(**OPTIONS).mode("append").save(path)
+    spark.sql(f"create temporary view trips using lakefmt options (path '{path}', 'lakefmt.meta_columns' 'false')")
+    spark.sql("insert into trips values ('k9', 'c0', 9.0, 9)")
+    return {
+        "rows": rows_of(spark.sql("select id from trips where ts > 3"), "id"),
+        "catalog": refusal(lambda: frame.write.format("lakefmt").mode("append").saveAsTable("catalog_trips")),
+    }
+
+
+def refusals(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """What is refused leaves no table, no rows and nothing staged."""
+    path = root / "refusals"
+    frame = spark.sql(ROWS.format(rows=50)).select("id", "city", "v", "ts")
+
+    def save(more: dict[str, str], to: Path = path, rows: Any = frame, mode: str = "append") -> str:
+        return refusal(lambda: rows.write.format("lakefmt").options(**{**OPTIONS, **more}).mode(mode).save(str(to)))
+
+    answers = {
+        "unknown": save({"hoodie.datasource.write.operatoin": "upsert"}),
+        "sync": save({"hoodie.datasource.hive_sync.enable": "true"}),
+        "key": save({"hoodie.datasource.write.recordkey.field": "nope"}),
+        "large": save({"lakefmt.spark.stage.max.bytes": "10"}),
+        "task": save({}, rows=frame.selectExpr("id", "city", "v", "raise_error('a task fails') as ts")),
+    }
+    answers["exists"] = (path / ".hoodie" / "hoodie.properties").exists()
+    frame.write.format("lakefmt").options(**OPTIONS).mode("append").save(str(path))
+    answers["contradiction"] = save({"hoodie.datasource.write.recordkey.field": "city"})
+    answers["late"] = save({"lakefmt.spark.stage.max.bytes": "10"})
+    answers["rows"] = spark.read.format("lakefmt").load(str(path)).count()
+    answers["staged"] = [str(found) for found in (path / ".hoodie/.lakefmt").glob("stage/*")]
+    return answers
+
+
+def registered(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """After `register` the modes that Spark keeps to itself work, and other formats are as before."""
+    path, plain = str(root / "registered"), str(root / "plain")
+    frame = spark.sql(ROWS.format(rows=5)).select("id", "city", "v", "ts")
+    lakefmt_spark.register(spark)
+    lakefmt_spark.register(spark)
+    try:
+        frame.write.format("lakefmt").options(**OPTIONS).save(path)
+        again = refusal(lambda: frame.write.format("lakefmt").options(**OPTIONS).save(path))
+        frame.write.format("lakefmt").options(**OPTIONS).mode("ignore").save(path)
+        frame.write.format("parquet").mode("overwrite").save(plain)
+        written = lakefmt_spark.last_commit(path)
+        answers = {
+            "rows": spark.read.format("lakefmt").load(path).count(),
+            "again": again,
+            "partition_by": refusal(
+                lambda: frame.write.partitionBy("city").format("lakefmt").mode("append").save(path)
+            ),
+            "catalog": refusal(lambda: frame.write.format("lakefmt").mode("append").saveAsTable("catalog_trips")),
+            "plain": spark.read.format("parquet").load(plain).count(),
+            "last": None if written is None else written.num_inserts,
+        }
+    finally:
+        lakefmt_spark.unregister()
+    frame.write.format("parquet").mode("overwrite").save(plain)
+    answers["after"] = spark.read.format("parquet").load(plain).count()
+    return answers
+
+
+def functions(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Read and write by functions, on every release."""
+    path = str(root / "functions")
+    frame = spark.sql(ROWS.format(rows=30))
+    created = lakefmt_spark.write(frame, path, **OPTIONS)
+    changed = lakefmt_spark.write(frame.where("ts < 3"), path, **OPTIONS)
+    empty = lakefmt_spark.read(spark, path, **{"lakefmt.meta_columns": False}).where("ts > 99")
+    return {
+        "created": created.num_inserts,
+        "changed": changed.num_updates,
+        "rows": rows_of(lakefmt_spark.read(spark, path), "id", "v"),
+        "empty": [empty.columns[0], empty.count()],
+    }
+
+
+def main() -> None:
+    """Run scenarios and write what they answered, errors included."""
+    root, answers, *names = sys.argv[1:]
+    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions]
+    spark = session()
+    spark.sparkContext.setLogLevel("OFF")
+    told = {}
+    for scenario in scenarios:
+        if names and scenario.__name__ not in names:
+            continue
+        try:
+            told[scenario.__name__] = scenario(spark, Path(root))
+        except Exception as error:
+            told[scenario.__name__] = {"failed": f"{type(error).__name__}: {error}"}
+    Path(answers).write_text(json.dumps(told, default=str), "utf-8")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

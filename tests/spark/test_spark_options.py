@@ -1,0 +1,169 @@
+"""Options of Spark's readers and writers as arguments of lakefmt's calls."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefmt.config.settings import SETTINGS
+from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
+from lakefmt.spark.options import SPARK_OPTIONS, parse_read_options, parse_write_options
+from lakefmt.spark.staging import take_limit
+from lakefmt.spark.types import spark_schema, table_schema
+
+WRITE = "hoodie.datasource.write."
+READ = "hoodie.datasource.read."
+QUERY = "hoodie.datasource.query.type"
+
+
+def test_a_job_for_hudi_makes_the_table_that_hudi_would():
+    call = parse_write_options(
+        {
+            "path": "/t",
+            "hoodie.table.name": "trips",
+            f"{WRITE}recordkey.field": "a, b",
+            f"{WRITE}partitionpath.field": "city",
+            f"{WRITE}precombine.field": "ts",
+            f"{WRITE}table.type": "MERGE_ON_READ",
+            f"{WRITE}operation": "BULK_INSERT",
+            f"{WRITE}keygenerator.class": "org.apache.hudi.keygen.ComplexKeyGenerator",
+            f"{WRITE}commitmeta.key.prefix": "job.",
+            "job.run": "7",
+            "storage.Key": "secret",
+        }
+    )
+    made = dict(call.creation)
+    properties = made.pop("properties")
+    assert made == {
+        "record_key": ["a", "b"],
+        "partition_by": ["city"],
+        "ordering": ["ts"],
+        "table_type": "mor",
+        "table_version": 8,
+        "merge": None,
+        "name": "trips",
+        "database": None,
+    }
+    assert properties == {
+        f"{WRITE}hive_style_partitioning": "false",
+        f"{WRITE}partitionpath.urlencode": "false",
+        "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.ComplexKeyGenerator",
+    }
+    assert (call.operation, call.commit_metadata, call.storage) == ("bulk_insert", {"job.run": "7"}, {"Key": "secret"})
+    assert "secret" not in repr(call)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({f"{WRITE}operatoin": "upsert"}, UnknownSetting, r"did you mean 'hoodie\.datasource\.write\.operation'"),
+        ({f"{WRITE}operation": "merge"}, UnknownSetting, "does not take 'merge'"),
+        ({f"{WRITE}table.type": "ROW"}, UnknownSetting, "expected COPY_ON_WRITE, MERGE_ON_READ"),
+        ({"hoodie.write.table.version": "7"}, UnknownSetting, "expected 6, 8 or 9"),
+        ({"hoodie.datasource.hive_sync.enable": "true"}, UnsupportedFeature, "does not sync to a catalog"),
+        ({"hoodie.datasource.meta.sync.enable": "true"}, UnsupportedFeature, "does not sync to a catalog"),
+        ({"hoodie.write.record.merge.mode": "CUSTOM"}, UnsupportedFeature, "COMMIT_TIME_ORDERING"),
+        (
+            {f"{WRITE}precombine.field": "a", "hoodie.table.ordering.fields": "b"},
+            InvalidInputError,
+            "given twice",
+        ),
+    ],
+)
+def test_what_a_write_refuses(options, error, text):
+    with pytest.raises(error, match=text):
+        parse_write_options(options)
+
+
+def test_what_configures_a_catalog_is_inert_while_it_is_off():
+    off = {"hoodie.datasource.hive_sync.enable": "false", "hoodie.datasource.hive_sync.database": "d"}
+    assert parse_write_options(off).settings == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ("snapshot", None, "000", None)),
+        ({QUERY: "READ_OPTIMIZED"}, ("read_optimized", None, "000", None)),
+        ({"as.of.instant": "2026"}, ("snapshot", "2026", "000", None)),
+        ({QUERY: "incremental", f"{READ}begin.instanttime": "earliest"}, ("incremental", None, "000", None)),
+        (
+            {
+                QUERY: "incremental",
+                f"{READ}begin.instanttime": "1",
+                f"{READ}end.instanttime": "2",
+                "hoodie.datasource.query.incremental.format": "cdc",
+            },
+            ("cdc", None, "1", "2"),
+        ),
+    ],
+)
+def test_queries(options, expected):
+    call = parse_read_options(options)
+    assert (call.query, call.as_of, call.start, call.end) == expected
+    assert call.meta_columns
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({QUERY: "all"}, "does not take 'all'"),
+        ({f"{READ}begin.instanttime": "1"}, "need hoodie.datasource.query.type=incremental"),
+        ({QUERY: "incremental", "as.of.instant": "1"}, "do not go together"),
+        ({"lakefmt.meta_columns": "maybe"}, "expected true, false"),
+    ],
+)
+def test_what_a_read_refuses(options, text):
+    with pytest.raises((UnknownSetting, InvalidInputError), match=text):
+        parse_read_options(options)
+
+
+@given(st.sampled_from(sorted({*SETTINGS, *SPARK_OPTIONS})), st.booleans())
+def test_names_are_known_in_every_case_of_letters(name, large):
+    spelt = name.upper() if large else name
+    with contextlib.suppress(UnsupportedFeature):
+        with_refusal(spelt)
+
+
+def with_refusal(name: str) -> None:
+    """Parse an option; values that it does not take are no unknown names."""
+    try:
+        parse_write_options({name: "false"})
+    except UnknownSetting as error:
+        if "does not take" not in str(error):
+            raise
+
+
+def test_the_limit_of_staged_bytes_is_a_number():
+    options = {"lakefmt.spark.stage.max.bytes": "10", "other": "1"}
+    assert (take_limit(options), options) == (10, {"other": "1"})
+    with pytest.raises(InvalidInputError, match="takes a number of bytes"):
+        take_limit({"lakefmt.spark.stage.max.bytes": "ten"})
+
+
+def test_types_on_their_way_to_spark_and_back():
+    zone = pa.timestamp("ns", "Asia/Kolkata")
+    given = pa.schema(
+        [
+            pa.field("large", pa.large_string(), nullable=False),
+            ("words", pa.dictionary(pa.int8(), pa.large_string())),
+            ("deep", pa.struct([("list", pa.large_list(zone)), ("map", pa.map_(pa.string(), pa.timestamp("ms")))])),
+            ("fixed", pa.binary(4)),
+        ]
+    )
+    deep = pa.struct([("list", pa.list_(pa.timestamp("us", "UTC"))), ("map", pa.map_(pa.string(), pa.timestamp("us")))])
+    shown = spark_schema(given)
+    assert shown.types == [pa.string(), pa.string(), deep, pa.binary()]
+    assert all(field.nullable for field in shown)
+    session = pa.schema([("t", pa.timestamp("us", "America/New_York")), ("_hoodie_record_key", pa.string())])
+    assert table_schema(session, ["_hoodie_record_key"]) == pa.schema([("t", pa.timestamp("us", "UTC"))])
+
+
+@pytest.mark.parametrize("kind", [pa.time64("us"), pa.duration("us")])
+def test_spark_has_no_such_type(kind):
+    with pytest.raises(UnsupportedFeature, match="no type for column 'c'"):
+        spark_schema(pa.schema([("c", kind)]))
