@@ -2,8 +2,7 @@
 
 A partition is a few file groups, each a base file and logs on top of it. Which logs count says the metadata table's
 timeline together with the data table's: a deltacommit whose instant is still pending on the data table is passed over.
-Files are
-read by :mod:`~lakefmt.metadata.reading.metadata_files`.
+Files are read by :mod:`~lakefmt.metadata.reading.metadata_files`.
 """
 
 from __future__ import annotations
@@ -152,15 +151,7 @@ class MetadataTable:
         loaded: MetadataTimeline,
         cache: MetadataFileCache | None = None,
     ) -> MetadataTable:
-        """Return the metadata table as its timeline says that it is.
-
-        Parameters:
-            store: the data table's store.
-            config: the data table's properties.
-            data_timeline: the data table's timeline, loaded before this call.
-            loaded: the metadata table's timeline.
-            cache: files that were read before.
-        """
+        """Return the metadata table as its own timeline, `loaded`, says that it is; see :meth:`open`."""
         timeline = _as_timeline(loaded, config.version.layout)
         valid = _validity(timeline, data_timeline, loaded)
         return cls(store, config, timeline, valid, MetadataFiles(store, cache or MetadataFileCache()))
