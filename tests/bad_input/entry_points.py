@@ -126,13 +126,6 @@ def _index(place: Place) -> TableIndexes:
     return place.table.index
 
 
-def _made_index(place: Place) -> str:
-    """Make the index that is to be dropped, unless it is there."""
-    if not place.table.index.list():
-        place.table.index.create("files")
-    return "files"
-
-
 def _timeline(place: Place) -> TimelineView:
     return place.table.timeline
 
@@ -249,7 +242,7 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "TableIndexes.name": _shown(_index, "name"),
     "TableIndexes.list": _on(_index, "list"),
     "TableIndexes.create": _on(_index, "create", {"kind": lambda place: "files"}),
-    "TableIndexes.drop": _on(_index, "drop", {"name": lambda place: _made_index(place)}),
+    "TableIndexes.drop": _on(_index, "drop", {"name": lambda place: "files"}),
     "TableIndexes.check": _on(_index, "check"),
     "TimelineView.with_archived": _on(_timeline, "with_archived"),
     "TimelineView.load": EntryPoint(
