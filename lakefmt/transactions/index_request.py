@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
+from lakefmt.arguments import flag_argument, foreign, mapping_argument, shown, text_argument, texts_argument
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, MetadataTablePresent, UnsupportedFeature
@@ -185,7 +185,7 @@ def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise InvalidInputError(f"indexes takes a list of kinds such as ['column_stats'], not {shown(given)}")
     parsed = []
-    for each in given:
+    for each in foreign(lambda: list(given), "indexes takes a list of kinds"):
         if not isinstance(each, Mapping):
             parsed.append(parse_index_request(each))
             continue
