@@ -142,7 +142,7 @@ class TableIndexes(IndexView):
         The table lock is held for two moments. A run that died is begun again by the next one.
 
         Args:
-            instant: only the plan of this instant; default: all that nobody is running.
+            instant: only the plan of this instant; default: all that are not being run.
             options: settings of the call.
 
         Returns:

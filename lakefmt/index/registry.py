@@ -168,7 +168,7 @@ def choose_index(
         threads = _number(options, _THREADS)
         return table_bucket_index(client, state or client.load(), settings, options, threads=threads)
     index = open_index(name if stored else _without_footers(name), options=options)
-    if isinstance(index, BloomIndex) and settings.flag(_BY_METADATA):
+    if isinstance(index, BloomIndex) and settings.values.get(_BY_METADATA) is True:
         _use_metadata(index, client, settings, client.load_config() if config is None else config, state)
     return index
 

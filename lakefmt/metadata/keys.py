@@ -196,23 +196,22 @@ def secondary_index_keys(values: pa.Array, record_keys: pa.Array) -> pa.Array:
         >>> secondary_index_keys(pa.array(["Best Buy", None, "a$b"]), pa.array(["k1", "k2", "k$3"])).to_pylist()
         ['Best Buy$k1', '\x00$k2', 'a\\$b$k\\$3']
     """
-    texts = secondary_index_values(values)
-    # A null is one NUL as it is; a NUL of a value is escaped.
-    escaped = pc.if_else(pc.is_null(values), "\0", _escaped(texts))
-    return pc.binary_join_element_wise(escaped, _escaped(record_keys), "$")
+    return pc.binary_join_element_wise(secondary_index_prefixes(values), _escaped(record_keys), "")
 
 
 def secondary_index_prefixes(values: pa.Array) -> pa.Array:
-    r"""Return how the keys of a secondary index begin that belong to values.
+    r"""Return how the keys of a secondary index begin that belong to values; version 2 hashes this for the file group.
 
     Parameters:
-        values: an array of the indexed column's values, without nulls.
+        values: an array of the indexed column's values, with nulls.
 
     Example:
-        >>> secondary_index_prefixes(pa.array(["a$b"])).to_pylist()
-        ['a\\$b$']
+        >>> secondary_index_prefixes(pa.array(["a$b", None])).to_pylist()
+        ['a\\$b$', '\x00$']
     """
-    return pc.binary_join_element_wise(_escaped(secondary_index_values(values)), "", "$")
+    # A null is one NUL as it is; a NUL of a value is escaped.
+    escaped = pc.if_else(pc.is_null(values), "\0", _escaped(secondary_index_values(values)))
+    return pc.binary_join_element_wise(escaped, "", "$")
 
 
 def record_keys_of(index_keys: pa.Array) -> pa.Array:

@@ -20,7 +20,7 @@ from lakefmt.metadata.keys import (
     column_stats_key,
     partition_stats_key,
     secondary_index_keys,
-    secondary_index_values,
+    secondary_index_prefixes,
 )
 from lakefmt.metadata.layout import PartitionKind, partition_identifier
 from lakefmt.metadata.record_schema import RecordFormat
@@ -319,13 +319,13 @@ def secondary_index_update(
     is_gone = pc.invert(pc.is_in(before.column("pair"), value_set=after.column("pair")))
     new, gone = after.filter(is_new), before.filter(is_gone)
     value = encode_record(MetadataRecord(RecordType.SECONDARY_INDEX, secondary_deleted=False), form.schema_version)
-    routing = pa.concat_tables([new, gone]).column("value").combine_chunks() if by_value else None
+    routing = _flat(pa.concat_tables([new, gone]).column("prefix")) if by_value else None
     return PartitionUpdate(
         partition,
         _flat(new.column("pair")),
         repeat_value(value, new.num_rows),
         _flat(gone.column("pair")),
-        routing=None if routing is None else pc.binary_join_element_wise(_flat(routing), "", "$"),
+        routing=routing,
     )
 
 
@@ -337,11 +337,11 @@ def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 def _pairs(rows: pa.Table, column: str) -> pa.Table:
     values = _flat(rows.column(column))
     return pa.table(
-        {"pair": secondary_index_keys(values, _keys_of(rows)), "value": secondary_index_values(values)},
-        schema=pa.schema([("pair", pa.string()), ("value", pa.string())]),
+        {"pair": secondary_index_keys(values, _keys_of(rows)), "prefix": secondary_index_prefixes(values)},
+        schema=pa.schema([("pair", pa.string()), ("prefix", pa.string())]),
     )
 
 
 def _joined_pairs(tables: Sequence[pa.Table]) -> pa.Table:
-    empty = pa.table({"pair": pa.array([], pa.string()), "value": pa.array([], pa.string())})
+    empty = pa.table({"pair": pa.array([], pa.string()), "prefix": pa.array([], pa.string())})
     return pa.concat_tables([empty, *tables])

@@ -1,6 +1,6 @@
 """Indexing: the action that makes indexes of the metadata table while other writers go on (docs/format.md, Metadata table).
 
-A plan is put on the timeline first. Whoever runs it holds the table lock twice for a moment: to let writers keep the new
+A plan is put on the timeline first. Its runner holds the table lock twice for a moment: to let writers keep the new
 indexes, and to publish them. A run that died is run again from the beginning by the next one.
 """
 
@@ -52,7 +52,7 @@ _COLUMNS, _PARTITIONED = "lakefmt.columns", "lakefmt.partitioned"
 def schedule_indexing(
     client: TableClient, requests: Sequence[IndexRequest], options: Mapping[str, object] | None = None
 ) -> InstantTime:
-    """Put the plan of an indexing on the timeline; nothing is made until somebody runs it.
+    """Put the plan of an indexing on the timeline; nothing is made until it is run.
 
     The file listing is made at once if the table has no metadata table.
 
@@ -100,7 +100,7 @@ def run_indexing(
 
     Parameters:
         client: the table.
-        time: only the plan of this instant; None: every one that nobody is running.
+        time: only the plan of this instant; None: every one that is not being run.
         options: settings of the call.
 
     Returns:
@@ -136,7 +136,7 @@ def pending_indexing(timeline: Timeline) -> list[Instant]:
 
 
 def withdraw_indexing(manager: MetadataTableManager, name: str) -> set[str]:
-    """Remove the pending plans that name an index; whoever runs one of them finds it gone. Under the table lock.
+    """Remove the pending plans that name an index; a process that runs one of them finds it gone. Under the table lock.
 
     Parameters:
         manager: of the metadata table.
@@ -163,7 +163,7 @@ def withdraw_indexing(manager: MetadataTableManager, name: str) -> set[str]:
 def _run(write_client: WriteClient, time: InstantTime) -> None:
     with write_client.lock.hold() as lease:
         manager = _manager(write_client, lease)
-        pending = next((one for one in pending_indexing(manager.timeline) if one.time == time), None)
+        pending = next((each for each in pending_indexing(manager.timeline) if each.time == time), None)
         if pending is None:
             return  # run or dropped meanwhile
         plan = _plan(write_client.client, manager, pending)
@@ -221,10 +221,10 @@ def _manager(write_client: WriteClient, lease: Lease) -> MetadataTableManager:
 
 def _definitions(manager: MetadataTableManager, requests: Sequence[IndexRequest]) -> dict[str, IndexDefinition]:
     most = manager.settings.integer("hoodie.metadata.index.column.stats.max.columns.to.index")
-    found: dict[str, IndexDefinition] = {}
+    definitions: dict[str, IndexDefinition] = {}
     for request in requests:
-        found |= definition_of(request, manager.config, manager.schema(), most)
-    return found
+        definitions |= definition_of(request, manager.config, manager.schema(), most)
+    return definitions
 
 
 # --------------------------------------------------------------------------------------------------------------- plans
@@ -268,7 +268,7 @@ def _requests(plan: Mapping[str, Any]) -> list[IndexRequest]:
         UnsupportedFeature: lakefmt does not make one of them.
         CorruptFile: a name is no partition of a metadata table.
     """
-    found = []
+    requests = []
     for info in plan.get("indexPartitionInfos") or ():
         name, extra = str(info["metadataPartitionPath"]), info.get("extraMetadata") or {}
         kind = kind_of_partition(name)
@@ -279,8 +279,8 @@ def _requests(plan: Mapping[str, Any]) -> list[IndexRequest]:
         columns = _columns(extra.get(_COLUMNS), name)
         if columns or extra.get(_PARTITIONED):
             label = name.removeprefix(kind.value) if kind is PartitionKind.SECONDARY_INDEX else ""
-            found.append(IndexRequest(kind, columns, label, bool(extra.get(_PARTITIONED))))
-    return found
+            requests.append(IndexRequest(kind, columns, label, bool(extra.get(_PARTITIONED))))
+    return requests
 
 
 def _columns(text: object, name: str) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ def create_metadata_index(
 
 def _with_indexes(requests: Sequence[IndexRequest], manager: MetadataTableManager) -> TableConfig:
     config, settings = manager.config, manager.settings
-    there = [one.partition for one in requests if one.partition in config.metadata_partitions]
+    there = [each.partition for each in requests if each.partition in config.metadata_partitions]
     if there:
         raise InvalidInputError(f"the metadata table has {', '.join(there)} already: drop it before you make it anew")
     by_option = settings.flag("hoodie.metadata.record.level.index.enable") and config.version is not TableVersion.SIX
@@ -121,7 +121,7 @@ def _with_indexes(requests: Sequence[IndexRequest], manager: MetadataTableManage
         if request.kind is PartitionKind.EXPRESSION_INDEX:
             manager.check_expression(made[request.partition])
         definitions |= made
-    wanted = {name for one in requests for name in one.needs if name not in config.metadata_partitions}
+    wanted = {name for each in requests for name in each.needs if name not in config.metadata_partitions}
     return manager.add(in_build_order(wanted), definitions)
 
 
@@ -179,7 +179,7 @@ def drop_metadata_index(client: TableClient, name: str, options: Mapping[str, ob
 
 def _without_index(name: str, manager: MetadataTableManager) -> TableConfig:
     planned = withdraw_indexing(manager, name)
-    for other in planned - {name}:  # nobody would finish what was begun with it
+    for other in planned - {name}:  # what was begun with it would never be finished
         if other in inflight_partitions(manager.config):
             manager = replace(manager, config=manager.drop(other))
     if name in planned and name not in manager.config.metadata_partitions:

@@ -219,3 +219,19 @@ def test_lakefmt_goes_on_with_a_table_that_spark_made_with_its_defaults(
         assert set(table.properties.metadata_partitions) == names
         assert_same_multiset(table.read(), merged(*parts), what="lakefmt")
         assert_same_multiset(hudi_rs_judge.snapshot(root), merged(*parts), what="hudi-rs")
+
+
+def test_a_write_says_which_index_spark_dropped(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    root = tmp_path / "dropped"
+    _spark_makes(root, spark_judge, rows(0, 30, 1), "cow")
+    table = lakefmt.open_table(root)
+    table.index.create("record_index", options={key: INDEXES[key] for key in INDEXES if "filegroup" in key})
+    assert table.index.check().is_clean
+    assert not table.upsert(rows(5, 10, 2)).warnings
+    spark_judge.write(root, rows(20, 40, 3), options=DEFAULTS)
+    assert "record_index" not in table.properties.metadata_partitions
+    (warning,) = table.upsert(rows(8, 12, 4)).warnings
+    assert warning.startswith("the index record_index of the metadata table is gone: another writer dropped it")
+    spark_judge.write(root, rows(0, 5, 5), options=DEFAULTS)
+    assert not table.upsert(rows(8, 12, 6)).warnings
+    assert table.index.check().is_clean

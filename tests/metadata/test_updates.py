@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.metadata.keys import column_stats_key, secondary_index_keys
+from lakefmt.metadata.layout import file_group_numbers
 from lakefmt.metadata.record_schema import RecordFormat, record_schema
 from lakefmt.metadata.records import FileInfo, PartitionUpdate, RecordLocation, decode_record
 from lakefmt.metadata.statistics import (
@@ -193,6 +194,15 @@ def test_indexes_hold_afterwards_what_the_file_groups_hold(groups: list[tuple[di
 def _pairs(rows: pa.Table) -> list[str]:
     pairs = secondary_index_keys(rows.column("v").combine_chunks(), rows.column("key").combine_chunks())
     return list(pairs.to_pylist())
+
+
+def test_a_secondary_index_of_version_2_is_routed_by_the_value_as_it_is_written() -> None:
+    """Hudi 1.2.0 stored the keys of this value in file group 9 of 10: it hashes the value escaped."""
+    update = secondary_index_update("secondary_index_v", "v", [_change("g", {}, {"a": "a$b"})], V9, by_value=True)
+    assert update.keys.to_pylist() == ["a\\$b$a"]
+    assert update.routing is not None
+    assert update.routing.to_pylist() == ["a\\$b$"]
+    assert file_group_numbers(update.routing, 10).tolist() == [9]
 
 
 def test_a_secondary_index_of_version_2_is_routed_by_the_value() -> None:

@@ -94,6 +94,17 @@ def test_a_secondary_index_leads_to_the_file_groups(tmp_path: Path, table_type: 
         assert set(table.read(filter=query)["id"].to_pylist()) == ids
 
 
+@pytest.mark.parametrize("version", [8, 9])
+def test_an_indexed_text_may_hold_what_separates_keys(tmp_path: Path, version: int):
+    table = made(tmp_path, version=version)
+    table.upsert(pa.table({"id": ["x$1"], "city": ["c1"], "fare": [1], "note": ["a$b\\"]}))
+    create_metadata_index(table.client, "secondary_index_note", "note", OPTIONS)
+    table.upsert(pa.table({"id": ["y"], "city": ["c2"], "fare": [1], "note": ["a$b\\"]}))
+    query = [("note", "=", "a$b\\")]
+    assert "secondary_index_note" in [step.name for step in table.explain(query).steps]
+    assert sorted(table.read(filter=query)["id"].to_pylist()) == ["x$1", "y"]
+
+
 def test_a_key_is_read_from_one_file_group(tmp_path: Path):
     table = made(tmp_path)
     table.upsert(pa.table({"id": ["k3"], "city": ["c3"], "fare": [500]}, SCHEMA))

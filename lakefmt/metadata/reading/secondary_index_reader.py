@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakefmt.errors import CorruptFile
 from lakefmt.metadata.index_definitions import IndexDefinition
-from lakefmt.metadata.keys import record_keys_of, secondary_index_prefixes, secondary_index_values
+from lakefmt.metadata.keys import record_keys_of, secondary_index_prefixes
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 
 __all__ = ["decode_index_keys", "lookup_record_keys"]
@@ -24,10 +23,9 @@ def lookup_record_keys(table: MetadataTable, index: IndexDefinition, values: pa.
     Raises:
         CorruptFile: the index is damaged, or a file group of it is missing.
     """
-    prefixes = secondary_index_prefixes(values.unique()).cast(pa.binary())
-    by_value = index.version not in (None, "V1")
-    placed_by = pc.binary_join_element_wise(secondary_index_values(values.unique()), "", "$") if by_value else None
-    runs = table.lookup_prefixes(index.name, prefixes, placed_by)
+    prefixes = secondary_index_prefixes(values.unique())
+    placed_by = None if index.version in (None, "V1") else prefixes
+    runs = table.lookup_prefixes(index.name, prefixes.cast(pa.binary()), placed_by)
     records, _ = newest_records(runs)
     return decode_index_keys(records["key"].combine_chunks(), index.name)
 
