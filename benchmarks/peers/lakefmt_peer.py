@@ -13,7 +13,8 @@ from benchmarks.peers.base import Peer
 
 class LakefmtPeer(Peer):
     """Options: ``durability`` (none, fsync; default none); ``filling`` of small files and ``archiving`` (default True);
-    ``table_type`` (cow, mor; default cow); ``settings``, by Hudi's names."""
+    ``table_type`` (cow, mor; default cow); ``index`` (default bloom); ``properties`` of the table and ``settings``, by
+    Hudi's names."""
 
     packages: ClassVar[tuple[str, ...]] = ("lakefmt", "pyarrow")
 
@@ -33,8 +34,10 @@ class LakefmtPeer(Peer):
             partition_by=self.partition,
             ordering=self.ordering,
             table_version=8,
-            index="bloom",
+            index=self.options.get("index", "bloom"),
             table_type=self.options.get("table_type", "cow"),
+            properties=self.options.get("properties"),
+            options=self._settings(),
         )
         self.open()
 

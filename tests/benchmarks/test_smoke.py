@@ -16,8 +16,8 @@ from benchmarks.harness.data import prepare
 from benchmarks.harness.field import Field
 from benchmarks.harness.measure import Referee
 from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
-from benchmarks.index import bench_key_filters
-from benchmarks.metadata import bench_commit_cost, bench_skipping
+from benchmarks.index import bench_family, bench_key_filters
+from benchmarks.metadata import bench_commit_cost, bench_lookup, bench_skipping
 
 pytestmark = pytest.mark.slow
 ROWS = 2_000
@@ -282,6 +282,22 @@ def test_reads_with_a_filter():
     low, high = bench_skipping.bounds(ROWS)
     assert figures["range"][2] == figures["range without skipping"][2] == sum(range(low, high))
     assert figures["key"][2] == figures["key without skipping"][2]
+
+
+def test_look_ups_in_a_record_index_are_measured_and_checked(tmp_path):
+    bench_lookup.make(tmp_path / "t", 500, 2)
+    bench_lookup.check(tmp_path / "t", 500)
+    assert len(bench_lookup.measure(tmp_path / "t", 500, 40, 1)) == 5
+    with pytest.raises(SystemExit, match="500 keys in the index"):
+        bench_lookup.check(tmp_path / "t", 501)
+
+
+def test_every_index_takes_part_in_the_comparison(tmp_path):
+    asked = bench_family.participants(["mor"])
+    results = bench_family.measure(tmp_path, 2_000, 2, asked, {"lakefmt": sys.executable})
+    assert results.pop("pypaimon") == results.pop("deltalake") == "not installed"
+    assert list(results) == [f"lakefmt, mor, {index}" for index in bench_family.INDEXES]
+    assert all(len(taken) == 1 for taken in results.values())
 
 
 def test_filters_of_keys_are_compared():

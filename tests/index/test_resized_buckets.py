@@ -141,7 +141,12 @@ def found_in(table: Table) -> dict[str, int]:
 
 @pytest.mark.parametrize("verb", list(VERBS))
 @pytest.mark.parametrize(
-    ("mode", "crash"), [(FaultMode.AFTER, True), pytest.param(FaultMode.ANSWER_LOST, False, marks=pytest.mark.slow)]
+    ("mode", "crash"),
+    [
+        (FaultMode.AFTER, True),
+        pytest.param(FaultMode.ANSWER_LOST, False, marks=pytest.mark.slow),
+        pytest.param(FaultMode.BEFORE, False, marks=pytest.mark.slow),
+    ],
 )
 def test_after_a_death_at_any_effect_rows_and_rings_agree(verb: str, mode: FaultMode, crash: bool) -> None:
     made = make(f"dies-{next(NUMBERS)}", options=OPTIONS)

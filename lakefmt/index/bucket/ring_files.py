@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from lakefmt.errors import CommitConflict, CorruptFile
+from lakefmt.errors import CommitConflict, CorruptFile, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.bucket.ring import FIRST_RING, HashRing, decode_ring, encode_ring, first_ring
 from lakefmt.storage.api import PutOutcome
@@ -177,7 +178,8 @@ class RingFiles:
             )
 
     def settle(self, instant: InstantTime) -> None:
-        """Mark the rings of an instant that has completed."""
+        """Mark the rings of an instant that has completed; when the store fails, the next writer does."""
         for partition, ring in self._rings.items():
             if ring.instant == instant:
-                self._mark(partition, instant)
+                with suppress(StorageError):
+                    self._mark(partition, instant)
