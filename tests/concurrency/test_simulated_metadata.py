@@ -24,6 +24,8 @@ PARTS = 100 if THOROUGH else 2
 FOUND = {
     67: "a writer lost the lock, and recorded an instant that was rolled back meanwhile: its deltacommit stayed",
     285: "a compaction of such a writer took in what was recorded and not complete: nobody could roll that back",
+    1164: "in version 6 such a writer wrote over a log of another one: both had the name of the same base file",
+    3002: "statistics of a partition were widened from those of a writer that began later and was done earlier",
     372: "two writers completed one compaction of the metadata table: the second ended with an internal error",
 }
 

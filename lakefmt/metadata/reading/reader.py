@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import cpu_count
 
@@ -188,7 +188,8 @@ class MetadataTable:
         if (not groups and partition != _RECORD_INDEX) or (partition == _FILES and len(groups.get(None, ())) != 1):
             raise CorruptFile(f"{directory} has {len(groups)} file groups, where one is needed")
         self._check_count(partition, groups)  # a partitioned record index has none before the first row
-        slices = build_slices(bases, logs, self._slicing(bases, logs), {})
+        slicing = self._slicing(bases, logs)
+        slices = [_by_completion(each, slicing) for each in build_slices(bases, logs, slicing, {})]
         newest = {one.file_id: one for one in slices}
         # A commit that is at work may have begun the file groups of a data partition that is new.
         groups = {run: ids for run, ids in groups.items() if run is None or any(one in newest for one in ids)}
@@ -428,6 +429,18 @@ def _as_timeline(loaded: MetadataTimeline, layout: int) -> Timeline:
         for one in loaded.instants
     )
     return build_timeline(instants, layout)
+
+
+def _by_completion(file_slice: FileSlice, timeline: Timeline) -> FileSlice:
+    """Return a slice with its logs in the order in which they became complete. Pure.
+
+    A deltacommit is written when its instant completes, from what was complete by then: a writer that began before another
+    one and ended after it has the newer statistics of a data partition.
+    """
+    if timeline.layout == 1:
+        return file_slice  # the numbers in the names count the logs
+    logs = sorted(file_slice.logs, key=lambda log: timeline.completion_of(log.instant))
+    return replace(file_slice, logs=tuple(logs))
 
 
 def _file_name(instant: Instant, layout: int) -> str:
