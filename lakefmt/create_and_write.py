@@ -92,7 +92,7 @@ def write_table(
             "table_version": table_version,
             "merge": merge,
             "indexes": indexes,
-            "name": name or location_text(path).rstrip("/").rsplit("/", 1)[-1] or None,
+            "name": (location_text(path).rstrip("/").rsplit("/", 1)[-1] or None) if name is None else name,
             "database": database,
             "properties": properties,
             "options": options,

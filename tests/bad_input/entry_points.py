@@ -133,6 +133,22 @@ def _dropped(place: Place, **given: object) -> object:
     return place.table.index.drop(**given)  # type: ignore[arg-type]
 
 
+def _resized(place: Place, **given: object) -> object:
+    """Resize the buckets of a table that has consistent hashing."""
+    engine = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING", "hoodie.bucket.index.num.buckets": "2"}
+    table = lakefmt.create_table(
+        f"memory://resized/{next(_NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        table_type="mor",
+        index="bucket",
+        properties=engine,
+        options=OPTIONS,
+    )
+    table.upsert(rows("k1"))
+    return table.index.resize_buckets(**given)  # type: ignore[arg-type]
+
+
 def _timeline(place: Place) -> TimelineView:
     return place.table.timeline
 
@@ -224,7 +240,10 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "Table.update": _verb("update", {"filter": _FILTER, "values": lambda place: {"note": "new"}}),
     "Table.delete": _verb("delete", {"what": lambda place: ["k1"]}, ("what",)),
     "Table.delete_partitions": _verb("delete_partitions", {"partitions": lambda place: ["city=sf"]}),
-    **{f"Table.{name}": _verb(name) for name in ("snapshot", "read", "file_groups", "check", "savepoint", "clean")},
+    **{
+        f"Table.{name}": _verb(name)
+        for name in ("snapshot", "read", "explain", "file_groups", "check", "savepoint", "clean")
+    },
     **{f"Table.{name}": _verb(name) for name in ("archive", "to_pandas", "to_polars")},
     "Table.scan": _drained(_verb("scan")),
     "Table.incremental": _verb("incremental", {"start": lambda place: "000"}),
@@ -251,6 +270,9 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "TableIndexes.create": _on(_index, "create", {"kind": lambda place: "files"}),
     "TableIndexes.drop": EntryPoint(_dropped, {"name": lambda place: "files"}),
     "TableIndexes.check": _on(_index, "check"),
+    "TableIndexes.resize_buckets": EntryPoint(_resized),
+    "TableIndexes.schedule": _on(_index, "schedule", {"kind": lambda place: "record_index"}),
+    "TableIndexes.run": _on(_index, "run"),
     "TimelineView.with_archived": _on(_timeline, "with_archived"),
     "TimelineView.load": EntryPoint(
         lambda place, **given: TimelineView.load(

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Spark's own environments import it (tests/spark); it has no examples.
+WITHOUT_EXAMPLES = {"lakefmt.spark.data_source"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_ONLY_FIRST_FAILURE
 
 
 def module_names() -> list[str]:
     """Return every module of the package but scripts (`__main__`)."""
     paths = [path.relative_to(ROOT).with_suffix("") for path in sorted((ROOT / "lakefmt").rglob("*.py"))]
-    return [".".join(p.parts[:-1] if p.name == "__init__" else p.parts) for p in paths if p.name != "__main__"]
+    names = [".".join(p.parts[:-1] if p.name == "__init__" else p.parts) for p in paths if p.name != "__main__"]
+    return [name for name in names if name not in WITHOUT_EXAMPLES]
 
 
 @pytest.mark.parametrize("name", module_names())
@@ -24,6 +27,11 @@ def test_the_examples_of_a_module_run(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(module, optionflags=FLAGS)
     assert result.failed == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_EXAMPLES))
+def test_what_is_left_out_has_no_example(name):
+    assert ">>>" not in (ROOT / (name.replace(".", "/") + ".py")).read_text("utf-8")
 
 
 def test_a_wrong_example_is_seen():
