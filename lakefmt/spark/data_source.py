@@ -42,10 +42,6 @@ __all__ = ["LakefmtDataSource"]
 class LakefmtDataSource(DataSource):
     """``spark.read.format("lakefmt")`` and ``df.write.format("lakefmt")``."""
 
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
-        self._scan: SparkScan | None = None
-
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -53,11 +49,12 @@ class LakefmtDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that a read gives."""
-        return spark_types(self._opened().schema)
+        return spark_types(self._open().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of the state that this was opened on."""
-        scan = self._opened()
+        """Return the reader of one query: it reads the state of this moment, all tasks the same."""
+        # Not the state of `schema`: a view lives as long as its session, and its rows would never change.
+        scan = self._open()
         unknown = [name for name in schema.names if name not in scan.schema.names]
         if unknown:
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {scan.schema.names}")
@@ -72,10 +69,8 @@ class LakefmtDataSource(DataSource):
             _path(self.options), "overwrite" if overwrite else "append", call, dataframe_schema(schema), limit
         )
 
-    def _opened(self) -> SparkScan:
-        if self._scan is None:
-            self._scan = open_scan(_path(self.options), dict(self.options))
-        return self._scan
+    def _open(self) -> SparkScan:
+        return open_scan(_path(self.options), dict(self.options))
 
 
 def _path(options: Mapping[str, str]) -> str:

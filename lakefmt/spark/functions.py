@@ -97,7 +97,7 @@ def _stage(df: DataFrame, path: str, call: WriteCall, stage: str, schema: pa.Sch
 
 
 def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFrame:
-    """Return the rows of a table as a DataFrame; each use reads the state of this moment.
+    """Return the rows of a table as a DataFrame, which reads the state of this moment however often it is used.
 
     Args:
         spark: the session.
