@@ -94,6 +94,7 @@ READING = frozenset(
         "snapshot",
         "read",
         "scan",
+        "explain",
         "incremental",
         "changes",
         "to_pandas",
