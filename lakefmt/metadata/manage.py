@@ -59,6 +59,7 @@ __all__ = [
     "load_definitions",
     "partitions_by_settings",
     "wanted_partitions",
+    "without_definition",
 ]
 
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
@@ -185,6 +186,13 @@ def instants_being_built(writer: MetadataTableWriter) -> set[str]:
     """
     inflight = map(writer.files, inflight_partitions(writer.config))
     return {min(file.instant for file in files) for files in inflight if files}
+
+
+def without_definition(names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> list[str]:
+    """Return the metadata partitions of which nothing says what they hold: they cannot be made again. Pure."""
+    defined = (PartitionKind.EXPRESSION_INDEX, PartitionKind.SECONDARY_INDEX)
+    kinds = {name: kind_of_partition(name) for name in names}
+    return [name for name, kind in kinds.items() if kind is None or (kind in defined and name not in definitions)]
 
 
 @dataclass(frozen=True)
@@ -367,12 +375,11 @@ class MetadataTableManager:
 
     def _check_makeable(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> None:
         """Refuse before anything is removed what could not be made again."""
+        unknown = without_definition(names, definitions)
+        if unknown:
+            raise UnsupportedFeature(f"lakefmt does not make a metadata partition {unknown[0]!r}")
         for name in names:
-            kind = kind_of_partition(name)
-            needs_definition = kind in (PartitionKind.EXPRESSION_INDEX, PartitionKind.SECONDARY_INDEX)
-            if kind is None or (needs_definition and name not in definitions):
-                raise UnsupportedFeature(f"lakefmt does not make a metadata partition {name!r}")
-            if kind is PartitionKind.EXPRESSION_INDEX:
+            if kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX:
                 self.check_expression(definitions[name])
 
     def rebuild_index(self, name: str) -> TableConfig:

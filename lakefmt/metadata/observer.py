@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import StateError
+from lakefmt.errors import MetadataTablePresent, StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
@@ -22,6 +22,7 @@ from lakefmt.metadata.manage import (
     inflight_partitions,
     load_definitions,
     wanted_partitions,
+    without_definition,
 )
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.records import MetadataRecord
@@ -156,10 +157,18 @@ class MetadataTableObserver:
 
         Raises:
             StateError: an instant is in a base file of the metadata table, from which nothing can be taken away.
+            MetadataTablePresent: the metadata table would have to be made anew, and lakefmt cannot make one of its partitions.
         """
         if not config.metadata_partitions:
             return
         timeline = MetadataTimelineStore(self.client.store, config.version, durable=False).load()
+        if not timeline.completed():
+            unknown = without_definition(config.metadata_partitions, load_definitions(self.client, config))
+            if unknown:
+                raise MetadataTablePresent(
+                    f"the metadata table has lost its timeline, and lakefmt cannot make its partition {unknown[0]} anew: drop "
+                    "it first (hoodie.metadata.enable=false)"
+                )
         for target in targets:
             holder = base_files_with(timeline, target, config.version.layout)
             if holder is not None:
