@@ -12,6 +12,7 @@ TARGETS = make_targets((ROOT / "Makefile").read_text("utf-8"))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # the page of the commands starts a process for each of them
 @pytest.mark.parametrize("path", [pytest.param(p, id=p.relative_to(ROOT).as_posix()) for p in pages(ROOT)])
 def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch, record_property):
     folder = tmp_path / "page"
