@@ -207,7 +207,8 @@ def _groups_for(metadata: pq.FileMetaData, column: int, wanted: pa.StringArray) 
 
 def _bounds(found: pq.Statistics) -> tuple[pa.BinaryScalar, pa.BinaryScalar] | None:
     low, high = found.min_raw, found.max_raw
-    if not isinstance(low, bytes) or not isinstance(high, bytes):
+    # Older releases of Arrow show an end that was too long to be stored as empty: it is no upper bound.
+    if not isinstance(low, bytes) or not isinstance(high, bytes) or not high:
         return None
     return pa.scalar(low, pa.binary()), pa.scalar(high, pa.binary())
 

@@ -157,7 +157,8 @@ def _chunk_range(
         nulls += statistics.null_count
         if statistics.has_min_max:
             low, high = _raw_end(statistics.min_raw, kind), _raw_end(statistics.max_raw, kind)
-            known = known and low is not None and high is not None
+            # Older releases of Arrow show an end that was too long to be stored as empty: it is no upper bound.
+            known = known and low is not None and high is not None and statistics.max_raw != b""
             ends += [end for end in (low, high) if end is not None]
         elif statistics.null_count < chunk.num_values:
             known = False

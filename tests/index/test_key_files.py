@@ -379,3 +379,13 @@ def test_one_table_has_one_cache_of_footers(ordered_table: str) -> None:
     one, two = TableClient(LocalStore(ordered_table)), TableClient(LocalStore(ordered_table))
     assert key_files(one) is key_files(one)
     assert key_files(one) is not key_files(two)
+
+
+@pytest.mark.parametrize("index", ["bloom", "simple"])
+def test_keys_that_are_too_long_for_a_footer_are_found(index: str) -> None:
+    keys = ["a", "a" * 5_000 + "x", "a" * 5_000 + "y"]
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = lakefmt.create_table(f"memory://long-keys-{index}", schema=schema, record_key="id", index=index)
+    table.upsert(pa.table({"id": keys, "v": [1, 1, 1]}))
+    table.upsert(pa.table({"id": keys[1:], "v": [2, 2]}))
+    assert sorted(table.read()["v"].to_pylist()) == [1, 2, 2]

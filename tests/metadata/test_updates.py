@@ -108,6 +108,17 @@ def test_footers_and_rows_give_the_same_ranges() -> None:
     assert strip == {name: (one.minimum, one.maximum, one.value_count, one.null_count) for name, one in rows.items()}
 
 
+@pytest.mark.parametrize("others", [[], [""], ["", None], ["b"], ["", "b"]])
+def test_an_end_that_is_too_long_for_a_footer_is_never_below_the_texts(others: list[str | None]) -> None:
+    texts = ["a" * 5_000 + "x", *others]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"s": texts}), sink, store_schema=False)
+    metadata = pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata
+    found, unknown = footer_ranges(metadata, ["s"], {"s": pa.string()})
+    whole = found["s"].maximum is not None and found["s"].maximum >= max(text for text in texts if text is not None)
+    assert unknown == ("s",) or whole
+
+
 @pytest.mark.parametrize(
     ("kind", "end", "wrapper", "written", "ordinal"),
     [
