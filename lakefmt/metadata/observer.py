@@ -95,8 +95,8 @@ class MetadataTableObserver:
             self._record_rollback(writer, pending, loaded)
             return
         read_body = self.client.timeline_store(config).read_body
-        known = known_commits(self.client.reader)
-        timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded, known)
+        commits = known_commits(self.client.reader)
+        timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded, commits)
         definitions = load_definitions(self.client, config)
         if pending.commit is not None:
             updates = updates_of_commit(
@@ -109,7 +109,7 @@ class MetadataTableObserver:
             )
         else:
             return
-        completion = writer.write(pending.time, updates, pending.proved_time, timeline, known)
+        completion = writer.write(pending.time, updates, pending.proved_time, timeline, commits)
         statistics = next((one for one in updates if one.partition == PartitionKind.PARTITION_STATS.value), None)
         written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
 

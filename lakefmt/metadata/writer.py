@@ -213,7 +213,7 @@ class MetadataTableWriter:
             CorruptFile: a file group is missing.
         """
         groups = check_file_groups(partition, (file.file_id for file in files))
-        # What is being made anew may have fewer file groups than it had; nobody looks for keys there yet.
+        # What is being made anew may have fewer file groups than it had; no reader looks for keys there yet.
         if due is not None and partition in ready_partitions(self.config):
             due.check(partition, {file_id for ids in groups.values() for file_id in ids})
         return groups
@@ -224,7 +224,7 @@ class MetadataTableWriter:
         updates: Iterable[PartitionUpdate],
         next_time: Callable[[], str],
         timeline: MetadataTimeline,
-        known: KnownCommits | None = None,
+        commits: KnownCommits | None = None,
     ) -> str:
         """Write one deltacommit, a log file in every file group that has changes; return its completion time.
 
@@ -233,7 +233,7 @@ class MetadataTableWriter:
             updates: the changes, at most one entry for each partition.
             next_time: hands out the completion time.
             timeline: the metadata table's, loaded under this lock.
-            known: its commits that this handle knows, so that they are not read again.
+            commits: of the metadata table that this handle knows, so that they are not read again.
 
         Raises:
             CorruptFile: a file group is missing.
@@ -243,7 +243,7 @@ class MetadataTableWriter:
             self.remove(instant, timeline)
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
         done = frozenset(one.time for one in timeline.completed())
-        due = WrittenGroups(self.store, self.config.version, timeline, known or KnownCommits())
+        due = WrittenGroups(self.store, self.config.version, timeline, commits or KnownCommits())
         written = [
             file for update in updates if len(update) for file in self._write_partition(instant, update, done, due)
         ]

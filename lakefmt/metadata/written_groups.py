@@ -139,7 +139,7 @@ class WrittenGroups:
         except ObjectNotFound:
             return  # archived meanwhile
         stats = decode_commit(body, name).stats
-        self.known.remember(instant.time, instant.completion, ((one.partition_path, one.file_id) for one in stats))
+        self.known.remember(instant.time, instant.completion, ((stat.partition_path, stat.file_id) for stat in stats))
 
 
 def _order_time(instant: MetadataInstant) -> str:

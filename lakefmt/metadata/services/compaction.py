@@ -100,7 +100,7 @@ def compact_metadata_table(
     timeline: MetadataTimeline,
     instant: str,
     pending: PendingCompletion,
-    known: KnownCommits | None = None,
+    commits: KnownCommits | None = None,
 ) -> None:
     """Write a base file for every file group.
 
@@ -109,14 +109,14 @@ def compact_metadata_table(
         timeline: the metadata table's.
         instant: of the compaction.
         pending: hands out the completion time.
-        known: commits of the metadata table that this handle knows.
+        commits: of the metadata table that this handle knows.
 
     Raises:
         CorruptFile: a file of the metadata table is damaged or missing.
     """
     layout = writer.config.version.layout
-    # The compaction will name all file groups that there are: one that is missing would be missed by nobody any more.
-    due = WrittenGroups(writer.store, writer.config.version, timeline, known or KnownCommits())
+    # The compaction will name all file groups that there are: a missing one could not be seen any more.
+    due = WrittenGroups(writer.store, writer.config.version, timeline, commits or KnownCommits())
     operations = []
     for partition in writer.config.metadata_partitions:
         files = writer.files(partition)

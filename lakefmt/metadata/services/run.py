@@ -32,7 +32,7 @@ def run_metadata_services(
     settings: Settings,
     read_body: Callable[[Instant], bytes],
     loaded: MetadataTimeline,
-    known: KnownCommits | None = None,
+    commits: KnownCommits | None = None,
 ) -> MetadataTimeline:
     """Remove what dead processes left, then run the services that are due.
 
@@ -44,7 +44,7 @@ def run_metadata_services(
         settings: of the call.
         read_body: reads a file of the data table's timeline.
         loaded: the metadata table's timeline.
-        known: commits of the metadata table that this handle knows.
+        commits: of the metadata table that this handle knows.
     """
     timeline = without_dead_instants(writer, loaded, pending, read_body)
     after = settings.integer("hoodie.metadata.compact.max.delta.commits")
@@ -52,7 +52,7 @@ def run_metadata_services(
     instant = compaction_instant(timeline, pending, after, writer.config.version, is_building=building)
     retained = max(_RETAINED, 2 * after)
     if instant is not None:
-        compact_metadata_table(writer, timeline, instant, pending, known)
+        compact_metadata_table(writer, timeline, instant, pending, commits)
         clean_metadata_table(writer, pending, retained)
         timeline = writer.timeline_store.load()
     archive_metadata_timeline(writer, timeline, pending, metadata_archive_rules(settings, retained))
