@@ -449,6 +449,19 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _honoured(
+        "hoodie.metadata.log.compaction.enable",
+        _bool,
+        False,
+        "the logs of the metadata table are merged into one between its compactions",
+    ),
+    _honoured(
+        "hoodie.metadata.log.compaction.blocks.threshold",
+        int,
+        5,
+        "number of deltacommits, and of log blocks of a file slice, after which that is done",
+        minimum=1,
+    ),
+    _honoured(
         "hoodie.combine.before.upsert", _bool, True, "combine records with the same key within a batch before an upsert"
     ),
     _honoured("hoodie.combine.before.insert", _bool, False, "the same before an insert"),
@@ -764,7 +777,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _inert(
-        "hoodie.log.compaction.enable", "in Hudi it applies to the metadata table; use `hoodie.log.compaction.inline`"
+        "hoodie.log.compaction.enable",
+        "use `hoodie.log.compaction.inline`, or `hoodie.metadata.log.compaction.enable` for the metadata table",
     ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),
