@@ -6,8 +6,8 @@ No rule of the table format lives here: this package translates options, types a
 """
 
 from lakefmt.spark.functions import last_commit
-from lakefmt.spark.functions import read_dataframe as read
 from lakefmt.spark.functions import write_dataframe as write
+from lakefmt.spark.reading import read_dataframe as read
 from lakefmt.spark.registration import register, unregister
 
 __all__ = ["last_commit", "read", "register", "unregister", "write"]

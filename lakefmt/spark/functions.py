@@ -1,18 +1,17 @@
-"""Read and write DataFrames by functions, on every release of PySpark that lakefmt takes (effects)."""
+"""Write DataFrames by functions, on every release of PySpark that lakefmt takes (effects)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lakefmt import Table
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.spark.commit import MODES, existing_table, write_and_commit
-from lakefmt.spark.options import WriteCall, parse_write_options
-from lakefmt.spark.scan import SparkScan, open_scan
+from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
 from lakefmt.spark.staging import (
     StagedRows,
     check_size,
@@ -22,14 +21,14 @@ from lakefmt.spark.staging import (
     stage_rows,
     take_limit,
 )
-from lakefmt.spark.types import dataframe_schema, spark_types
+from lakefmt.spark.types import dataframe_schema
 from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, WriteOperation
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-__all__ = ["last_commit", "read_dataframe", "write_dataframe"]
+__all__ = ["last_commit", "write_dataframe"]
 
 #: The result of the latest write of this process, by path.
 _results: Final[dict[str, CommitResult]] = {}
@@ -94,42 +93,6 @@ def _stage(df: DataFrame, path: str, call: WriteCall, stage: str, schema: pa.Sch
 
     parts = [json.loads(row["staged"]) for row in df.mapInArrow(run, "staged string").collect()]  # one for each task
     return [StagedRows(tuple(names), rows, num_bytes) for names, rows, num_bytes in parts]
-
-
-def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFrame:
-    """Return the rows of a table as a DataFrame, which reads the state of this moment however often it is used.
-
-    Args:
-        spark: the session.
-        path: the table.
-        **options: Hudi's options for reads by their names, and ``storage.…`` for the store.
-
-    Raises:
-        TableNotFound: there is none.
-        UnknownSetting: an option that is not known.
-    """
-    scan = open_scan(path, option_texts(options))
-    splits = scan.splits()
-    numbers = spark.range(0, len(splits), 1, max(1, len(splits)))
-    return numbers.mapInArrow(_reading(scan, splits), spark_types(scan.schema))
-
-
-def _reading(scan: SparkScan, splits: list[Any]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_numpy():  # splits, not rows
-                yield from scan.read(splits[number])
-
-    return run
-
-
-def option_texts(options: dict[str, Any]) -> dict[str, str]:
-    """Return options as Spark writes them: texts, flags in small letters; None leaves an option out."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in options.items()
-        if value is not None
-    }
 
 
 def last_commit(path: str) -> CommitResult | None:

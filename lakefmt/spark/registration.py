@@ -12,7 +12,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.spark.functions import option_texts, read_dataframe, write_dataframe
+from lakefmt.spark.functions import write_dataframe
+from lakefmt.spark.options import option_texts
+from lakefmt.spark.reading import read_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
