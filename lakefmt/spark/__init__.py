@@ -9,5 +9,6 @@ from lakefmt.spark.functions import last_commit
 from lakefmt.spark.functions import write_dataframe as write
 from lakefmt.spark.reading import read_dataframe as read
 from lakefmt.spark.registration import register, unregister
+from lakefmt.spark.streams.sink import stream_batch
 
-__all__ = ["last_commit", "read", "register", "unregister", "write"]
+__all__ = ["last_commit", "read", "register", "stream_batch", "unregister", "write"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -35,7 +36,14 @@ _results: Final[dict[str, CommitResult]] = {}
 _REMEMBERED: Final = 100
 
 
-def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: object) -> CommitResult:
+def write_dataframe(
+    df: DataFrame,
+    path: str,
+    mode: str = "append",
+    *,
+    commit_metadata: Mapping[str, str] | None = None,
+    **options: object,
+) -> CommitResult:
     """Write the rows of a DataFrame in one commit.
 
     Spark's tasks compute and stage the rows; this process writes and commits them.
@@ -45,6 +53,7 @@ def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: o
         path: the table; it is created if there is none.
         mode: ``append`` runs the operation of the options; ``overwrite`` replaces all rows, older states stay readable;
             ``error`` and ``ignore`` if there is a table.
+        commit_metadata: texts to keep in the commit, beside those of the options.
         **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store.
 
     Returns:
@@ -58,6 +67,7 @@ def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: o
     texts = option_texts(options)
     limit = take_limit(texts)
     call = parse_write_options(texts)
+    call = replace(call, commit_metadata={**call.commit_metadata, **(commit_metadata or {})})
     schema = dataframe_schema(df.schema)
     table = _existing_table(path, mode, call)
     if table is not None and mode == "ignore":
