@@ -12,9 +12,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.spark.functions import write_dataframe
 from lakefmt.spark.options import option_texts
 from lakefmt.spark.reading import read_dataframe
+from lakefmt.spark.writing.dataframe import write_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
