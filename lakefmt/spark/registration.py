@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.spark.functions import write_dataframe
 from lakefmt.spark.options import option_texts
 from lakefmt.spark.reading import read_dataframe
 from lakefmt.spark.streams.sink import StreamSink
+from lakefmt.spark.writing.dataframe import write_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.arguments import text_argument
 from lakefmt.errors import InvalidInputError, UnsupportedError
-from lakefmt.spark.commit import existing_table
-from lakefmt.spark.functions import write_dataframe
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
 from lakefmt.spark.streams.labels import BatchLabel, BatchStep, choose_step, encode_label
 from lakefmt.spark.streams.options import take_sink_options
 from lakefmt.spark.streams.stored_labels import list_labels
+from lakefmt.spark.writing.commit import existing_table
+from lakefmt.spark.writing.dataframe import write_dataframe
 from lakefmt.storage.time_source import SystemTimeSource
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from lakefmt import Table
 from lakefmt.errors import InvalidInputError, TableExists
-from lakefmt.spark.commit import MODES, existing_table, write_and_commit
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
-from lakefmt.spark.staging import (
+from lakefmt.spark.types import dataframe_schema
+from lakefmt.spark.writing.commit import MODES, existing_table, write_and_commit
+from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
     new_stage,
@@ -22,7 +23,6 @@ from lakefmt.spark.staging import (
     stage_rows,
     take_limit,
 )
-from lakefmt.spark.types import dataframe_schema
 from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, WriteOperation
 
@@ -66,8 +66,7 @@ def write_dataframe(
     """
     texts = option_texts(options)
     limit = take_limit(texts)
-    call = parse_write_options(texts)
-    call = replace(call, commit_metadata={**call.commit_metadata, **(commit_metadata or {})})
+    call = with_commit_metadata(parse_write_options(texts), commit_metadata)
     schema = dataframe_schema(df.schema)
     table = _existing_table(path, mode, call)
     if table is not None and mode == "ignore":
@@ -81,6 +80,11 @@ def write_dataframe(
         remove_stage(store, stage)
     _remember(path, result)
     return result
+
+
+def with_commit_metadata(call: WriteCall, texts: Mapping[str, str] | None) -> WriteCall:
+    """Return a call that keeps more texts in its commit."""
+    return replace(call, commit_metadata={**call.commit_metadata, **texts}) if texts else call
 
 
 def _existing_table(path: str, mode: str, call: WriteCall) -> Table | None:
