@@ -7,11 +7,8 @@ No rule of the table format lives here: this package translates options, types a
 
 from lakefmt.spark.reading import read_dataframe as read
 from lakefmt.spark.registration import register, unregister
-<<<<<<< HEAD
 from lakefmt.spark.streams.sink import stream_batch
-=======
 from lakefmt.spark.writing.dataframe import last_commit
 from lakefmt.spark.writing.dataframe import write_dataframe as write
->>>>>>> 83842cf
 
 __all__ = ["last_commit", "read", "register", "stream_batch", "unregister", "write"]
