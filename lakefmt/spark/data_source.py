@@ -21,10 +21,11 @@ from pyspark.sql.types import StructType
 
 from lakefmt.errors import InvalidInputError
 from lakefmt.read.splits import ReadSplit
-from lakefmt.spark.commit import write_and_commit
 from lakefmt.spark.options import WriteCall, parse_write_options
 from lakefmt.spark.scan import SparkScan, open_scan
-from lakefmt.spark.staging import (
+from lakefmt.spark.types import dataframe_schema, spark_types
+from lakefmt.spark.writing.commit import write_and_commit
+from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
     new_stage,
@@ -33,7 +34,6 @@ from lakefmt.spark.staging import (
     stage_rows,
     take_limit,
 )
-from lakefmt.spark.types import dataframe_schema, spark_types
 from lakefmt.storage.open import open_store
 
 __all__ = ["LakefmtDataSource"]

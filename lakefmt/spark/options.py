@@ -14,7 +14,15 @@ from typing import Any, Final
 from lakefmt.config.settings import SETTINGS
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
-__all__ = ["SPARK_OPTIONS", "ReadCall", "WriteCall", "options_markdown", "parse_read_options", "parse_write_options"]
+__all__ = [
+    "SPARK_OPTIONS",
+    "ReadCall",
+    "WriteCall",
+    "option_texts",
+    "options_markdown",
+    "parse_read_options",
+    "parse_write_options",
+]
 
 #: Of what Hudi's Spark data source knows and a table of lakefmt does not: what happens to each option.
 SPARK_OPTIONS: Final[dict[str, tuple[str, str]]] = {
@@ -137,6 +145,15 @@ class ReadCall:
     meta_columns: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+def option_texts(options: dict[str, Any]) -> dict[str, str]:
+    """Return options as Spark writes them: texts, flags in small letters; None leaves an option out."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteCall:

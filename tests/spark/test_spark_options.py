@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakefmt.config.settings import SETTINGS
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.options import SPARK_OPTIONS, parse_read_options, parse_write_options
-from lakefmt.spark.staging import take_limit
+from lakefmt.spark.writing.staging import take_limit
 from lakefmt.spark.types import spark_schema, table_schema
 
 WRITE = "hoodie.datasource.write."

@@ -1,0 +1,44 @@
+"""Read tables as DataFrames by functions, on every release of PySpark that lakefmt takes (effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakefmt.spark.options import option_texts
+from lakefmt.spark.scan import SparkScan, open_scan
+from lakefmt.spark.types import spark_types
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_dataframe"]
+
+
+def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFrame:
+    """Return the rows of a table as a DataFrame, which reads the state of this moment however often it is used.
+
+    Args:
+        spark: the session.
+        path: the table.
+        **options: Hudi's options for reads by their names, and ``storage.…`` for the store.
+
+    Raises:
+        TableNotFound: there is none.
+        UnknownSetting: an option that is not known.
+    """
+    scan = open_scan(path, option_texts(options))
+    splits = scan.splits()
+    numbers = spark.range(0, len(splits), 1, max(1, len(splits)))
+    return numbers.mapInArrow(_reading(scan, splits), spark_types(scan.schema))
+
+
+def _reading(scan: SparkScan, splits: list[Any]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_numpy():  # splits, not rows
+                yield from scan.read(splits[number])
+
+    return run
