@@ -39,7 +39,7 @@ from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.cdc import cdc_stats, log_changes
-from lakefmt.write.files.key_spill import FileKeys, row_memory
+from lakefmt.sorting.key_spill import FileKeys, row_memory
 from lakefmt.write.files.log_payloads import LogPayload, build_log_payloads, write_log
 from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
 
