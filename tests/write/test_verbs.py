@@ -22,8 +22,8 @@ from lakefmt.errors import (
     UnknownSetting,
     UnsupportedFeature,
 )
+from lakefmt.sorting.external_sort import sort_stream
 from lakefmt.testing.invariants import check_invariants
-from lakefmt.write.bulk._external_sort import sort_stream
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
