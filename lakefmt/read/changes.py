@@ -183,7 +183,7 @@ class _Changes:
             state = self.state if timeline is None else replace(self.state, timeline=timeline)
             rows = pa.concat_tables(merged_tables(self.client, state, [file_slice], query))
         else:
-            rows = scan_table(self.client, self.state.config, [file_slice.base] if file_slice.base else [], query)
+            rows = scan_table(self.client, self.state, [file_slice.base] if file_slice.base else [], query)
         return reconcile(rows, self._schema)
 
     # --------------------------------------------------------------------------------------------------- change files

@@ -119,7 +119,7 @@ class Snapshot:
         """Read rows; arguments as for ``Table.read``."""
         plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
-        plain = scan_table(self.client, self.state.config, files, plan)
+        plain = scan_table(self.client, self.state, files, plan)
         if not logged:
             return plain
         merged = merged_tables(self.client, self._known, logged, plan)
@@ -141,7 +141,7 @@ class Snapshot:
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in scan_batches(self.client, self.state.config, files, plan):
+            for batch in scan_batches(self.client, self.state, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
             for part in merged_tables(self.client, self._known, logged, plan):
                 yield from cast_rows(part, schema).to_batches(max_chunksize=BATCH_ROWS)
@@ -236,7 +236,7 @@ def read_increment(
         if increment.has_logs:
             rows = _merged_increment(client, state, increment, last, query)
         else:
-            rows = scan_table(client, state.config, increment.files, query)
+            rows = scan_table(client, state, increment.files, query)
     except SnapshotExpired as error:
         oldest = client.retained_from(client.load())
         hint = f"; ends from {oldest} on can be read" if oldest else ""
@@ -259,7 +259,7 @@ def _merged_increment(
     slices = chosen_by_statistics(client, then, slices, query)
     plain = [file_slice.base for file_slice in slices if not file_slice.logs and file_slice.base is not None]
     merged = merged_tables(client, then, [file_slice for file_slice in slices if file_slice.logs], query)
-    rows = scan_table(client, state.config, plain, query)
+    rows = scan_table(client, state, plain, query)
     return join_tables([rows, *merged], query.result_schema)
 
 
