@@ -333,6 +333,18 @@ class TableClient:
         ids = self._column_ids[history.text]
         return ids if ids.is_needed else None
 
+    def columns_at(self, state: TableState, instant: InstantTime) -> TableState:
+        """Return the state whose columns the files of an instant have.
+
+        A service may run after the columns were altered, and its files count as those of its instant: readers take their
+        names and types from the history by that.
+
+        Args:
+            state: properties and timeline.
+            instant: requested time of a compaction, a log compaction or a clustering.
+        """
+        return state if self.internal_schema(state) is None else state.as_of(instant)
+
     def virtual_columns(self, state: TableState) -> VirtualColumns | None:
         """Return what files lack of the table's columns, or have in another form; None: nothing."""
         ids = self.column_ids(state)

@@ -221,7 +221,10 @@ class FactCollector:
 
     def _kept_ranges(self, file: BaseFile) -> Mapping[str, ColumnRange]:
         """Return the statistics of a base file, which are kept for the next instant: files never change."""
-        kept, columns = _kept_statistics(self.client.reader), tuple(self.columns)
+        ids = self.client.column_ids(self.before)
+        # A column of the same name is another one after it was dropped and added again.
+        columns = (*self.columns, "" if ids is None else str(ids.history.latest.version))
+        kept = _kept_statistics(self.client.reader)
         ranges = kept.get(file)
         if ranges is None or ranges[0] != columns:
             ranges = (columns, self._base_ranges(file))

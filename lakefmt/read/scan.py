@@ -220,7 +220,9 @@ def _groups(
     promises = _promises(client, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
         places = None if ids is None else ids.at(file.instant)
-        if (places is not None and not all(places.stays(name) for name in asked)) or (nested and not _same_types(client, file, nested)):
+        if (places is not None and not all(places.stays(name) for name in asked)) or (
+            nested and not _same_types(client, file, nested)
+        ):
             special.append(file)
         else:
             promise = promises.get(file.partition)

@@ -95,7 +95,7 @@ class SliceMerge:
         return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
 
     def _virtual_columns(self) -> VirtualColumns | None:
-        return self.client.virtual_columns(self.state)
+        return self.client.virtual_columns(self.client.columns_at(self.state, self.time))
 
     def _log_changes(
         self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table

@@ -80,7 +80,7 @@ class LogMerge:
         # The base file may have been cleaned since and is not needed.
         file_slice = slice_of(replace(operation, base_name=None), files)
         rule, timeline = merge_rule(self.state.config), self.state.timeline
-        unstored = self.client.virtual_columns(self.state)
+        unstored = self.client.virtual_columns(self.client.columns_at(self.state, self.time))
         logs = read_log_rows(
             self.client.store,
             file_slice,
