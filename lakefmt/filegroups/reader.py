@@ -168,7 +168,7 @@ class BaseFileReader:
 
     Args:
         store: the table's store.
-        unstored: columns that files lack; they are added to rows and keys.
+        unstored: columns that files lack, or have in another form; rows and keys get them.
     """
 
     def __init__(self, store: ObjectStore, unstored: VirtualColumns | None = None) -> None:
@@ -310,7 +310,8 @@ class BaseFileReader:
         self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None, *, use_threads: bool
     ) -> pa.Table:
         names = parquet.schema_arrow.names
-        needed = columns if self._virtual_columns is None else self._virtual_columns.needed(columns)
+        virtual = self._virtual_columns
+        needed = columns if virtual is None else virtual.needed(columns, file.instant)
         wanted = None if needed is None else [name for name in needed if name in names]
         rows = parquet.read(columns=wanted, use_threads=use_threads)
-        return rows if self._virtual_columns is None else self._virtual_columns.complete(rows, file.partition, columns)
+        return rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
