@@ -91,7 +91,14 @@ def stages(workers: str) -> dict[str, Stage]:
             1200,
             environment="venv-newest",
         ),
-        Stage("spark", "Apache Hudi on Spark as judge", venv, ("-m", "judge_spark"), 3000, needs_spark=True),
+        Stage(
+            "spark",
+            "Apache Hudi on Spark as judge",
+            venv,
+            (*spread, "--no-loadscope-reorder", "-m", "judge_spark"),
+            3000,
+            needs_spark=True,
+        ),
     ]
     return {stage.name: stage for stage in rows}
 
