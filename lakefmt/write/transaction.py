@@ -526,6 +526,21 @@ class WriteTransaction:
         self._pending.instant.abandon()
 
     @property
+    def null_elements(self) -> frozenset[str]:
+        """Columns of lists with null elements among the rows that were keyed."""
+        return frozenset(self._null_elements)
+
+    def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
+        """Remember what other processes found in the rows of this write.
+
+        Args:
+            null_elements: columns of lists with null elements.
+            covers: partitions in which no other write may have changed anything, since the keys are not known here.
+        """
+        self._null_elements.update(null_elements)
+        self._covers = covers
+
+    @property
     def is_alive(self) -> bool:
         """True while this process keeps the write alive."""
         heartbeat = self._pending.instant.heartbeat
