@@ -9,8 +9,9 @@ of one file group; who hands out the rows sees to that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
@@ -29,13 +30,16 @@ from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action
 from lakefmt.transactions.client import write_client_of
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import InstantTime
-from lakefmt.write.assign import Assigned
+from lakefmt.values import RECORD_KEY, InstantTime
+from lakefmt.write._slice_state import log_placing
+from lakefmt.write.assign import Assigned, new_rows, rows_by_file_group
+from lakefmt.write.assign import _by_partition as rows_by_partition
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.transaction import PendingWrite, check_pending, concurrency_of
-from lakefmt.write.context import MOVED_AWAY, WriteContext, WriteStatus
-from lakefmt.write.ingest import KeyedBatch, combine, key_batch
-from lakefmt.write.pipeline import PlacedRows
+from lakefmt.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteStatus
+from lakefmt.write.ingest import KeyedBatch, combine, key_batch, with_keys
+from lakefmt.write.pipeline import PlacedRows, complete_log_rows
+from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, plan_groups
 from lakefmt.write.transaction import WriteTransaction
 
 __all__ = ["SharedWrite", "TaskResult", "TaskWriter", "key_rows", "split_rows", "task_ids"]
@@ -131,7 +135,7 @@ def task_ids(owner: str, task: int) -> Callable[[], str]:
         >>> task_ids("w", 3)() == task_ids("w", 3)() != task_ids("w", 4)()
         True
     """
-    numbers = iter(range(_FILES_OF_A_TASK))
+    numbers = count()
     return lambda: str(uuid5(NAMESPACE_OID, f"{owner}/{task}/{next(numbers)}"))
 
 
@@ -199,6 +203,73 @@ class TaskWriter:
         self._check_pending()
         self._statuses += transaction.write(PlacedRows(placed.batch, assigned))
 
+    def locate(self, table: pa.Table) -> Iterator[tuple[FoundRows, float, pa.Table]]:
+        """Key rows and look up their keys: yield the rows of each file group, and those of each partition that are new.
+
+        A key that leaves its partition is in both, marked as leaving where it is stored.
+
+        Returns:
+            For each what was found, the bytes that a stored row takes, and the rows with their keys.
+        """
+        transaction = self._transaction
+        self._rows_in += table.num_rows
+        batch = transaction.key(table)
+        located = transaction.locate(batch.take(pc.sort_indices(_order(batch))))
+        batch, routes, size = located.batch, located.routes, located.sizing.record_bytes
+        rows = with_keys(batch.table, batch.keys)
+        for pairs, leaves in ((routes.stay, False), (routes.leave, True)):
+            for number, some in () if pairs is None else rows_by_file_group(pairs.slices, pairs.rows):
+                one, given = located.slices[number], rows.take(pa.array(some))
+                yield FoundRows(one.partition, one.file_id, len(some)), size, _leaving(given) if leaves else given
+        for partition, some in rows_by_partition(batch.partitions, new_rows(batch.num_rows, routes)):
+            yield FoundRows(partition, NEW, len(some)), size, rows.take(pa.array(some))
+
+    def plan(self, found: Sequence[FoundRows], record_bytes: float) -> list[GroupToWrite]:
+        """Return the files to write for what the tasks have found.
+
+        Args:
+            found: of a file group one entry.
+            record_bytes: the bytes that a stored row takes.
+        """
+        transaction, client, state = self._transaction, self._write_client.client, self._transaction.state
+        sizing = replace(transaction.sizing(pa.table({})), record_bytes=record_bytes)
+        return plan_groups(
+            found,
+            client.slices(state, list({one.partition: None for one in found})),
+            sizing,
+            transaction.context.instant,
+            client.ids.new_uuid,
+            log_placing(client, state),
+            appends=transaction.context.operation in APPENDING,
+        )
+
+    def write_group(self, group: GroupToWrite, tables: Iterable[pa.Table]) -> None:
+        """Write the file of one file group.
+
+        Args:
+            group: the file.
+            tables: its rows, with their keys, as :meth:`locate` gave them.
+
+        Raises:
+            InstantNotPending: the write was aborted or rolled back: its file would stay for ever.
+            InvalidInputError: an earlier attempt at this file had other rows.
+        """
+        transaction, file = self._transaction, group.assignment
+        rows = pa.concat_tables(tables, promote_options="default")  # only rows that leave have the column that says so
+        self._rows_in += rows.num_rows
+        keys = rows.column(RECORD_KEY).combine_chunks()
+        here = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(keys), np.int32)), pa.array([file.partition]))
+        batch = KeyedBatch(rows.drop_columns([RECORD_KEY]), keys, here)
+        each = Assigned(file, np.arange(len(keys)))
+        if group.file_slice is not None and file.log is not None:
+            client, bound, state = self._write_client.client, transaction.bound, transaction.state
+            (each,) = complete_log_rows(
+                client, bound, state, [each], [group.file_slice], keys, batch.table.column_names
+            )
+        each = replace(each, assignment=replace(file, digest=_Digests(batch).of(each.rows)))
+        self._check_pending()
+        self._statuses += transaction.write(PlacedRows(batch, [each]))
+
     @property
     def _first(self) -> int:
         return self._task * _FILES_OF_A_TASK + self._files
@@ -210,6 +281,12 @@ class TaskWriter:
     def result(self) -> TaskResult:
         """Return what was done so far."""
         return TaskResult(self._task, tuple(self._statuses), self._rows_in, self._transaction.null_elements)
+
+
+def _leaving(rows: pa.Table) -> pa.Table:
+    """Return rows whose key leaves the file group that they go to."""
+    kept = rows.drop_columns([MOVED_AWAY]) if MOVED_AWAY in rows.column_names else rows
+    return kept.append_column(MOVED_AWAY, pa.array(np.ones(rows.num_rows, bool)))
 
 
 def _order(batch: KeyedBatch) -> pa.Array:

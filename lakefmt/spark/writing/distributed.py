@@ -21,15 +21,25 @@ from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.index.simple import SimpleIndex
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit
-from lakefmt.spark.writing.packed_rows import PREPARED, ROUTED, pre_images, unpack
+from lakefmt.spark.writing.lookup import (
+    HANDED,
+    LOCATED,
+    found_rows,
+    group_task,
+    hand_out_task,
+    locate_task,
+    plan_handing,
+)
+from lakefmt.spark.writing.packed_rows import PREPARED, ROUTED, unpack
 from lakefmt.spark.writing.plan import Limits, PartitionRows, SparkWritePlan, WriteFacts, plan_spark_write
+from lakefmt.spark.writing.spread import slot_images, slot_of, spread_over
 from lakefmt.spark.writing.task_errors import typed_errors
 from lakefmt.spark.writing.tasks import DONE, direct_task, prepare_task, results_of, route_task, write_task
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.commit.callbacks import notify_callbacks
 from lakefmt.write.context import APPENDING, REPLACING
-from lakefmt.write.task_commit import TaskRows, run_tasks_and_commit
-from lakefmt.write.task_writer import SharedWrite, TaskResult
+from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_and_commit
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter
 from lakefmt.write.transaction import WriteTransaction
 
 if TYPE_CHECKING:
@@ -114,6 +124,7 @@ class SparkWrite:
             keeps_keys=keeps_keys,
             places=isinstance(index, BucketIndex),
             appends=appends and not alone,
+            is_global=keeps_keys and index.is_global,
             alone=alone,
         )
 
@@ -168,11 +179,13 @@ class SparkWrite:
         self._say(str(plan))
         if plan.way == "driver" and self._prepared is not None:
             return self._write_here()
-        if plan.way in ("driver", "lookup"):
+        if plan.way == "driver":
             return None
         table = self._table or self._create(self._path, dict(self._call.storage))
         client, request = table.client, self._request
-        given = TaskRows(plan.rows, frozenset(map(PartitionPath, plan.places)))
+        # What is looked up is counted in between, too.
+        rows = None if plan.way == "lookup" else plan.rows
+        given = TaskRows(rows, frozenset(map(PartitionPath, plan.places)))
         result = run_tasks_and_commit(client, request, self._schema, given, lambda shared: self._results(plan, shared))
         if result is None:
             return CommitResult(None, operation=request.operation)
@@ -194,15 +207,41 @@ class SparkWrite:
         if plan.way == "direct":
             written = self._df.mapInArrow(direct_task(shared, self._schema, storage), DONE)
         else:
-            by_id = hasattr(self._df, "repartitionById")
-            images = None if by_id else pre_images(plan.tasks)
-            index = self._index if isinstance(self._index, BucketIndex) else None
-            assert self._prepared is not None  # noqa: S101  (the plan has counted rows)
-            routed = self._prepared.mapInArrow(route_task(plan, shared, index, images), ROUTED)
-            spread = routed.repartitionById(plan.tasks, "slot") if by_id else routed.repartition(plan.tasks, "slot")
-            written = spread.mapInArrow(write_task(plan, shared, storage, images), DONE)
+            spread = self._spread(plan, shared)
+            if plan.way == "lookup":
+                return self._look_up_and_write(plan, shared, spread)
+            written = spread.mapInArrow(write_task(plan, shared, storage, slot_of(self._df, plan.tasks)), DONE)
         with self._stage(f"write files by {plan.way}"):
             return results_of(written.collect())
+
+    def _spread(self, plan: SparkWritePlan, shared: SharedWrite) -> DataFrame:
+        """Return the rows where their tasks are."""
+        index = self._index if isinstance(self._index, BucketIndex) else None
+        assert self._prepared is not None  # noqa: S101  (the plan has counted rows)
+        images = slot_images(self._df, plan.tasks)
+        return spread_over(self._prepared.mapInArrow(route_task(plan, shared, index, images), ROUTED), plan.tasks)
+
+    def _look_up_and_write(self, plan: SparkWritePlan, shared: SharedWrite, spread: DataFrame) -> list[TaskResult]:
+        storage = dict(self._call.storage)
+        located = spread.mapInArrow(locate_task(shared, storage, slot_of(self._df, plan.tasks)), LOCATED).persist()
+        try:
+            with self._stage("look up the keys"):
+                found, given, record_bytes = found_rows(located)
+            check_conservation(plan.rows, [TaskResult(0, (), given)])
+            if not found:
+                return []
+            groups = TaskWriter(shared, 0, storage).plan(found, record_bytes)
+            handing = plan_handing(groups, self._limits.tasks)
+            handed = located.mapInArrow(hand_out_task(handing, slot_images(self._df, handing.num_slots)), HANDED)
+            task = group_task(handing, shared, storage, slot_of(self._df, handing.num_slots))
+            written = spread_over(handed, handing.num_slots).mapInArrow(task, DONE)
+            self._say(f"{len(groups):,} files, {sum(one.rows for one in found):,} rows for them")
+            with self._stage("write files by lookup"):
+                results = results_of(written.collect())
+            check_conservation(sum(one.rows for one in found), results)
+            return results
+        finally:
+            located.unpersist()
 
     @contextmanager
     def _stage(self, text: str) -> Iterator[None]:
@@ -219,8 +258,6 @@ class SparkWrite:
 def _why_alone(table: Table, operation: WriteOperation, index: Index, schema: pa.Schema, *, keeps_keys: bool) -> str:
     """Return why one process has to write; empty: tasks can."""
     spec = table.client.key_spec(table.properties)
-    if keeps_keys and index.is_global:
-        return f"the index {index.name} is global: a key may be in any partition"
     if operation is WriteOperation.DELETE:
         lacking = [f.name for f in spec.partition_fields if f.name.split(".", 1)[0] not in schema.names]
         if spec.auto_keys or lacking:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 __all__ = ["Limits", "PartitionRows", "SparkWritePlan", "TaskPlace", "WriteFacts", "plan_spark_write"]
@@ -62,6 +62,7 @@ class WriteFacts:
     Attributes:
         operation: Hudi's name.
         keeps_keys: rows meet stored rows of the same key.
+        is_global: a key may be stored in any partition path.
         places: the index decides the file group of every key.
         appends: nothing is looked up and no row changes hands: every task writes new files.
         alone: why one process has to write; empty: tasks can.
@@ -69,6 +70,7 @@ class WriteFacts:
 
     operation: str
     keeps_keys: bool
+    is_global: bool = False
     places: bool = False
     appends: bool = False
     alone: str = ""
@@ -158,10 +160,16 @@ def plan_spark_write(
     if rows <= limits.driver_rows and num_bytes <= limits.driver_bytes:
         why = f"no more than {limits.driver_rows:,} rows and {limits.driver_bytes:,} bytes"
         return SparkWritePlan("driver", why, places={p.partition: TaskPlace(0) for p in counted}, **about)
+    if facts.is_global:
+        tasks = _tasks_for(num_bytes, limits)
+        anywhere = {p.partition: TaskPlace(0, tasks) for p in counted}
+        why = "the index is global: a key may be in any partition"
+        return SparkWritePlan("lookup", why, tasks=tasks, places=anywhere, **about)
     large = [p for p in counted if _is_whole(p, facts) and p.num_bytes > limits.task_max_bytes]
     if large:
         why = f"the rows of partition {large[0].partition or '.'} are more than a task takes ({limits.task_max_bytes:,} bytes)"
-        return SparkWritePlan("lookup", why, tasks=_tasks_for(num_bytes, limits), **about)
+        places, tasks = _places(replace(facts, keeps_keys=False), counted, limits)
+        return SparkWritePlan("lookup", why, tasks=tasks, places=places, **about)
     places, tasks = _places(facts, counted, limits)
     if facts.places:
         return SparkWritePlan("bucket", "the key's hash tells its file group", tasks=tasks, places=places, **about)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.index import PlacingIndex
@@ -17,7 +18,17 @@ from lakefmt.storage.open import open_store
 from lakefmt.write.ingest import key_batch
 from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, key_rows, split_rows
 
-__all__ = ["DONE", "direct_task", "prepare_task", "results_of", "route_task", "write_task"]
+__all__ = [
+    "DONE",
+    "Task",
+    "direct_task",
+    "done_batch",
+    "prepare_task",
+    "results_of",
+    "route_task",
+    "task_rows",
+    "write_task",
+]
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -61,14 +72,14 @@ def prepare_task(shared: SharedWrite, schema: pa.Schema) -> Task:
     return run
 
 
-def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | None, images: list[int] | None) -> Task:
+def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | None, images: Sequence[int]) -> Task:
     """Return the task that tells packed rows their task; rows of a partition path that several tasks write are split.
 
     Args:
         plan: the plan of the write.
         shared: the write.
         index: decides the file group of every key; None: none does.
-        images: the number that stands for a task; None: its own.
+        images: the value of the column ``slot`` for each task (:func:`~lakefmt.spark.writing.spread.slot_images`).
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -82,7 +93,7 @@ def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | 
         tables = {place.first: None} if place.parts == 1 else _split(row["data"], place.parts, place.first)
         slots = list(tables)
         columns = {
-            "slot": slots if images is None else [images[slot] for slot in slots],
+            "slot": [images[slot] for slot in slots],
             "source": [row["source"]] * len(slots),
             "number": [row["number"]] * len(slots),
             "rows": [row["rows"] if rows is None else rows.num_rows for rows in tables.values()],
@@ -101,24 +112,27 @@ def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | 
 
 
 def write_task(
-    plan: SparkWritePlan, shared: SharedWrite, storage: Mapping[str, object], images: list[int] | None
+    plan: SparkWritePlan, shared: SharedWrite, storage: Mapping[str, object], slot_of: Callable[[int], int]
 ) -> Task:
     """Return the task that writes the rows of one task, all of them together."""
-    numbers = None if images is None else {image: slot for slot, image in enumerate(images)}
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held = list(batches)
-        if not sum(batch.num_rows for batch in held):
-            return
-        slots = {slot for batch in held for slot in batch.column("slot").unique().to_pylist()}  # one, as a rule
-        for slot in sorted(slots):
-            mine = [batch.filter(pa.compute.equal(batch.column("slot"), slot)) for batch in held]
-            task = slot if numbers is None else numbers[slot]
+        for task, tables in task_rows(batches, slot_of):
             writer = TaskWriter(shared, task, storage, fills_small_files=task not in plan.later_parts)
-            writer.write(pa.concat_tables(sorted_tables(mine)))
-            yield _done(writer.result())
+            writer.write(pa.concat_tables(tables))
+            yield done_batch(writer.result())
 
     return run
+
+
+def task_rows(batches: Iterable[pa.RecordBatch], slot_of: Callable[[int], int]) -> Iterator[tuple[int, list[pa.Table]]]:
+    """Yield the number of the task whose rows these are, and the rows in the order of their sources; nothing without rows."""
+    some = [batch for batch in batches if batch.num_rows]
+    if not some:
+        return
+    held = pa.Table.from_batches(some)
+    for slot in sorted(held.column("slot").unique().to_pylist()):  # one, as a rule
+        yield slot_of(slot), sorted_tables(held.filter(pc.field("slot") == slot).to_batches())
 
 
 def direct_task(shared: SharedWrite, schema: pa.Schema, storage: Mapping[str, object]) -> Task:
@@ -128,7 +142,7 @@ def direct_task(shared: SharedWrite, schema: pa.Schema, storage: Mapping[str, ob
         writer = TaskWriter(shared, _partition_number(), storage)
         for table in _windows(batches, schema, _WINDOW_BYTES):
             writer.write(table, in_order=False)
-        yield _done(writer.result())
+        yield done_batch(writer.result())
 
     return run
 
@@ -139,7 +153,8 @@ def results_of(rows: Iterable[Any]) -> list[TaskResult]:
     return [pickle.loads(bytes(row["result"])) for row in rows]  # noqa: S301
 
 
-def _done(result: TaskResult) -> pa.RecordBatch:
+def done_batch(result: TaskResult) -> pa.RecordBatch:
+    """Return a task's answer."""
     return pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]}, schema=_DONE)
 
 
