@@ -199,6 +199,7 @@ class FileAssignment:
         new_partition: True when the partition may not exist yet.
         log: where the log stands, when the rows go to one; None: to a base file.
         may_bring_keys: rows of a log may have keys that the file group does not have yet: they were not looked up.
+        digest: tells its rows from others; a base file of an earlier attempt with other rows is not adopted. None: unknown.
         path: the file to write, relative to the table.
     """
 
@@ -212,6 +213,7 @@ class FileAssignment:
     new_partition: bool = False
     log: LogTarget | None = None
     may_bring_keys: bool = False
+    digest: str | None = None
     path: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
