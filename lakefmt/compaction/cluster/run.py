@@ -210,12 +210,12 @@ def run_clustering(
     return _result(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
 
 
-def _service(client: TableClient, options: Mapping[str, object] | None, **asked: object) -> _ClusteringService:
+def _service(
+    client: TableClient, options: Mapping[str, object] | None, wish: ClusteringWish, *, force: bool = True
+) -> _ClusteringService:
     write_client = open_write_client(client, options)
     layout = client.load_config().version.layout
-    return replace(
-        _ClusteringService(write_client, Action.CLUSTERING if layout > 1 else Action.REPLACE_COMMIT), **asked
-    )
+    return _ClusteringService(write_client, Action.CLUSTERING if layout > 1 else Action.REPLACE_COMMIT, wish, force)
 
 
 def _check_is_clustering(service: _ClusteringService, time: str) -> None:
