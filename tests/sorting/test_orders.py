@@ -150,14 +150,40 @@ def test_hilbert_visits_every_point_once_and_never_jumps(dimensions: int, bits: 
     assert (steps == 1).all()
 
 
-def test_the_places_of_hilbertcurve_are_ours() -> None:
-    """What the package hilbertcurve answers for three dimensions of one bit, and two of two bits."""
+def test_the_known_curve_of_three_dimensions() -> None:
+    """A curve of one bit is Gray's code."""
     cube = [(0, 0, 0), (0, 0, 1), (0, 1, 1), (0, 1, 0), (1, 1, 0), (1, 1, 1), (1, 0, 1), (1, 0, 0)]
-    square = [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 3), (1, 3), (1, 2)]
-    square += [(2, 2), (2, 3), (3, 3), (3, 2), (3, 1), (2, 1), (2, 0), (3, 0)]
-    for known, bits in ((cube, 1), (square, 2)):
-        axes = np.array(known, np.uint64).T
-        assert [place_of(row, len(axes) * bits) for row in hilbert_places(list(axes), bits)] == list(range(len(known)))
+    axes = np.array(cube, np.uint64).T
+    assert [place_of(row, 3) for row in hilbert_places(list(axes), 1)] == list(range(8))
+
+
+def hilbert_by_single_bits(point: tuple[int, ...], bits: int) -> int:
+    """The index of one point by the steps of Skilling's paper, number by number: what the package hilbertcurve computes."""
+    axes, top = list(point), 1 << (bits - 1)
+    level = top
+    while level > 1:
+        for n in range(len(axes)):
+            if axes[n] & level:
+                axes[0] ^= level - 1
+            else:
+                swapped = (axes[0] ^ axes[n]) & (level - 1)
+                axes[0] ^= swapped
+                axes[n] ^= swapped
+        level >>= 1
+    for n in range(1, len(axes)):
+        axes[n] ^= axes[n - 1]
+    turned, level = 0, top
+    while level > 1:
+        turned ^= level - 1 if axes[-1] & level else 0
+        level >>= 1
+    return interleaved(tuple(axis ^ turned for axis in axes), bits)
+
+
+@pytest.mark.parametrize(("dimensions", "bits"), [(2, 3), (3, 3), (4, 2)])
+def test_all_rows_at_a_time_are_as_point_by_point(dimensions: int, bits: int) -> None:
+    points = grid(dimensions, bits)
+    found = [place_of(row, dimensions * bits) for row in hilbert_places(list(points.T), bits)]
+    assert found == [hilbert_by_single_bits(tuple(map(int, point)), bits) for point in points]
 
 
 def test_a_curve_that_swaps_two_points_is_seen() -> None:
