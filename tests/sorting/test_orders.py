@@ -216,7 +216,9 @@ def test_both_columns_count_whatever_their_scale(layout: Layout) -> None:
 
 
 def test_what_has_no_order_is_refused() -> None:
-    schema = pa.schema([("id", pa.string()), ("tags", pa.list_(pa.string())), ("at", pa.struct([("city", pa.string())]))])
+    schema = pa.schema(
+        [("id", pa.string()), ("tags", pa.list_(pa.string())), ("at", pa.struct([("city", pa.string())]))]
+    )
     check_order(RowOrder(("id", "at.city")), schema)
     for columns_, message in (
         (("id", "id"), "twice"),
