@@ -425,3 +425,65 @@ def test_dying_anywhere_leaves_the_rows_and_the_next_clustering_ends_it(
         check_invariants(healthy)
         stats = healthy.check("full")
         assert stats.is_clean, f"{story}: {stats}"
+
+
+# ---------------------------------------------------------------------------------------------------- after commits
+
+
+def test_it_follows_commits_as_the_settings_say() -> None:
+    every_second = {"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 2}
+    table = Table(TableClient(made().client.store, {**OPTIONS, **every_second}))
+    table.insert(rows(100, 104))
+    assert len(table.file_groups()) == 2
+    table.insert(rows(104, 108))
+    assert len(table.file_groups()) == 4, "one commit since the last clustering"
+    table.insert(rows(108, 112))
+    assert len(table.file_groups()) == 2
+    planning = {"hoodie.clustering.schedule.inline": True, "hoodie.clustering.async.max.commits": 1}
+    planner = Table(TableClient(table.client.store, {**OPTIONS, **planning}))
+    planner.insert(rows(112, 116))
+    assert len(pending(planner)) == 1
+    planner.insert(rows(116, 120))
+    assert len(pending(planner)) == 1, "a plan that waits is enough"
+    assert len(planner.cluster().finished) == 1
+    assert planner.read().num_rows == 60
+
+
+def test_it_follows_commits_in_the_background() -> None:
+    settings = {"hoodie.clustering.async.enabled": True, "hoodie.clustering.async.max.commits": 1}
+    table = Table(TableClient(made().client.store, {**OPTIONS, **settings}))
+    with table.services():
+        table.insert(rows(100, 104))
+    assert len(table.file_groups()) == 2
+    assert pending(table) == []
+    assert table.read().num_rows == 44
+
+
+def test_a_failure_after_a_commit_is_told_and_the_commit_stays() -> None:
+    wrong = {"hoodie.clustering.inline": True, "hoodie.clustering.plan.strategy.sort.columns": "gone"}
+    table = Table(TableClient(made().client.store, {**OPTIONS, **wrong}))
+    result = table.insert(rows(100, 104))
+    assert any("clustering after the commit failed" in warning for warning in result.warnings)
+    assert table.read().num_rows == 44
+
+
+# ------------------------------------------------------------------------------------------------------ sort on write
+
+
+@pytest.mark.parametrize("order", ["linear", "zorder", "hilbert"])
+def test_rows_are_ordered_when_they_are_written(order: str) -> None:
+    table = lakefmt.create_table(
+        f"memory://cluster-{next(NUMBERS)}", schema=SCHEMA, record_key="id", partition_by="city", options=OPTIONS
+    )
+    window = {"lakefmt.write.window.bytes": 1 << 16}
+    table.sort_on_write((rows(n, n + 500) for n in range(0, 2000, 500)), ["v", "id"], order=order, options=window)
+    assert_same(table.read(), rows(0, 2000))
+    if order == "linear":
+        for piece in table.file_groups():
+            stored = table.client.reader.rows(piece.base, ["v", "id"]).select(["v", "id"])  # type: ignore[arg-type]
+            assert stored.equals(stored.sort_by([("v", "ascending"), ("id", "ascending")]))
+    for columns in ([], 5, ["a,b"], ["gone"], [5]):
+        with pytest.raises(InvalidInputError):
+            table.sort_on_write(rows(0, 1), columns)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="unknown sort"):
+        table.bulk_insert(rows(0, 1), sort="zorder:")

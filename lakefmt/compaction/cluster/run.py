@@ -52,7 +52,15 @@ from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["ClusteringResult", "ClusteringWish", "clustering_rules", "plan_clustering_of", "run_clustering"]
+__all__ = [
+    "ClusteringResult",
+    "ClusteringWish",
+    "clustering_rules",
+    "has_pending_clustering",
+    "plan_clustering_of",
+    "run_clustering",
+    "run_waiting_clusterings",
+]
 
 GroupKey = tuple[PartitionPath, FileId]
 
@@ -153,8 +161,12 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
             frozenset(map(PartitionPath, selected)) if selected else None,
             settings.text(f"{prefix}partition.regex.pattern") or "",
         ),
-        max_commits=settings.integer("hoodie.clustering.inline.max.commits"),
+        max_commits=settings.integer(f"hoodie.clustering.{_pace(settings)}.max.commits"),
     )
+
+
+def _pace(settings: Settings) -> str:
+    return "inline" if settings.flag("hoodie.clustering.inline") else "async"
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -208,6 +220,16 @@ def run_clustering(
     finished = () if schedule else _run_waiting(service)
     made = run_service(service, schedule=True) if schedule else run_service(service)
     return _result(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
+
+
+def has_pending_clustering(client: TableClient) -> bool:
+    """Return whether a clustering is planned or at work."""
+    return bool(pending_clusterings(client, client.load()))
+
+
+def run_waiting_clusterings(client: TableClient, options: Mapping[str, object] | None = None) -> None:
+    """Execute the pending clusterings, whichever engine planned them."""
+    _run_waiting(_service(client, options, _NO_WISH))
 
 
 def _service(
