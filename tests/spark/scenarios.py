@@ -15,6 +15,7 @@ from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+import stream_scenarios  # beside this file
 from pyspark.sql import SparkSession
 
 import lakefmt.spark as lakefmt_spark
@@ -217,7 +218,7 @@ def functions(spark: SparkSession, root: Path) -> dict[str, Any]:
 def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
-    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions]
+    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, *stream_scenarios.SCENARIOS]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told = {}

@@ -1,19 +1,20 @@
-"""Read and write DataFrames by functions, on every release of PySpark that lakefmt takes (effects)."""
+"""Write DataFrames by functions, on every release of PySpark that lakefmt takes (effects)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lakefmt import Table
 from lakefmt.errors import InvalidInputError, TableExists
-from lakefmt.spark.commit import MODES, existing_table, write_and_commit
-from lakefmt.spark.options import WriteCall, parse_write_options
-from lakefmt.spark.scan import SparkScan, open_scan
-from lakefmt.spark.staging import (
+from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
+from lakefmt.spark.types import dataframe_schema
+from lakefmt.spark.writing.commit import MODES, existing_table, write_and_commit
+from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
     new_stage,
@@ -22,21 +23,27 @@ from lakefmt.spark.staging import (
     stage_rows,
     take_limit,
 )
-from lakefmt.spark.types import dataframe_schema, spark_types
 from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, WriteOperation
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-__all__ = ["last_commit", "read_dataframe", "write_dataframe"]
+__all__ = ["last_commit", "write_dataframe"]
 
 #: The result of the latest write of this process, by path.
 _results: Final[dict[str, CommitResult]] = {}
 _REMEMBERED: Final = 100
 
 
-def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: object) -> CommitResult:
+def write_dataframe(
+    df: DataFrame,
+    path: str,
+    mode: str = "append",
+    *,
+    commit_metadata: Mapping[str, str] | None = None,
+    **options: object,
+) -> CommitResult:
     """Write the rows of a DataFrame in one commit.
 
     Spark's tasks compute and stage the rows; this process writes and commits them.
@@ -46,6 +53,7 @@ def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: o
         path: the table; it is created if there is none.
         mode: ``append`` runs the operation of the options; ``overwrite`` replaces all rows, older states stay readable;
             ``error`` and ``ignore`` if there is a table.
+        commit_metadata: texts to keep in the commit, beside those of the options.
         **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store.
 
     Returns:
@@ -58,7 +66,7 @@ def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: o
     """
     texts = option_texts(options)
     limit = take_limit(texts)
-    call = parse_write_options(texts)
+    call = with_commit_metadata(parse_write_options(texts), commit_metadata)
     schema = dataframe_schema(df.schema)
     table = _existing_table(path, mode, call)
     if table is not None and mode == "ignore":
@@ -72,6 +80,11 @@ def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: o
         remove_stage(store, stage)
     _remember(path, result)
     return result
+
+
+def with_commit_metadata(call: WriteCall, texts: Mapping[str, str] | None) -> WriteCall:
+    """Return a call that keeps more texts in its commit."""
+    return replace(call, commit_metadata={**call.commit_metadata, **texts}) if texts else call
 
 
 def _existing_table(path: str, mode: str, call: WriteCall) -> Table | None:
@@ -94,42 +107,6 @@ def _stage(df: DataFrame, path: str, call: WriteCall, stage: str, schema: pa.Sch
 
     parts = [json.loads(row["staged"]) for row in df.mapInArrow(run, "staged string").collect()]  # one for each task
     return [StagedRows(tuple(names), rows, num_bytes) for names, rows, num_bytes in parts]
-
-
-def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFrame:
-    """Return the rows of a table as a DataFrame, which reads the state of this moment however often it is used.
-
-    Args:
-        spark: the session.
-        path: the table.
-        **options: Hudi's options for reads by their names, and ``storage.…`` for the store.
-
-    Raises:
-        TableNotFound: there is none.
-        UnknownSetting: an option that is not known.
-    """
-    scan = open_scan(path, option_texts(options))
-    splits = scan.splits()
-    numbers = spark.range(0, len(splits), 1, max(1, len(splits)))
-    return numbers.mapInArrow(_reading(scan, splits), spark_types(scan.schema))
-
-
-def _reading(scan: SparkScan, splits: list[Any]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_numpy():  # splits, not rows
-                yield from scan.read(splits[number])
-
-    return run
-
-
-def option_texts(options: dict[str, Any]) -> dict[str, str]:
-    """Return options as Spark writes them: texts, flags in small letters; None leaves an option out."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in options.items()
-        if value is not None
-    }
 
 
 def last_commit(path: str) -> CommitResult | None:
