@@ -292,6 +292,8 @@ ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema
 _EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
 
 _SORTS = ("none", "partition", "global")
+#: Orders by columns, which follow behind a colon.
+_ORDERS = ("linear", "zorder", "hilbert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +323,10 @@ class WriteRequest:
     def __post_init__(self) -> None:
         if text_argument(self.schema_change, "schema_change") not in ("add", "strict"):
             raise InvalidInputError(f"unknown schema_change {self.schema_change!r}: expected 'add' or 'strict'")
-        if text_argument(self.sort, "sort") not in _SORTS:
-            raise InvalidInputError(f"unknown sort {self.sort!r}: expected {', '.join(map(repr, _SORTS))}")
+        layout, _, columns = text_argument(self.sort, "sort").partition(":")
+        if self.sort not in _SORTS and (layout not in _ORDERS or not columns.strip(" ,")):
+            expected = ", ".join(map(repr, _SORTS))
+            raise InvalidInputError(f"unknown sort {self.sort!r}: expected {expected} or an order such as 'zorder:a,b'")
         taken = sorted({SCHEMA_KEY, LATEST_SCHEMA} & set(self.commit_metadata))
         if taken:
             raise InvalidInputError(f"commit_metadata: the name {taken[0]!r} is taken")
