@@ -145,6 +145,10 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.streamer.source.kafka.value.deserializer.class": _inert("of Hudi's own ingestion tool"),
     # --- lakefmt's own
     "lakefmt.meta_columns": _honoured("of a read: also the five `_hoodie_*` columns; default `true`"),
+    "lakefmt.spark.read.native": _honoured(
+        "of a read: Spark's own Parquet reader reads files that need no merge: `auto` (default): on a local file system; "
+        "`always`: on others, too, with Hadoop's credentials; `never`"
+    ),
     "lakefmt.spark.read.split.bytes": _honoured(
         "of a read: about the bytes of files of one task; default: a few tasks a slot"
     ),

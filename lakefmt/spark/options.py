@@ -49,6 +49,7 @@ _QUERIES: Final = ("snapshot", "read_optimized", "incremental")
 _STORAGE: Final = "storage."
 _META_COLUMNS: Final = "lakefmt.meta_columns"
 _SPLIT_BYTES: Final = "lakefmt.spark.read.split.bytes"
+_NATIVE: Final = "lakefmt.spark.read.native"
 _FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 _FILLING: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
 #: Table properties that are no settings of a call: they go to the creation alone.
@@ -100,6 +101,7 @@ class ReadCall:
         split_bytes: about how many bytes of files one task reads; None: as the table's size asks.
         path_glob: of an incremental query: what the end of a file's path must match.
         falls_back: of an incremental query: rows of files that were cleaned away come from the newest files.
+        native: whether Spark's own Parquet reader may read files: ``auto``: on a local file system; ``always``, ``never``.
         storage: credentials and settings of the store.
     """
 
@@ -111,6 +113,7 @@ class ReadCall:
     split_bytes: int | None = None
     path_glob: str | None = None
     falls_back: bool = True
+    native: str = "auto"
     settings: Mapping[str, str] = field(default_factory=dict)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
 
@@ -183,6 +186,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     end = given.pop("hoodie.datasource.read.end.instanttime", None)
     shown = _flag(given, _META_COLUMNS, True)
     falls_back = _flag(given, _FALLBACK, True)
+    native = _choice(_NATIVE, given.pop(_NATIVE, "auto"), ("auto", "always", "never"))
     glob = given.pop("hoodie.datasource.read.incr.path.glob", "")
     split_bytes = given.pop(_SPLIT_BYTES, "0")
     if not split_bytes.isdecimal() or len(split_bytes) > 18:
@@ -204,6 +208,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
         int(split_bytes) or None,
         glob or None,
         falls_back,
+        native,
         _settings(given),
         storage,
     )

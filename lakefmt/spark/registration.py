@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.spark.functions import write_dataframe
 from lakefmt.spark.options import option_texts
-from lakefmt.spark.reading import read_dataframe
+from lakefmt.spark.reading import native_rows, read_dataframe
+from lakefmt.spark.sessions import register_data_source, restore_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,10 +37,7 @@ def register(spark: SparkSession) -> None:
     """
     from pyspark.sql import DataFrameReader, DataFrameWriter
 
-    if hasattr(spark, "dataSource"):
-        from lakefmt.spark.data_source import LakefmtDataSource
-
-        spark.dataSource.register(LakefmtDataSource)
+    register_data_source(spark)
     for kind, names in ((DataFrameWriter, ("mode", "partitionBy")), (DataFrameReader, ("schema",))):
         for name in ("format", "option", "options", *names):
             _wrap(kind, name, _remembering)
@@ -54,6 +52,7 @@ def unregister() -> None:
     for (kind, name), original in _originals.items():
         setattr(kind, name, original)
     _originals.clear()
+    restore_sessions()
 
 
 def _wrap(kind: type, name: str, make: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -105,9 +104,13 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> Any:
-        if not _is_ours(self, format) or hasattr(self._spark, "dataSource"):
+        if not _is_ours(self, format):
             return original(self, path, format, schema, **options)
         memory = _remembered(self)
+        if hasattr(self._spark, "dataSource"):
+            place, settings = _place(memory, path, options)
+            rows = None if schema or memory.get("schema") else native_rows(self._spark, place, **settings)
+            return original(self, path, format, schema, **options) if rows is None else rows
         if schema or memory.get("schema"):
             raise UnsupportedFeature("schema() is not supported: the table knows its schema; use select()")
         place, settings = _place(memory, path, options)

@@ -15,10 +15,18 @@ from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+import same_job  # beside this file
 from pyspark.sql import SparkSession
 
 import lakefmt.spark as lakefmt_spark
 
+#: What a session needs that reads and writes by Hudi's JAR.
+HUDI = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+}
 #: What jobs for Hudi's own data source say.
 OPTIONS = {
     "hoodie.table.name": "trips",
@@ -41,7 +49,10 @@ from range({rows})
 def session() -> SparkSession:
     """Return a small local session, in a zone that is not UTC."""
     builder = SparkSession.builder.master("local[2]").appName("lakefmt")
+    bundle = os.environ.get("LAKEFMT_HUDI_BUNDLE")
+    hudi = {} if bundle is None else {"spark.driver.extraClassPath": bundle, **HUDI}
     for name, value in {
+        **hudi,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "America/New_York",
@@ -214,10 +225,34 @@ def functions(spark: SparkSession, root: Path) -> dict[str, Any]:
     }
 
 
+def same_job_of_lakefmt(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """The job that is the same for Hudi, by lakefmt."""
+    lakefmt_spark.register(spark)
+    try:
+        return same_job.run_both(spark, "lakefmt", root / "same_job" / "lakefmt")
+    finally:
+        lakefmt_spark.unregister()
+
+
+def same_job_of_hudi(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """The same job by Hudi's JAR; then each engine goes on with the other's tables."""
+    return same_job.run_both(spark, "hudi", root / "same_job" / "hudi")
+
+
+def each_goes_on(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Each engine goes on with the tables of the other."""
+    lakefmt_spark.register(spark)
+    try:
+        return same_job.go_on(spark, root / "same_job")
+    finally:
+        lakefmt_spark.unregister()
+
+
 def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
-    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions]
+    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, same_job_of_lakefmt]
+    scenarios += [same_job_of_hudi, each_goes_on]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told = {}
