@@ -152,6 +152,9 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "lakefmt.spark.read.split.bytes": _honoured(
         "of a read: about the bytes of files of one task; default: a few tasks a slot"
     ),
+    "lakefmt.spark.timestamp_ntz": _honoured(
+        "of a write: `refuse` (default): columns of `timestamp_ntz` are refused; `utc`: their values are times in UTC"
+    ),
     "lakefmt.spark.stage.max.bytes": _honoured("of a write: bytes of rows that one process may take; default 1 GiB"),
 }
 #: Names of the same option, older ones first.

@@ -49,6 +49,7 @@ _QUERIES: Final = ("snapshot", "read_optimized", "incremental")
 _STORAGE: Final = "storage."
 _META_COLUMNS: Final = "lakefmt.meta_columns"
 _SPLIT_BYTES: Final = "lakefmt.spark.read.split.bytes"
+_ZONELESS: Final = "lakefmt.spark.timestamp_ntz"
 _NATIVE: Final = "lakefmt.spark.read.native"
 _FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 _FILLING: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
@@ -76,6 +77,7 @@ class WriteCall:
         partitions: the partitions to delete.
         storage: credentials and settings of the store.
         fills_missing: columns that the rows lack are filled with null.
+        zoneless: what becomes of times without a zone: ``refuse`` or ``utc``.
     """
 
     operation: str | None
@@ -85,6 +87,7 @@ class WriteCall:
     partitions: tuple[str, ...] = ()
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
     fills_missing: bool = False
+    zoneless: str = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
     policy = given.pop("hoodie.datasource.insert.dup.policy", "none")
     if _choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
         given.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
+    zoneless = _choice(_ZONELESS, given.pop(_ZONELESS, "refuse"), ("refuse", "utc"))
     settings = _settings(given)
     return WriteCall(
         operation,
@@ -162,6 +166,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
         tuple(part.strip() for part in partitions.split(",") if part.strip()),
         storage,
         any(fills),
+        zoneless,
     )
 
 
