@@ -5,9 +5,10 @@ The rows of a write are computed by Spark's tasks, and written and committed by 
 No rule of the table format lives here: this package translates options, types and errors.
 """
 
-from lakefmt.spark.functions import last_commit
-from lakefmt.spark.functions import write_dataframe as write
 from lakefmt.spark.reading import read_dataframe as read
 from lakefmt.spark.registration import register, unregister
+from lakefmt.spark.streams.sink import stream_batch
+from lakefmt.spark.writing.dataframe import last_commit
+from lakefmt.spark.writing.dataframe import write_dataframe as write
 
-__all__ = ["last_commit", "read", "register", "unregister", "write"]
+__all__ = ["last_commit", "read", "register", "stream_batch", "unregister", "write"]

@@ -21,11 +21,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lakefmt.errors import InvalidInputError
-from lakefmt.spark.commit import write_and_commit
 from lakefmt.spark.options import WriteCall, parse_write_options
 from lakefmt.spark.pushdown import PushedFilter, translate_filters
 from lakefmt.spark.scan import PlannedScan, SparkScan, SparkSplit, open_scan
-from lakefmt.spark.staging import (
+from lakefmt.spark.types import dataframe_schema, spark_types
+from lakefmt.spark.writing.commit import write_and_commit
+from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
     new_stage,
@@ -34,7 +35,6 @@ from lakefmt.spark.staging import (
     stage_rows,
     take_limit,
 )
-from lakefmt.spark.types import dataframe_schema, spark_types
 from lakefmt.storage.open import open_store
 
 __all__ = ["FilteringDataSource", "LakefmtDataSource"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import lakefmt.spark as lakefmt_spark
+
 KEY = "hoodie.datasource.write.recordkey.field"
 OPERATION = "hoodie.datasource.write.operation"
 QUERY = "hoodie.datasource.query.type"
@@ -119,3 +121,30 @@ def go_on(spark: Any, root: Path) -> dict[str, Any]:
             save(frame.where("ts % 8 = 0"), other, path, **{OPERATION: "delete"})
             answers[f"{kind} of {made}"] = {name: shown(load(spark, name, path)) for name in ("hudi", "lakefmt")}
     return answers
+
+
+def same_job_of_lakefmt(spark: Any, root: Path) -> dict[str, Any]:
+    """The job that is the same for Hudi, by lakefmt."""
+    lakefmt_spark.register(spark)
+    try:
+        return run_both(spark, "lakefmt", root / "same_job" / "lakefmt")
+    finally:
+        lakefmt_spark.unregister()
+
+
+def same_job_of_hudi(spark: Any, root: Path) -> dict[str, Any]:
+    """The same job by Hudi's JAR; then each engine goes on with the other's tables."""
+    return run_both(spark, "hudi", root / "same_job" / "hudi")
+
+
+def each_goes_on(spark: Any, root: Path) -> dict[str, Any]:
+    """Each engine goes on with the tables of the other."""
+    lakefmt_spark.register(spark)
+    try:
+        return go_on(spark, root / "same_job")
+    finally:
+        lakefmt_spark.unregister()
+
+
+SCENARIOS = [same_job_of_lakefmt]
+WITH_HUDI = [same_job_of_hudi, each_goes_on]

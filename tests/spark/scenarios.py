@@ -16,6 +16,7 @@ from typing import Any
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 import same_job  # beside this file
+import stream_scenarios
 from pyspark.sql import SparkSession
 
 import lakefmt.spark as lakefmt_spark
@@ -225,34 +226,13 @@ def functions(spark: SparkSession, root: Path) -> dict[str, Any]:
     }
 
 
-def same_job_of_lakefmt(spark: SparkSession, root: Path) -> dict[str, Any]:
-    """The job that is the same for Hudi, by lakefmt."""
-    lakefmt_spark.register(spark)
-    try:
-        return same_job.run_both(spark, "lakefmt", root / "same_job" / "lakefmt")
-    finally:
-        lakefmt_spark.unregister()
-
-
-def same_job_of_hudi(spark: SparkSession, root: Path) -> dict[str, Any]:
-    """The same job by Hudi's JAR; then each engine goes on with the other's tables."""
-    return same_job.run_both(spark, "hudi", root / "same_job" / "hudi")
-
-
-def each_goes_on(spark: SparkSession, root: Path) -> dict[str, Any]:
-    """Each engine goes on with the tables of the other."""
-    lakefmt_spark.register(spark)
-    try:
-        return same_job.go_on(spark, root / "same_job")
-    finally:
-        lakefmt_spark.unregister()
-
-
 def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
-    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, same_job_of_lakefmt]
-    scenarios += [same_job_of_hudi, each_goes_on]
+    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions]
+    scenarios += [*stream_scenarios.SCENARIOS, *same_job.SCENARIOS]
+    if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
+        scenarios += same_job.WITH_HUDI
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told = {}

@@ -16,8 +16,8 @@ from lakefmt.config.settings import SETTINGS
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.option_table import ALIASES, SPARK_OPTIONS, find_option
 from lakefmt.spark.options import parse_read_options, parse_write_options
-from lakefmt.spark.staging import take_limit
 from lakefmt.spark.types import spark_schema, table_schema
+from lakefmt.spark.writing.staging import take_limit
 
 WRITE = "hoodie.datasource.write."
 READ = "hoodie.datasource.read."

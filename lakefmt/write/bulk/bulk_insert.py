@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.keys import KeySpec
+from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.values import PartitionPath
 from lakefmt.write.assign import FileSizing, new_file
 from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.bulk._external_sort import gather_windows, sort_stream
 from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
 from lakefmt.write.context import WriteStatus
 from lakefmt.write.files.base_file import FileInProgress, prepare

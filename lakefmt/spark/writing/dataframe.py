@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lakefmt import Table
 from lakefmt.errors import InvalidInputError, TableExists
-from lakefmt.spark.commit import MODES, existing_table, write_and_commit
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
-from lakefmt.spark.staging import (
+from lakefmt.spark.types import dataframe_schema
+from lakefmt.spark.writing.commit import MODES, existing_table, write_and_commit
+from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
     new_stage,
@@ -21,7 +23,6 @@ from lakefmt.spark.staging import (
     stage_rows,
     take_limit,
 )
-from lakefmt.spark.types import dataframe_schema
 from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, WriteOperation
 
@@ -35,7 +36,14 @@ _results: Final[dict[str, CommitResult]] = {}
 _REMEMBERED: Final = 100
 
 
-def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: object) -> CommitResult:
+def write_dataframe(
+    df: DataFrame,
+    path: str,
+    mode: str = "append",
+    *,
+    commit_metadata: Mapping[str, str] | None = None,
+    **options: object,
+) -> CommitResult:
     """Write the rows of a DataFrame in one commit.
 
     Spark's tasks compute and stage the rows; this process writes and commits them.
@@ -45,6 +53,7 @@ def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: o
         path: the table; it is created if there is none.
         mode: ``append`` runs the operation of the options; ``overwrite`` replaces all rows, older states stay readable;
             ``error`` and ``ignore`` if there is a table.
+        commit_metadata: texts to keep in the commit, beside those of the options.
         **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store.
 
     Returns:
@@ -57,7 +66,7 @@ def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: o
     """
     texts = option_texts(options)
     limit = take_limit(texts)
-    call = parse_write_options(texts)
+    call = with_commit_metadata(parse_write_options(texts), commit_metadata)
     schema = dataframe_schema(df.schema)
     table = _existing_table(path, mode, call)
     if table is not None and mode == "ignore":
@@ -71,6 +80,11 @@ def write_dataframe(df: DataFrame, path: str, mode: str = "append", **options: o
         remove_stage(store, stage)
     _remember(path, result)
     return result
+
+
+def with_commit_metadata(call: WriteCall, texts: Mapping[str, str] | None) -> WriteCall:
+    """Return a call that keeps more texts in its commit."""
+    return replace(call, commit_metadata={**call.commit_metadata, **texts}) if texts else call
 
 
 def _existing_table(path: str, mode: str, call: WriteCall) -> Table | None:
