@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lakefmt.spark.scan import PlannedScan
 
-__all__ = ["fits_natively", "native_dataframe"]
+__all__ = ["fits_natively", "native_dataframe", "native_paths"]
 
 #: Names that Spark takes as they are: no patterns, no escapes, no hidden files.
 _PLAIN_PATH: Final = re.compile(r"(/[A-Za-z0-9=@+,~-][A-Za-z0-9_.=@+,~%-]*)+")
@@ -42,22 +42,28 @@ def native_dataframe(spark: SparkSession, planned: PlannedScan) -> DataFrame | N
         spark: the session.
         planned: the query.
     """
-    call = planned.scan.call
-    if call.native == "never" or call.query not in ("snapshot", "read_optimized"):
-        return None
-    slices = [one for split in planned.splits if isinstance(split, ReadSplit) for one in split.slices]
-    if not slices or (call.query == "snapshot" and any(one.logs for one in slices)):
-        return None
-    files = [one.base for one in slices if one.base is not None]
-    table = planned.scan.snapshot.client.store.url
-    places = [_place(table, file.path, remote=call.native == "always") for file in files]
-    paths = [place for place in places if place is not None]
-    if len(paths) < len(places) or not _have_table_schema(planned, files):
+    paths = native_paths(planned)
+    if not paths:
         return None
     reader = spark.read.schema(spark_types(planned.schema)).option("mergeSchema", "false")
     # Hudi writes dates and times of the proleptic calendar, without Spark's note that it does.
     reader = reader.option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
     return reader.parquet(*paths)
+
+
+def native_paths(planned: PlannedScan) -> list[str]:
+    """Return where Spark finds the base files that hold exactly the rows of a planned query; none: no files do."""
+    call = planned.scan.call
+    if call.native == "never" or call.query not in ("snapshot", "read_optimized"):
+        return []
+    slices = [one for split in planned.splits if isinstance(split, ReadSplit) for one in split.slices]
+    if call.query == "snapshot" and any(one.logs for one in slices):
+        return []
+    files = [one.base for one in slices if one.base is not None]
+    table = planned.scan.snapshot.client.store.url
+    places = [_place(table, file.path, remote=call.native == "always") for file in files]
+    paths = [place for place in places if place is not None]
+    return paths if paths and len(paths) == len(places) and _have_table_schema(planned, files) else []
 
 
 def fits_natively(stored: pa.Schema, table: pa.Schema) -> bool:

@@ -11,6 +11,7 @@ from lakefmt.spark.native import native_dataframe
 from lakefmt.spark.options import option_texts
 from lakefmt.spark.scan import PlannedScan, open_scan
 from lakefmt.spark.types import spark_types
+from lakefmt.spark.workers import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,11 +30,13 @@ def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFra
     Raises:
         TableNotFound: there is none.
         UnknownSetting: an option that is not known.
+        UnsupportedFeature: Spark's workers do not run this release.
     """
     planned = open_scan(str(path), option_texts(options)).plan(slots=_slots(spark))
     native = native_dataframe(spark, planned)
     if native is not None:
         return native
+    check_workers(spark)
     splits = len(planned.splits)
     numbers = spark.range(0, splits, 1, max(1, splits))
     return numbers.mapInArrow(_reading(planned), spark_types(planned.schema))
