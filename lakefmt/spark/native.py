@@ -54,7 +54,7 @@ def native_dataframe(spark: SparkSession, planned: PlannedScan) -> DataFrame | N
 def native_paths(planned: PlannedScan) -> list[str]:
     """Return where Spark finds the base files that hold exactly the rows of a planned query; none: no files do."""
     call = planned.scan.call
-    if call.native == "never" or call.query not in ("snapshot", "read_optimized"):
+    if call.native == "never" or call.filter or call.query not in ("snapshot", "read_optimized"):
         return []
     slices = [one for split in planned.splits if isinstance(split, ReadSplit) for one in split.slices]
     if call.query == "snapshot" and any(one.logs for one in slices):

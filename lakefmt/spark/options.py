@@ -50,9 +50,12 @@ _STORAGE: Final = "storage."
 _META_COLUMNS: Final = "lakefmt.meta_columns"
 _SPLIT_BYTES: Final = "lakefmt.spark.read.split.bytes"
 _ZONELESS: Final = "lakefmt.spark.timestamp_ntz"
+_FILTER: Final = "lakefmt.spark.read.filter"
 _NATIVE: Final = "lakefmt.spark.read.native"
 _FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 _FILLING: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
+#: Settings with capitals, by their names as Spark hands them.
+_SPELT: Final = {name.lower(): name for name in SETTINGS if name != name.lower()}
 #: Table properties that are no settings of a call: they go to the creation alone.
 _ONLY_CREATION: Final = frozenset(
     {
@@ -105,6 +108,7 @@ class ReadCall:
         path_glob: of an incremental query: what the end of a file's path must match.
         falls_back: of an incremental query: rows of files that were cleaned away come from the newest files.
         native: whether Spark's own Parquet reader may read files: ``auto``: on a local file system; ``always``, ``never``.
+        filter: SQL text; only rows that it selects are read.
         storage: credentials and settings of the store.
     """
 
@@ -117,6 +121,7 @@ class ReadCall:
     path_glob: str | None = None
     falls_back: bool = True
     native: str = "auto"
+    filter: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
 
@@ -192,6 +197,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     shown = _flag(given, _META_COLUMNS, True)
     falls_back = _flag(given, _FALLBACK, True)
     native = _choice(_NATIVE, given.pop(_NATIVE, "auto"), ("auto", "always", "never"))
+    where = given.pop(_FILTER, "").strip()
     glob = given.pop("hoodie.datasource.read.incr.path.glob", "")
     split_bytes = given.pop(_SPLIT_BYTES, "0")
     if not split_bytes.isdecimal() or len(split_bytes) > 18:
@@ -214,6 +220,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
         glob or None,
         falls_back,
         native,
+        where or None,
         _settings(given),
         storage,
     )
@@ -232,7 +239,7 @@ def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object
         if name.startswith(_STORAGE):
             storage[written[len(_STORAGE) :]] = value
         elif name not in ("path", "paths"):
-            name = ALIASES.get(name, name)
+            name = _SPELT.get(name) or ALIASES.get(name, name)
             if given.get(name, value) != value:
                 raise InvalidInputError(f"the option {name} is given twice, with two values")
             given[name] = value

@@ -16,7 +16,7 @@ _switched: Final[list[SparkSession]] = []
 
 
 def register_data_source(spark: SparkSession) -> None:
-    """Register the data source in a session; filters are pushed unless the session says not to.
+    """Register the data source in a session; filters are pushed where Spark keeps those of queries apart.
 
     Args:
         spark: the session; PySpark 3.5 has no data sources in Python, and nothing is done.
@@ -27,7 +27,9 @@ def register_data_source(spark: SparkSession) -> None:
 
     from lakefmt.spark.data_source import FilteringDataSource, LakefmtDataSource
 
-    pushes = hasattr(DataSourceReader, "pushFilters")
+    # Up to Spark 4.3 a filter that one query pushes stays with the DataFrame: its next query, which has no such filter,
+    # lacks rows. The release that learned to push limits keeps them apart.
+    pushes = hasattr(DataSourceReader, "pushLimit")
     if pushes and _PUSHDOWN not in spark.conf.getAll:
         spark.conf.set(_PUSHDOWN, "true")
         _switched.append(spark)

@@ -73,6 +73,15 @@ def refusal(call: Callable[[], Any]) -> str:
     return "nothing was raised"
 
 
+def causes(error: Exception) -> list[str]:
+    """Return what Java says below an error."""
+    found, thrown = [], getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while thrown is not None and len(found) < 8:
+        found.append(str(thrown.toString())[:500])
+        thrown = thrown.getCause()
+    return found
+
+
 def rows_of(frame: Any, *columns: str) -> list[list[Any]]:
     """Return rows, in order, as plain values."""
     return sorted([list(row) for row in frame.select(*columns).collect()])
@@ -242,7 +251,7 @@ def main() -> None:
         try:
             told[scenario.__name__] = scenario(spark, Path(root))
         except Exception as error:
-            told[scenario.__name__] = {"failed": f"{type(error).__name__}: {error}"}
+            told[scenario.__name__] = {"failed": f"{type(error).__name__}: {error}", "causes": causes(error)}
     Path(answers).write_text(json.dumps(told, default=str), "utf-8")
     spark.stop()
 
