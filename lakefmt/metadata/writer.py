@@ -216,7 +216,7 @@ class MetadataTableWriter:
             names = self.store.list_names(directory)
         else:
             names = [each.name.rpartition("/")[2] for each in self.store.list(directory, recursive=False)]
-        return [one for one in map(parse_metadata_file, sorted(names)) if one is not None]
+        return [file for file in map(parse_metadata_file, sorted(names)) if file is not None]
 
     def checked_groups(
         self, partition: str, files: Iterable[MetadataFileName], due: WrittenGroups | None
@@ -263,9 +263,8 @@ class MetadataTableWriter:
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
         done = frozenset(one.time for one in timeline.completed())
         due = WrittenGroups(self.store, self.config.version, timeline, commits or KnownCommits())
-        written = [
-            file for update in updates if len(update) for file in self._write_partition(instant, update, done, due)
-        ]
+        changed = [update for update in updates if len(update)]
+        written = [file for update in changed for file in self._write_partition(instant, update, done, due)]
         completion = next_time()
         self._complete(instant, WriteOperation.UPSERT, written, completion)
         named = None if self.config.version.layout == 1 else completion
