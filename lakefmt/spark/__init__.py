@@ -7,7 +7,8 @@ No rule of the table format lives here: this package translates options, types a
 
 from lakefmt.spark.reading import read_dataframe as read
 from lakefmt.spark.registration import register, unregister
+from lakefmt.spark.streams.sink import stream_batch
 from lakefmt.spark.writing.dataframe import explain_write, last_commit
 from lakefmt.spark.writing.dataframe import write_dataframe as write
 
-__all__ = ["explain_write", "last_commit", "read", "register", "unregister", "write"]
+__all__ = ["explain_write", "last_commit", "read", "register", "stream_batch", "unregister", "write"]

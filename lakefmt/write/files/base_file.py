@@ -24,6 +24,7 @@ from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_fo
 from lakefmt.formats.parquet.dictionary_columns import appended, dictionary_schema, same_text, without_unused
 from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.sorting.key_spill import FileKeys, row_memory
 from lakefmt.storage.api import PutOutcome, remove_abandoned
 from lakefmt.timeline.markers import create_marker
 from lakefmt.timeline.store import put_if_absent_confirmed
@@ -39,7 +40,6 @@ from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.cdc import cdc_stats, log_changes
-from lakefmt.write.files.key_spill import FileKeys, row_memory
 from lakefmt.write.files.log_payloads import LogPayload, build_log_payloads, write_log
 from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
 
