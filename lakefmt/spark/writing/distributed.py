@@ -19,6 +19,7 @@ from lakefmt.index import Index, RecordIndex
 from lakefmt.index.bloom import BloomIndex
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.index.simple import SimpleIndex
+from lakefmt.keys import key_spec_from_properties
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit
 from lakefmt.spark.writing.lookup import (
@@ -59,6 +60,7 @@ class SparkWrite:
         call: what the options ask for.
         limits: how much one process takes.
         table: the table; None: there is none yet.
+        sort: the order of a bulk insert: ``none``, ``partition`` (in each task) or ``global``.
         say: is told what is done.
     """
 
@@ -71,10 +73,11 @@ class SparkWrite:
         call: WriteCall,
         limits: Limits,
         table: Table | None,
+        sort: str = "none",
         say: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._df, self._path, self._schema, self._call, self._limits = df, path, schema, call, limits
-        self._table, self._say = table, say
+        self._table, self._sort, self._say = table, sort, say
         self._mode = mode
         operation = resolve_operation(call, mode, table)
         if operation is None:
@@ -205,7 +208,7 @@ class SparkWrite:
     def _results(self, plan: SparkWritePlan, shared: SharedWrite) -> list[TaskResult]:
         storage = dict(self._call.storage)
         if plan.way == "direct":
-            written = self._df.mapInArrow(direct_task(shared, self._schema, storage), DONE)
+            written = self._sorted(shared).mapInArrow(direct_task(shared, self._schema, storage), DONE)
         else:
             spread = self._spread(plan, shared)
             if plan.way == "lookup":
@@ -213,6 +216,15 @@ class SparkWrite:
             written = spread.mapInArrow(write_task(plan, shared, storage, slot_of(self._df, plan.tasks)), DONE)
         with self._stage(f"write files by {plan.way}"):
             return results_of(written.collect())
+
+    def _sorted(self, shared: SharedWrite) -> DataFrame:
+        """Return the rows in the order that a bulk insert is to have."""
+        spec = key_spec_from_properties(shared.context.properties)
+        names = [field.name for field in spec.partition_fields]
+        names += [] if spec.auto_keys else [name for name in spec.record_key_fields if name not in names]
+        if self._sort == "none" or not names:
+            return self._df
+        return self._df.sort(*names) if self._sort == "global" else self._df.sortWithinPartitions(*names)
 
     def _spread(self, plan: SparkWritePlan, shared: SharedWrite) -> DataFrame:
         """Return the rows where their tasks are."""
