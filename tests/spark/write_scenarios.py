@@ -115,7 +115,7 @@ def faults(spark: Any, root: Path) -> dict[str, Any]:
     path = root / "faults"
     first = frame_of(spark, 0, 30)
     lakefmt_spark.write(first, str(path), **OPTIONS)
-    commits = len(lakefmt.open_table(path).timeline.commits)
+    commits = len(lakefmt.open_table(path).client.load().timeline.commits)
 
     def refused(rows: Any, **more: str) -> list[Any]:
         try:
@@ -124,9 +124,8 @@ def faults(spark: Any, root: Path) -> dict[str, Any]:
             kind = f"{type(error).__name__}: {error}"
         else:
             kind = "nothing was raised"
-        table = lakefmt.open_table(path)
-        pending = [str(instant) for instant in table.client.load().timeline.pending]
-        return [kind, len(table.timeline.commits) - commits, pending]
+        timeline = lakefmt.open_table(path).client.load().timeline
+        return [kind, len(timeline.commits) - commits, [str(instant) for instant in timeline.pending]]
 
     answers: dict[str, Any] = {}
     counted = distributed.SparkWrite._counted
