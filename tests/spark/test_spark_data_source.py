@@ -182,8 +182,9 @@ def check_shapes(told: dict) -> None:
     assert (told["skewed"], told["one key"], told["none"]) == (100, 1, None)
     assert (told["insert"], told["dropped"], told["overwrite"]) == (10, 0, 10)
     assert [told[f"bulk {mode}"] for mode in ("NONE", "PARTITION_SORT", "GLOBAL_SORT")] == [20, 20, 20]
+    assert (told["wider"], told["flags"]) == (1, ["s105"])  # a new column
     # 90 rows, of which one was changed to 2; ten of 3, sixty of 4; the other partition was overwritten.
-    assert told["cities"] == [["large", 160, 89.0 + 2.0 + 30.0 + 240.0], ["small", 10, 30.0]]
+    assert told["cities"] == [["large", 160, 89.0 + 2.0 + 30.0 + 2.0 + 240.0], ["small", 10, 30.0]]
     assert told["generated"] == [80, 80]
 
 

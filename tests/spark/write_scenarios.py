@@ -94,6 +94,10 @@ def shapes_of_input(spark: Any, root: Path) -> dict[str, Any]:
             answers[f"bulk {mode}"] = write(bulk, 2, True, **more).num_inserts
         overwrite = {OPERATION: "insert_overwrite"}
         answers["overwrite"] = write(new.selectExpr("id", "'small' city", "v", "ts"), 2, True, **overwrite).num_inserts
+        wider = new.selectExpr("id", "city", "5D v", "id > 's104' flag", "ts").where("id = 's105'")
+        answers["wider"] = write(wider, 2, True).num_updates
+        flags = lakefmt.open_table(path).read(["id", "flag"]).to_pylist()
+        answers["flags"] = [row["id"] for row in flags if row["flag"] is not None]
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", 2)
         spark.conf.set("spark.sql.adaptive.enabled", "true")

@@ -86,7 +86,7 @@ def write_by_look_up(table: lakefmt.Table, rows: pa.Table, attempts: int = 1) ->
                 found.setdefault((one.partition, one.file_id), []).append(some)
         counted = [FoundRows(*where, sum(t.num_rows for t in some)) for where, some in sorted(found.items())]
         groups = TaskWriter(shared, 0).plan(counted, 100.0)
-        handing = plan_handing(groups, 2)
+        handing = plan_handing(groups, 100.0, 300, 2)
         results = []
         for slot in range(handing.num_slots):
             for _ in range(attempts):

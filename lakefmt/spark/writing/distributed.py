@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["SparkWrite"]
+
+#: How many rows Spark hands to Python at once, and how many packed ones, of 32 MiB each, it may be.
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_PACKED_ROWS: Final = "32"
 
 
 class SparkWrite:
@@ -146,10 +150,13 @@ class SparkWrite:
         from pyspark.sql import functions as f
 
         task = prepare_task(self._planned, self._schema)
-        self._prepared = self._df.mapInArrow(task, PREPARED).persist()
-        counts = self._prepared.groupBy("partition").agg(f.sum("rows").alias("rows"), f.sum("bytes").alias("bytes"))
-        with self._stage("key and count the rows"):
-            rows = counts.collect()
+        prepared = self._df.mapInArrow(task, PREPARED).persist()
+        counts = prepared.groupBy("partition").agg(f.sum("rows").alias("rows"), f.sum("bytes").alias("bytes"))
+        try:
+            with self._stage("key and count the rows"):
+                rows = counts.collect()
+        finally:
+            self._prepared = prepared  # now its own plan is made: what follows reads packed rows
         stored = self._stored_bytes([PartitionPath(row["partition"]) for row in rows])
         return sorted(
             (
@@ -243,7 +250,7 @@ class SparkWrite:
             if not found:
                 return []
             groups = TaskWriter(shared, 0, storage).plan(found, record_bytes)
-            handing = plan_handing(groups, self._limits.tasks)
+            handing = plan_handing(groups, record_bytes, self._limits.task_bytes, self._limits.tasks)
             handed = located.mapInArrow(hand_out_task(handing, slot_images(self._df, handing.num_slots)), HANDED)
             task = group_task(handing, shared, storage, slot_of(self._df, handing.num_slots))
             written = spread_over(handed, handing.num_slots).mapInArrow(task, DONE)
@@ -258,7 +265,12 @@ class SparkWrite:
     @contextmanager
     def _stage(self, text: str) -> Iterator[None]:
         self._say(text)
-        with typed_errors(), job_description(self._df.sparkSession, f"lakefmt: {text} ({self._path})"):
+        spark = self._df.sparkSession
+        with (
+            typed_errors(),
+            job_description(spark, f"lakefmt: {text} ({self._path})"),
+            small_batches(spark, self._prepared),
+        ):
             yield
 
     def close(self) -> None:
@@ -292,6 +304,23 @@ def job_description(spark: SparkSession, text: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty("spark.job.description", before)
+
+
+@contextmanager
+def small_batches(spark: SparkSession, packed: DataFrame | None) -> Iterator[None]:
+    """Let Spark hand few packed rows at a time to Python, where it counts rows and not their bytes (before 4.1).
+
+    A batch of Arrow holds no more than 2 GiB of one column.
+    """
+    if packed is None or hasattr(packed, "repartitionById"):
+        yield
+        return
+    before = spark.conf.get(_BATCH_ROWS)
+    spark.conf.set(_BATCH_ROWS, _PACKED_ROWS)
+    try:
+        yield
+    finally:
+        spark.conf.set(_BATCH_ROWS, before)
 
 
 def _with_warnings(result: CommitResult, more: Sequence[str]) -> CommitResult:
