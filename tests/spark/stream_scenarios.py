@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import lakefmt
 import lakefmt.spark as lakefmt_spark
 
@@ -16,6 +18,8 @@ OPTIONS = {
     "hoodie.datasource.write.precombine.field": "ts",
     "hoodie.datasource.write.streaming.retry.interval.ms": "0",
 }
+#: A query that does not come to its end says so.
+SECONDS = 25
 SCHEMA = "id string, v long, ts long"
 CHECKPOINT = "_hudi_streaming_sink_checkpoint"
 
@@ -46,7 +50,9 @@ def run(writer: Any, checkpoint: Path, path: str | None = None) -> str:
     writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     try:
         query = writer.start() if path is None else writer.start(path)
-        query.awaitTermination()
+        if not query.awaitTermination(SECONDS):
+            query.stop()
+            return "the query did not end"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -126,4 +132,66 @@ def refusal(call: Callable[[], Any]) -> str:
     return "nothing was raised"
 
 
-SCENARIOS = (sinks,)
+# ------------------------------------------------------------------------------------------------------------- sources
+
+QUERY, FORMAT = "hoodie.datasource.query.type", "hoodie.datasource.query.incremental.format"
+
+
+def upsert(path: str, *keys: str, v: int, **options: Any) -> None:
+    """Commit some rows by plain lakefmt, into a table that captures changes."""
+    data = pa.table({"id": list(keys), "v": pa.array([v] * len(keys), pa.int64())})
+    lakefmt.write_table(path, data, mode="append", record_key="id", name="read", options=options)
+
+
+def read_batches(
+    spark: Any, path: str, checkpoint: Path, columns: tuple[str, ...] = ("id", "v"), **options: Any
+) -> Any:
+    """Return the rows of every batch of a query that reads a table until nothing is left, or how it failed."""
+    told: list[list[list[Any]]] = []
+    frame = spark.readStream.format("lakefmt").options(**options).load(path).selectExpr(*columns)
+    failed = run(
+        frame.writeStream.foreachBatch(lambda rows, _: told.append(sorted(map(list, rows.collect())))), checkpoint
+    )
+    return failed or told
+
+
+def sources(spark: Any, root: Path) -> dict[str, Any]:
+    """Read commits as batches: all at once, one by one, after a restart, as changes, after a clean; copy a table."""
+    path, checkpoint = str(root / "sources"), root / "sources-checkpoint"
+    upsert(path, "a", "b", v=1)
+    upsert(path, "b", "c", v=2)
+    upsert(path, "c", v=3)
+    answers: dict[str, Any] = {
+        "one by one": read_batches(spark, path, root / "files-checkpoint", maxFilesPerTrigger=1),
+        "bytes": len(read_batches(spark, path, root / "bytes-checkpoint", maxBytesPerTrigger=1)),
+        "at once": read_batches(spark, path, checkpoint),
+        "latest": read_batches(spark, path, root / "latest", **{"hoodie.datasource.streaming.startOffset": "latest"}),
+    }
+    upsert(path, "d", v=4)
+    answers["restarted"] = read_batches(spark, path, checkpoint)
+    answers["after latest"] = read_batches(spark, path, root / "latest")
+    changes = {QUERY: "incremental", FORMAT: "cdc", "maxFilesPerTrigger": 2}
+    images = ("op", "coalesce(after.id, before.id)", "before.v", "after.v")
+    answers["changes"] = read_batches(spark, path, root / "cdc", images, **changes)
+    copy = str(root / "copied")
+    frame = spark.readStream.format("lakefmt").options(maxFilesPerTrigger=1).load(path)
+    keyed = {"hoodie.datasource.write.recordkey.field": "id", "path": copy}
+    answers["copy failed"] = run(frame.writeStream.format("lakefmt").options(**keyed), root / "copy-checkpoint")
+    answers["copied"] = [rows(copy) == rows(path), commits(copy)]
+    crashed = root / "copy-checkpoint" / "commits" / str(len(commits(copy)) - 1)
+    crashed.unlink()  # Spark did not come to say that the last batch is done
+    crashed.with_name(f".{crashed.name}.crc").unlink(missing_ok=True)
+    answers["copy again"] = run(frame.writeStream.format("lakefmt").options(**keyed), root / "copy-checkpoint")
+    answers["copied again"] = [rows(copy) == rows(path), len(commits(copy))]
+    small = {"hoodie.clean.commits.retained": 1, "hoodie.clean.automatic": True}
+    for v in range(5, 9):
+        upsert(path, "a", v=v, **small)
+    lakefmt.open_table(path).clean(options={"hoodie.clean.commits.retained": 1})
+    answers["cleaned"] = read_batches(spark, path, root / "cdc", images, **changes)
+    answers["left"] = read_batches(spark, path, root / "cdc", images, failOnDataLoss="false", **changes)
+    answers["state"] = read_batches(spark, path, root / "files-checkpoint", maxFilesPerTrigger=1)
+    answers["refused"] = refusal(lambda: spark.readStream.format("lakefmt").options(maxFilesPerTrigger=0).load(path))
+    return answers
+
+
+SCENARIOS = (sinks, sources)

@@ -149,9 +149,9 @@ def test_another_query_is_told_of_and_written(tmp_path, caplog):
 class Frame:
     """Stands in for a batch; the write is replaced, too."""
 
-    sparkSession = None
+    sparkSession = None  # noqa: N815 - as Spark calls it
 
-    def isEmpty(self) -> bool:  # noqa: N802 - as Spark calls it
+    def isEmpty(self) -> bool:
         return False
 
 

@@ -20,10 +20,11 @@ from lakefmt.storage.time_source import SystemTimeSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["OUTPUT_MODES", "StreamSink", "choose_batch", "query_of_batch", "stream_batch"]
+__all__ = ["OUTPUT_MODES", "QUERY_PROPERTY", "StreamSink", "choose_batch", "query_of_batch", "stream_batch"]
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
-_QUERY_PROPERTY: Final = "sql.streaming.queryId"
+#: Where Spark keeps the id of the query that runs a job.
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _log = logging.getLogger("lakefmt.spark")
 
@@ -153,7 +154,7 @@ def query_of_batch(df: DataFrame, checkpoint: str | None) -> str:
         InvalidInputError: nothing tells it.
     """
     context = getattr(df.sparkSession, "_sc", None)
-    told = None if context is None else context.getLocalProperty(_QUERY_PROPERTY)
+    told = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
     if told:
         return str(told)
     if checkpoint is None:

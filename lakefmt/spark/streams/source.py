@@ -55,7 +55,7 @@ class _Split(datasource.InputPartition):
     split: SparkSplit
 
 
-class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the commits of a table, a range of them in each batch.
 
     Args:
