@@ -19,7 +19,7 @@ OPTIONS = {
     "hoodie.datasource.write.streaming.retry.interval.ms": "0",
 }
 #: A query that does not come to its end says so.
-SECONDS = 25
+SECONDS = 60
 SCHEMA = "id string, v long, ts long"
 CHECKPOINT = "_hudi_streaming_sink_checkpoint"
 
