@@ -24,7 +24,7 @@ from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.ordering import to_mask
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
+from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, reconcile, with_meta_columns, without_meta_columns
@@ -111,7 +111,7 @@ class SliceMerge:
         return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
 
     def _virtual_columns(self) -> VirtualColumns | None:
-        return virtual_columns_of(self.state.config, self.client.schema(self.state))
+        return self.client.virtual_columns(self.client.columns_at(self.state, self.time))
 
     def _log_changes(
         self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table

@@ -278,7 +278,8 @@ class _CompactionService(MergingService):
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan) -> CommitMetadata:
         client = self.write_client.client
-        schema = client.schema(state)
+        columns = client.columns_at(state, transaction.time)
+        schema = client.schema(columns)
         merge = SliceMerge(
             client,
             state,
@@ -288,7 +289,7 @@ class _CompactionService(MergingService):
             attempt=self.write_client.attempt_number,
             verify=self.verify,
         )
-        notes = {**self.notes, **client.schema_notes(state, schema)}
+        notes = {**self.notes, **client.schema_notes(columns, schema)}
         if self.run_operations is None:
             stats = _merge_all(merge, plan)
         else:

@@ -20,7 +20,6 @@ from lakefmt.filegroups.logs.writer import LogRowsOut, WrittenLog, log_form, wri
 from lakefmt.filegroups.merge.log_compaction_merge import merge_log_blocks
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.schema import avro_to_arrow
 from lakefmt.timeline.markers import create_marker
 from lakefmt.values import InstantTime, WriteStat
@@ -91,7 +90,7 @@ class LogMerge:
         # The base file may have been cleaned since and is not needed.
         file_slice = slice_of(replace(operation, base_name=None), files)
         rule, timeline = merge_rule(self.state.config), self.state.timeline
-        unstored = virtual_columns_of(self.state.config, self.client.schema(self.state))
+        unstored = self.client.virtual_columns(self.client.columns_at(self.state, self.time))
         logs = read_log_rows(
             self.client.store,
             file_slice,

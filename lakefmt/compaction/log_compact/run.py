@@ -147,12 +147,13 @@ class _LogCompactionService(MergingService):
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan) -> CommitMetadata:
         client = self.write_client.client
-        schema = client.schema(state)
+        columns = client.columns_at(state, transaction.time)
+        schema = client.schema(columns)
         text = arrow_to_avro(schema, state.config.name, with_meta=True)
         merge = LogMerge(
             client, state, self.write_client.settings, transaction.time, text, self.write_client.attempt_number
         )
-        notes = client.schema_notes(state, schema)
+        notes = client.schema_notes(columns, schema)
         if self.run_operations is None:
             stats = merge.run(plan)
         else:

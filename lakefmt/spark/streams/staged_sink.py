@@ -21,6 +21,7 @@ from lakefmt.spark.streams.options import take_sink_options
 from lakefmt.spark.streams.sink import QUERY_PROPERTY, choose_batch
 from lakefmt.spark.writing.commit import write_and_commit
 from lakefmt.spark.writing.dataframe import with_commit_metadata
+from lakefmt.spark.writing.limits import take_limits
 from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
@@ -28,7 +29,6 @@ from lakefmt.spark.writing.staging import (
     read_staged,
     remove_stage,
     stage_rows,
-    take_limit,
 )
 from lakefmt.storage.open import open_store
 
@@ -54,7 +54,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, path: str, options: Mapping[str, str], overwrite: bool, schema: pa.Schema) -> None:
         self.path, self.overwrite, self.rows_schema, self.stage = path, overwrite, schema, new_stage()
         self.sink, rest = take_sink_options({name: value for name, value in options.items() if name.lower() != "path"})
-        self.limit = take_limit(rest)
+        self.limit = take_limits(rest).stage_bytes
         self.call = parse_write_options(rest)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
