@@ -137,10 +137,16 @@ def refusal(call: Callable[[], Any]) -> str:
 QUERY, FORMAT = "hoodie.datasource.query.type", "hoodie.datasource.query.incremental.format"
 
 
-def upsert(path: str, *keys: str, v: int, **options: Any) -> None:
-    """Commit some rows by plain lakefmt, into a table that captures changes."""
+NO_SERVICES = {"hoodie.clean.automatic": False}
+
+
+def upsert(
+    path: str, *keys: str, v: int, table_type: str | None = None, partition_by: Any = None, **options: Any
+) -> None:
+    """Commit some rows by plain lakefmt."""
     data = pa.table({"id": list(keys), "v": pa.array([v] * len(keys), pa.int64())})
-    lakefmt.write_table(path, data, mode="append", record_key="id", name="read", options=options)
+    made = {} if table_type is None else {"table_type": table_type, "partition_by": partition_by}
+    lakefmt.write_table(path, data, mode="append", record_key="id", name="read", options=options, **made)
 
 
 def read_batches(
@@ -178,9 +184,7 @@ def sources(spark: Any, root: Path) -> dict[str, Any]:
     keyed = {"hoodie.datasource.write.recordkey.field": "id", "path": copy}
     answers["copy failed"] = run(frame.writeStream.format("lakefmt").options(**keyed), root / "copy-checkpoint")
     answers["copied"] = [rows(copy) == rows(path), commits(copy)]
-    crashed = root / "copy-checkpoint" / "commits" / str(len(commits(copy)) - 1)
-    crashed.unlink()  # Spark did not come to say that the last batch is done
-    crashed.with_name(f".{crashed.name}.crc").unlink(missing_ok=True)
+    forget(root / "copy-checkpoint", len(commits(copy)) - 1)
     answers["copy again"] = run(frame.writeStream.format("lakefmt").options(**keyed), root / "copy-checkpoint")
     answers["copied again"] = [rows(copy) == rows(path), len(commits(copy))]
     small = {"hoodie.clean.commits.retained": 1, "hoodie.clean.automatic": True}
@@ -194,4 +198,81 @@ def sources(spark: Any, root: Path) -> dict[str, Any]:
     return answers
 
 
-SCENARIOS = (sinks, sources)
+# ------------------------------------------------------------------------------------------------------------ services
+
+
+def services(spark: Any, root: Path) -> dict[str, Any]:
+    """Compact, fold logs and clean by tasks; a task that fails; a stream with a compaction beside it."""
+    path = str(root / "services")
+    upsert(path, *"abcdef", v=1, table_type="mor", partition_by="v")
+    for _ in range(3):
+        upsert(path, *"abcdef", v=1, **NO_SERVICES)
+    folded = lakefmt_spark.compact(spark, path, log=True, **{"hoodie.log.compaction.blocks.threshold": 2})
+    before = rows(path)
+    scheduled = lakefmt_spark.compact(spark, path, schedule=True)
+    (pending,) = lakefmt.open_table(path).client.load().timeline.pending
+    done = lakefmt_spark.compact(spark, path, run=pending.time, verify=True)
+    upsert(path, "a", v=1, **NO_SERVICES)
+    lakefmt_spark.compact(spark, path)
+    cleaned = lakefmt_spark.clean(spark, path, **{"hoodie.clean.commits.retained": 1})
+    upsert(path, "b", v=1, **NO_SERVICES)
+    lakefmt_spark.compact(spark, path, schedule=True)
+    (lost,) = Path(path).glob("v=1/.*.log.*_*")
+    lost.rename(root / "lost.log")
+    failed = refusal(lambda: lakefmt_spark.compact(spark, path))
+    (root / "lost.log").rename(lost)
+    again = lakefmt_spark.compact(spark, path)
+    source, streamed = root / "services-in", str(root / "services-streamed")
+    batches(source, 5)
+    options = {**OPTIONS, "hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    sink = lakefmt_spark.stream_batch(streamed, **options, **{"hoodie.compact.inline.max.delta.commits": 2})
+    stream = stream_of(spark, source).writeStream
+    beside = run(stream.foreachBatch(lambda frame, number: (sink(frame, number), sink.wait())), root / "services-at")
+    return {
+        "folded": [folded.plan.log, len(folded.files)],
+        "scheduled": [scheduled.completion_time, pending.action.value],
+        "compacted": [len(done.files), done.num_rows, rows(path) == before],
+        "cleaned": cleaned.files_deleted > 0,
+        "failed": failed,
+        "again": [len(again.finished), rows(path) == before],
+        "beside": beside or [commits(streamed).count("COMPACT") > 0, len(rows(streamed))],
+    }
+
+
+# -------------------------------------------------------------------------------------------------------- beside Hudi
+
+
+def takeovers(spark: Any, root: Path) -> dict[str, Any]:
+    """Hudi goes on with a stream of lakefmt, and lakefmt with one of Hudi: a batch that is in the table stays out."""
+    source, path, checkpoint = root / "takeovers-in", str(root / "takeovers"), root / "takeovers-checkpoint"
+    hudi = {**OPTIONS, "hoodie.metadata.enable": "false", "hoodie.write.table.version": "8"}
+    hudi |= {"hoodie.write.auto.upgrade": "false"}
+    batches(source, 2)
+    sink = lakefmt_spark.stream_batch(path, **OPTIONS)
+    run(stream_of(spark, source).writeStream.foreachBatch(crashing(sink, 1)), checkpoint)
+    answers: dict[str, Any] = {"ours": [len(commits(path)), label_of(path)]}
+    run(stream_of(spark, source).writeStream.format("hudi").options(**hudi), checkpoint, path)
+    answers["skipped by Hudi"] = len(commits(path))
+    batches(source, 1, start=2)
+    answers["failed"] = run(stream_of(spark, source).writeStream.format("hudi").options(**hudi), checkpoint, path)
+    answers["by Hudi"] = [len(commits(path)), label_of(path)]
+    forget(checkpoint, 2)
+    run(stream_of(spark, source).writeStream.foreachBatch(lakefmt_spark.stream_batch(path, **OPTIONS)), checkpoint)
+    answers["skipped by lakefmt"] = len(commits(path))
+    batches(source, 1, start=3)
+    run(stream_of(spark, source).writeStream.foreachBatch(lakefmt_spark.stream_batch(path, **OPTIONS)), checkpoint)
+    answers["again ours"] = [len(commits(path)), label_of(path), len(rows(path))]
+    read = spark.read.format("hudi").load(path).selectExpr("id", "v").collect()
+    answers["read by Hudi"] = sorted(map(list, read)) == rows(path)
+    return answers
+
+
+def forget(checkpoint: Path, batch: int) -> None:
+    """Let Spark's own log lack a batch, as after a crash between the table's commit and Spark's."""
+    done = checkpoint / "commits" / str(batch)
+    done.unlink()
+    done.with_name(f".{done.name}.crc").unlink(missing_ok=True)
+
+
+SCENARIOS = (sinks, sources, services)
+WITH_HUDI = (takeovers,)
