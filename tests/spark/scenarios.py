@@ -242,7 +242,7 @@ def main() -> None:
     scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions]
     scenarios += [*write_scenarios.SCENARIOS, *stream_scenarios.SCENARIOS, *same_job.SCENARIOS]
     if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
-        scenarios += same_job.WITH_HUDI
+        scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told = {}
