@@ -15,7 +15,6 @@ import pyarrow as pa
 from lakefmt import Table
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
-from lakefmt.spark.types import dataframe_schema
 from lakefmt.spark.writing.commit import MODES, existing_table, write_and_commit
 from lakefmt.spark.writing.distributed import SparkWrite
 from lakefmt.spark.writing.limits import take_limits
@@ -74,10 +73,10 @@ def write_dataframe(
     texts = option_texts(options)
     limits = take_limits(texts, _shuffle_partitions(df))
     call = with_commit_metadata(parse_write_options(texts), commit_metadata)
-    schema = dataframe_schema(df.schema)
     table = _existing_table(path, mode, call)
     if table is not None and mode == "ignore":
         return CommitResult(None, operation=WriteOperation((call.operation or "upsert").upper()))
+    df, schema = accept_rows(df, call, table)
     result: CommitResult | None = None
     if call.operation == "delete_partition":
         result = write_and_commit(path, mode, call, schema, list)
@@ -111,7 +110,8 @@ def explain_write(df: DataFrame, path: str, mode: str = "append", **options: obj
         return SparkWritePlan("driver", "no rows are written", "delete_partition", 0)
     if table is None and call.operation == "delete":
         raise TableNotFound(f"there is no table at {path}: nothing can be deleted")
-    with closing(SparkWrite(df, path, mode, dataframe_schema(df.schema), call, limits, table)) as write:
+    df, schema = accept_rows(df, call, table)
+    with closing(SparkWrite(df, path, mode, schema, call, limits, table)) as write:
         return write.plan()
 
 
