@@ -17,6 +17,7 @@ from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
 from lakefmt.spark.writing.commit import MODES, existing_table, write_and_commit
 from lakefmt.spark.writing.distributed import SparkWrite
+from lakefmt.spark.writing.input import accept_rows
 from lakefmt.spark.writing.limits import take_limits
 from lakefmt.spark.writing.plan import SparkWritePlan
 from lakefmt.spark.writing.staging import (
