@@ -265,10 +265,25 @@ def plan_of(frame: Any) -> str:
     return frame._jdf.queryExecution().executedPlan().toString().lower()
 
 
+def flights(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """The job of ``make demo-spark``, on the batches that the tests have stored."""
+    from examples.spark import job
+
+    if not (root / "batches").exists():
+        return {}
+    lakefmt_spark.register(spark)
+    try:
+        job.write(spark, str(root / "flights"), root / "batches")
+        job.read(spark, "lakefmt", str(root / "flights"), str(root / "flights_read"))
+    finally:
+        lakefmt_spark.unregister()
+    return {"done": True}
+
+
 def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
-    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions]
+    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, flights]
     scenarios += [*stream_scenarios.SCENARIOS, *same_job.SCENARIOS]
     if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
         scenarios += same_job.WITH_HUDI
