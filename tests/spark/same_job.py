@@ -91,9 +91,9 @@ def run_job(spark: Any, name: str, path: Path, table_type: str) -> dict[str, Any
 
 def run_capture(spark: Any, name: str, path: Path) -> dict[str, Any]:
     """Capture changes, and read them."""
-    frame = spark.sql(ROWS.format(rows=12)).select("id", "city", "v", "ts", "at", "nothing")
+    frame = spark.sql(ROWS.format(rows=12))
     save(frame.where("ts < 9"), name, path, "overwrite", **CAPTURE)
-    save(frame.where("ts >= 6").drop("v").selectExpr("*", "7.25D as v"), name, path, **CAPTURE)
+    save(frame.where("ts >= 6").drop("v").selectExpr("*", "7.25D as v").select(*frame.columns), name, path, **CAPTURE)
     save(frame.where("ts < 2"), name, path, **{OPERATION: "delete", **CAPTURE})
     cdc = {QUERY: "incremental", "hoodie.datasource.query.incremental.format": "cdc", BEGIN: commits(path)[0][1]}
     changes = load(spark, name, path, **cdc)
