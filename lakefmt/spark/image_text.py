@@ -1,6 +1,6 @@
 """Images of changed rows as texts, as Hudi's Spark data source shows them: Avro's text of a record (pure).
 
-The texts are JSON but for numbers that are none (``NaN``) in texts of bytes; times are numbers, as they are stored.
+The texts are JSON. Times are numbers, and decimals lists of bytes, as they are stored.
 """
 
 from __future__ import annotations
@@ -99,7 +99,13 @@ def _joined(texts: pa.Array, lists: pa.Array) -> pa.Array:
 
 
 def _decimal_texts(numbers: pa.Array) -> pa.Array:
-    return java_text(numbers, "")
+    """Return the bytes of decimals, most significant first, as lists of signed numbers: they are stored in such bytes."""
+    size = next(n for n in range(1, 17) if 10**numbers.type.precision <= 1 << (8 * n - 1))
+    stored = np.frombuffer(numbers.buffers()[1], np.int8).reshape(-1, 16)
+    chosen = stored[numbers.offset : numbers.offset + len(numbers), size - 1 :: -1]
+    texts = pa.array(chosen.reshape(-1)).cast(pa.string())
+    offsets = pa.array(np.arange(0, (len(numbers) + 1) * size, size, np.int32))
+    return _enclosed(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ", "), "[", "]")
 
 
 def _latin(values: pa.Array) -> pa.Array:

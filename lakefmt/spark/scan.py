@@ -32,6 +32,7 @@ from lakefmt.read.splits import (
     pack_slices,
     plan_splits,
 )
+from lakefmt.spark.image_text import with_image_texts
 from lakefmt.spark.options import ReadCall, parse_read_options
 from lakefmt.spark.pushdown import PushedFilter
 from lakefmt.spark.types import spark_schema
@@ -134,11 +135,17 @@ class PlannedScan:
         snapshot, where, shared = self.scan.snapshot, self.scan.call.filter or list(self.filters) or None, self.shared
         if isinstance(split, ChangesSplit) and isinstance(shared, ChangesPlan):
             part = changes_of_split(shared, split)
-            return read_planned_changes(snapshot.client, part, filter=self.scan.call.filter).to_reader()
+            changes = read_planned_changes(snapshot.client, part, filter=self.scan.call.filter)
+            return in_form_of(self.scan.call, changes).to_reader()
         slices = split.slices if isinstance(split, ReadSplit) else ()
         if isinstance(shared, IncrementPlan):
             return read_planned_increment(snapshot.client, shared, slices, names, where).to_reader()
         return scan_slices(snapshot, slices, names, where, self.scan.call.query)
+
+
+def in_form_of(call: ReadCall, changes: pa.Table) -> pa.Table:
+    """Return changes with images in the form that a call asks for. Pure."""
+    return with_image_texts(changes) if call.images == "json" else changes
 
 
 def choose_by_path(slices: Iterable[FileSlice], glob: str | None) -> list[FileSlice]:
@@ -167,7 +174,7 @@ def open_scan(path: str, options: Mapping[str, str]) -> SparkScan:
     snapshot = table.snapshot(call.as_of)
     if call.query == "cdc":
         nothing = replace(plan_changes(snapshot.client, snapshot.state, call.start, call.end), work=())
-        columns = read_planned_changes(snapshot.client, nothing).schema
+        columns = in_form_of(call, read_planned_changes(snapshot.client, nothing)).schema
     elif call.meta_columns:
         columns = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *snapshot.schema])
     else:

@@ -27,7 +27,7 @@ ROWS = """
 select concat('k', id) as id, concat('c', id % 3) as city, id * 1.5D as v, id as ts, timestamp'2026-01-02 03:04:05.678' as at,
        date'2026-01-02' as day, cast(id as decimal(10, 2)) as price, array(id, id + 1) as list,
        named_struct('a', id, 'b', cast(null as string)) as struct, map('m', id) as map, id % 2 = 0 as even,
-       cast(null as int) as nothing
+       cast(null as int) as nothing, cast(id / 3 as float) as third, cast('NaN' as double) as nan, id * 1e10 as large
 from range({rows})
 """
 #: Of the meta columns these say the same in every run.
