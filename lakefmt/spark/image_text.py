@@ -104,7 +104,7 @@ def _decimal_texts(numbers: pa.Array) -> pa.Array:
     stored = np.frombuffer(numbers.buffers()[1], np.int8).reshape(-1, 16)
     chosen = stored[numbers.offset : numbers.offset + len(numbers), size - 1 :: -1]
     texts = pa.array(chosen.reshape(-1)).cast(pa.string())
-    offsets = pa.array(np.arange(0, (len(numbers) + 1) * size, size, np.int32))
+    offsets = pa.array(np.arange(0, (len(numbers) + 1) * size, size, dtype=np.int32))
     return _enclosed(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ", "), "[", "]")
 
 

@@ -56,10 +56,10 @@ def native_paths(planned: PlannedScan) -> list[str]:
     call = planned.scan.call
     if call.native == "never" or call.filter or call.query not in ("snapshot", "read_optimized"):
         return []
-    slices = [one for split in planned.splits if isinstance(split, ReadSplit) for one in split.slices]
-    if call.query == "snapshot" and any(one.logs for one in slices):
+    slices = [each for split in planned.splits if isinstance(split, ReadSplit) for each in split.slices]
+    if call.query == "snapshot" and any(each.logs for each in slices):
         return []
-    files = [one.base for one in slices if one.base is not None]
+    files = [each.base for each in slices if each.base is not None]
     table = planned.scan.snapshot.client.store.url
     places = [_place(table, file.path, remote=call.native == "always") for file in files]
     paths = [place for place in places if place is not None]
@@ -111,9 +111,9 @@ def _have_table_schema(planned: PlannedScan, files: Sequence[BaseFile]) -> bool:
         return False
     if client.internal_schema(state) is not None:  # names may have moved from one column to another
         return False
-    told, untold = _schemas_of_commits(client, state, {file.instant for file in files})
+    schemas, untold = _schemas_of_commits(client, state, {file.instant for file in files})
     unknown = [file for file in files if file.instant in untold]
-    if len(unknown) > _MOST_FOOTERS or not all(fits_natively(schema, table) for schema in told):
+    if len(unknown) > _MOST_FOOTERS or not all(fits_natively(schema, table) for schema in schemas):
         return False
     with ThreadPoolExecutor(_THREADS) as threads:
         footers = list(threads.map(client.reader.footer, unknown))
