@@ -127,7 +127,7 @@ def _latin(values: pa.Array) -> pa.Array:
 def _escaped(texts: pa.Array) -> pa.Array:
     for plain, code in _ESCAPES:
         texts = pc.replace_substring(texts, plain, code)
-    if pc.any(pc.match_substring_regex(texts, _ANY_CODED)).as_py():
+    if pc.match_substring_regex(texts, _ANY_CODED).true_count:
         for number in _CODED:
             texts = pc.replace_substring(texts, chr(number), f"\\u{number:04X}")
     return texts
