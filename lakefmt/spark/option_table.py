@@ -159,6 +159,9 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.streamer.source.kafka.value.deserializer.class": _inert("of Hudi's own ingestion tool"),
     # --- lakefmt's own
     "lakefmt.meta_columns": _honoured("of a read: also the five `_hoodie_*` columns; default `true`"),
+    "lakefmt.spark.cdc.images": _honoured(
+        "of a query of changes: `before` and `after` are texts of JSON (`json`, default, as in Hudi) or structs (`struct`)"
+    ),
     "lakefmt.spark.read.filter": _honoured(
         "of a read: SQL text as `Table.read` takes it; partitions and files without such rows are left out before there are tasks"
     ),
