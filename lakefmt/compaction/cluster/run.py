@@ -17,13 +17,9 @@ from lakefmt.compaction.clean.run import planned_groups
 from lakefmt.compaction.cluster.partitions import PartitionFilter, PartitionMode, choose_cluster_partitions
 from lakefmt.compaction.cluster.pending import (
     check_groups_unchanged,
-    check_not_at_work,
-    discard_new_files,
     is_outdated,
-    pending_clusterings,
     read_clustering_plan,
     release_clustering,
-    withdraw_clustering,
 )
 from lakefmt.compaction.cluster.plan import (
     ClusteringPlan,
@@ -49,6 +45,12 @@ from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.clustering_plans import (
+    check_not_at_work,
+    discard_clustered_files,
+    pending_clusterings,
+    withdraw_clustering,
+)
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
@@ -337,7 +339,7 @@ class _ClusteringService:
         return plan
 
     def discard_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
-        discard_new_files(self.write_client, state, time, plan)
+        discard_clustered_files(self.write_client, state, time, plan.partitions)
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan) -> CommitMetadata:
         client, settings = self.write_client.client, self.write_client.settings
