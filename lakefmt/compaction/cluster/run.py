@@ -30,6 +30,7 @@ from lakefmt.compaction.cluster.plan import (
 )
 from lakefmt.compaction.cluster.records import LAYOUT, SORT_COLUMNS, TARGET_BYTES, clustering_plan_record
 from lakefmt.compaction.cluster.rewrite import ORDER_ENTRY, GroupRewrite, order_entry
+from lakefmt.compaction.compact.run import check_no_earlier_write
 from lakefmt.compaction.service import PlanRun, load_for_service, run_pending, run_service
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, check_writable, merge_rule
@@ -52,7 +53,7 @@ from lakefmt.transactions.clustering_plans import (
     withdraw_clustering,
 )
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation, WriteStat
 
 __all__ = [
     "ClusteringResult",
@@ -301,6 +302,8 @@ class _ClusteringService:
                 "and merge the buckets of consistent hashing with table.index.resize_buckets"
             )
         check_order(rules.order, client.schema(state))
+        if state.config.table_type is TableType.MERGE_ON_READ:
+            check_no_earlier_write(self.write_client, state)
         slices = self._chosen(state, rules)
         busy = frozenset(planned_groups(self.write_client, state))
         return plan_clustering(slices, busy, rules, ordered=_ordered_groups(client, slices, rules.order), due=due)
