@@ -71,7 +71,7 @@ def withdraw_clustering(write_client: WriteClient, state: TableState, pending: I
 
 
 def give_way(write_client: WriteClient, state: TableState, times: Collection[InstantTime]) -> None:
-    """Withdraw clusterings that nobody executes, for a write that changes their file groups.
+    """Withdraw clusterings that no process executes, for a write that changes their file groups.
 
     Raises:
         WriterActive: a process executes one of them.
