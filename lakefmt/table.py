@@ -62,6 +62,7 @@ from lakefmt.write.transaction import WriteTransaction, delete_keys, delete_part
 
 if TYPE_CHECKING:
     from lakefmt.check.findings import CheckReport, RepairPlan, RepairReport
+    from lakefmt.table_alter import TableAlter
 
 __all__ = ["Table", "create_table", "open_table"]
 
@@ -505,6 +506,14 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
     def index(self) -> TableIndexes:
         """How this table finds keys, and the indexes of its metadata table: ``explain``, ``list``, ``create``, ``drop``."""
         return TableIndexes(self.client, partial(keys_to_delete, self.client), self._writing)
+
+    @property
+    def alter(self) -> TableAlter:
+        """What becomes of this table's columns: ``add_column``, ``drop_column``, ``rename_column``, ``update_column``."""
+        # Imported here: few programs alter a table.
+        from lakefmt.table_alter import TableAlter
+
+        return TableAlter(self.client, self._writing, self._finished)
 
     def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
         """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.
