@@ -830,6 +830,14 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "number of rows of that sample, for each group",
         minimum=1,
     ),
+    _honoured(
+        "hoodie.clustering.updates.strategy",
+        _text,
+        "SparkRejectUpdateStrategy",
+        "a write meets a planned clustering of the same file groups: `SparkRejectUpdateStrategy` refuses the write, "
+        "`SparkAllowUpdateStrategy` withdraws the plan unless it is at work; with or without the package",
+    ),
+    _inert("hoodie.clustering.rollback.pending.replacecommit.on.conflict", "said by the updates strategy"),
     _inert("hoodie.clustering.execution.strategy.class", "rows are ordered and packed as the plan says"),
     _inert("hoodie.clustering.preserve.commit.metadata", "rows keep their commit times"),
     _honoured("hoodie.compact.inline", _bool, False, "compact after a commit when the trigger strategy says so"),
