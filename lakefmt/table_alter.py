@@ -183,8 +183,9 @@ class TableAlter:
             return replace(request, alteration=made(bound_columns(self._client, self._client.load())))
 
         with self._writing:
+            plan = plan_alteration(self._client, asked())  # what is refused is refused before the first effect
             if call.get("dry_run"):
-                return plan_alteration(self._client, asked())
+                return plan
             result = retried(self._client, request, lambda: run_alteration(self._client, asked()))
         return self._finished(result, request, observer, perf_counter() - started)
 
