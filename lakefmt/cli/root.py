@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from lakefmt import __version__
-from lakefmt.cli.commands.alter import alter
 from lakefmt.cli.commands.archive import archive
 from lakefmt.cli.commands.change import delete, write
 from lakefmt.cli.commands.check import check

@@ -449,6 +449,19 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _honoured(
+        "hoodie.datasource.write.reconcile.schema",
+        _bool,
+        False,
+        "data that lack columns of the table are written with nulls in them ([schema.md](schema.md))",
+    ),
+    _honoured("hoodie.write.set.null.for.missing.columns", _bool, False, "the same, by Hudi's newer name"),
+    _honoured(
+        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
+        _bool,
+        False,
+        "data that lack columns of the table take these out of it ([schema.md](schema.md))",
+    ),
+    _honoured(
         "hoodie.combine.before.upsert", _bool, True, "combine records with the same key within a batch before an upsert"
     ),
     _honoured("hoodie.combine.before.insert", _bool, False, "the same before an insert"),

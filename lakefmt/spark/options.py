@@ -31,7 +31,6 @@ SPARK_OPTIONS: Final[dict[str, tuple[str, str]]] = {
     "lakefmt.spark.stage.max.bytes": ("honoured", "of a write: bytes of rows that one process may take; default 1 GiB"),
     "as.of.instant": ("honoured", "read the table as of an instant"),
     "hoodie.datasource.write.row.writer.enable": ("inert", "rows always come as Arrow batches"),
-    "hoodie.datasource.write.reconcile.schema": ("inert", "new columns are added, missing ones are refused"),
     "hoodie.datasource.write.streaming.disable.compaction": ("inert", "there is no compaction beside a batch write"),
     "hoodie.datasource.compaction.async.enable": ("inert", "compaction follows the table's own settings"),
     "hoodie.datasource.read.incr.fallback.fulltablescan.enable": ("inert", "a range that was cleaned away is an error"),
