@@ -267,7 +267,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         Args:
             data: anything that holds Arrow data; an iterable of batches is never held whole.
             sort: ``"none"``; ``"partition"``: by partition and key within each window of
-                ``lakefmt.write.window.bytes``; ``"global"``: over all rows, spilling to temporary files.
+                ``lakefmt.write.window.bytes``; ``"global"``: over all rows, spilling to temporary files;
+                ``"linear:a,b"``, ``"zorder:a,b"``, ``"hilbert:a,b"``: as :meth:`sort_on_write`.
             drop_duplicates: as for :meth:`insert`; then the rows are held in memory.
             **call: as for :meth:`upsert`.
 
@@ -277,6 +278,31 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             27
         """
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort, drop_duplicates=drop_duplicates)
+
+    def sort_on_write(
+        self, data: object, columns: Sequence[str] | str, *, order: str = "linear", **call: Any
+    ) -> CommitResult:
+        """Add rows as new files, in each partition in the order that :meth:`cluster` gives them; in bounded memory.
+
+        Args:
+            data: anything that holds Arrow data; an iterable of batches is never held whole.
+            columns: what rows are ordered by.
+            order: ``"linear"``, ``"zorder"`` or ``"hilbert"``: how, when there are several columns.
+            **call: as for :meth:`upsert`.
+
+        Raises:
+            InvalidInputError: rows cannot be ordered so.
+
+        Example:
+            >>> t = create_table("memory://doc-sorted", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> _ = t.sort_on_write(pa.table({"id": ["b", "c", "a"]}), "id")
+            >>> t.read()["id"].to_pylist()
+            ['a', 'b', 'c']
+        """
+        # Imported here: few programs order rows by columns.
+        from lakefmt.write.bulk.row_order import sort_text_of
+
+        return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort_text_of(columns, order))
 
     def insert_overwrite(self, data: object, **call: Any) -> CommitResult:
         """Replace everything in the partitions that `data` touches by its rows.

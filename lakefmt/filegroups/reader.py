@@ -244,6 +244,17 @@ class BaseFileReader:
         with self._open(file) as parquet:
             return self._read(parquet, file, columns, use_threads=True)
 
+    def row_groups(self, file: BaseFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield a file's rows, with those of the named columns that it has, row group by row group."""
+        needed = columns if self._virtual_columns is None else self._virtual_columns.needed(columns, file.instant)
+        with self._open(file) as parquet:
+            names = parquet.schema_arrow.names
+            wanted = [name for name in needed or () if name in names]
+            for number in range(parquet.num_row_groups):
+                rows = parquet.read_row_group(number, columns=wanted)
+                made = self._virtual_columns
+                yield rows if made is None else made.complete(rows, file.partition, file.instant, columns)
+
     def rows_and_footer(
         self,
         file: BaseFile,

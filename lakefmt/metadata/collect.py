@@ -39,12 +39,18 @@ __all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis
 
 #: Returns the records of a partition of the metadata table that have some keys, by key.
 StoredRecords = Callable[[Sequence[str]], Mapping[str, MetadataRecord]]
+#: Returns those of some record keys that the record index has in a file group, given with its data partition.
+IndexedKeys = Callable[[pa.Array, str, str], pa.Array]
 
 #: Operations that move rows to other files without changing them or where a key's file group is.
 _SAME_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 _SIMPLE_BLOOM = "SIMPLE"
 #: Columns of files whose statistics a handle keeps.
 _MOST_RANGES = 100_000
+#: Bytes of a log's rows, above which they are not kept while an instant is recorded.
+_MOST_LOG_BYTES = 1 << 20
+#: Logs of which a handle remembers how many keys they delete.
+_MOST_LOGS = 100_000
 #: The columns that were asked for, and their statistics.
 _Statistics = tuple[tuple[str, ...], Mapping[str, ColumnRange]]
 
@@ -87,6 +93,7 @@ def timeline_with(timeline: Timeline, time: InstantTime, action: Action, complet
 
 
 _statistics: WeakKeyDictionary[BaseFileReader, Kept[_Statistics]] = WeakKeyDictionary()
+_num_deletes: WeakKeyDictionary[BaseFileReader, dict[str, int]] = WeakKeyDictionary()
 _guard = Lock()
 
 
@@ -112,6 +119,7 @@ class FactCollector:
         columns: whose statistics are kept.
         with_bloom_filters: whether bloom filters are kept.
         stored_statistics: returns the records of ``partition_stats`` with some keys, as they are without the instant.
+        indexed_keys: asks the record index as it is without the instant; None: it cannot be asked.
         time_zone: in which expression indexes read times.
     """
 
@@ -123,11 +131,13 @@ class FactCollector:
     columns: Sequence[str] = ()
     with_bloom_filters: bool = False
     stored_statistics: StoredRecords | None = None
+    indexed_keys: IndexedKeys | None = None
     time_zone: str = "UTC"
 
     def __post_init__(self) -> None:
         self._schema = with_meta_columns(self.schema)
         self._ranges: dict[str, Mapping[str, ColumnRange]] = {}
+        self._read_logs: dict[str, tuple[frozenset[str], LogRows]] = {}
 
     @property
     def types(self) -> dict[str, pa.DataType]:
@@ -282,9 +292,12 @@ class FactCollector:
         }
         if rule.delete is not None:
             names.add(rule.delete.field)
+        known = self._read_logs.get(file.path)
+        if known is not None and known[0] >= names:
+            return known[1]
         schema = pa.schema([one for one in self._schema if one.name in names])
         alone = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
-        return read_log_rows(
+        rows = read_log_rows(
             self.client.store,
             alone,
             schema,
@@ -293,6 +306,10 @@ class FactCollector:
             is_committed=lambda _: True,
             unstored=self._virtual_columns,
         )
+        # Statistics and keys are taken from the same log; a large one is not held, but read again.
+        if rows.table.nbytes <= _MOST_LOG_BYTES:
+            self._read_logs[file.path] = frozenset(names), rows
+        return rows
 
     def column(self, file: BaseFile | LogFile, name: str) -> pa.ChunkedArray:
         """Return a column of a file's rows; of a log's rows the newest of every key, those that are deleted left out."""
@@ -362,13 +379,26 @@ class FactCollector:
         keys = None
         if before is not None and after is not None and before.base == after.base:
             written = {stat.path for stat in stats}
-            new = [log for log in after.logs if log.path in written]
-            keys = pa.chunked_array(
-                [self._log_rows(log).table.column(RECORD_KEY).combine_chunks() for log in new], pa.string()
-            )
-            keys = keys.combine_chunks().unique()
+            new = [self._log_rows(log) for log in after.logs if log.path in written]
+            keys = _keys_of_logs(new).unique()
+            if not columns:
+                keys = self._without_kept(keys, new, location)
+                if not len(keys):
+                    return None
         old = self.rows(self.before, before, columns, keys)
         return KeyChange(location, old, self.rows(self.after, after, columns, keys))
+
+    def _without_kept(self, keys: pa.Array, logs: Sequence[LogRows], location: RecordLocation) -> pa.Array:
+        """Return keys without those that are in a file group before and after logs: indexed, and not deleted by them.
+
+        So the logs that the file group has had before are not read again with every commit.
+        """
+        if self.indexed_keys is None or merge_rule(self.before.config).custom is not None:
+            return keys
+        deleted = _keys_of_logs([only_rows(each, each.deletes) for each in logs])
+        asked = keys.filter(pc.invert(pc.is_in(keys, value_set=deleted))) if len(deleted) else keys
+        indexed = self.indexed_keys(asked, location.partition, location.file_id)
+        return keys.filter(pc.invert(pc.is_in(keys, value_set=indexed)))
 
     @property
     def _marks_deletes(self) -> bool:
@@ -379,20 +409,25 @@ class FactCollector:
     def _may_have_deleted(self, file_slice: FileSlice) -> bool:
         """Return whether the logs of a slice may have deleted keys, which an update would bring back.
 
-        Commits that are not archived tell, of logs that are named by them (from version 8 on).
+        Commits that are not archived tell, of logs that are named by them (from version 8 on); a handle remembers it.
         """
         if not file_slice.logs:
             return False
         timeline = self.before.timeline
-        active = {instant.time: instant for instant in timeline.commits}
-        logs = {log.path: active.get(log.instant) for log in file_slice.logs}
-        if timeline.layout == 1 or self._marks_deletes or None in logs.values():
+        if timeline.layout == 1 or self._marks_deletes:
             return True
-        deletes: dict[str, int] = {}
-        for instant in {instant for instant in logs.values() if instant is not None}:
-            stats = self.client.commit_metadata(self.before, instant).stats
-            deletes |= {stat.path: stat.num_deletes for stat in stats}
-        return any(deletes.get(path) != 0 for path in logs)
+        with _guard:
+            known = _num_deletes.setdefault(self.client.reader, {})
+        asked = {log.path: log.instant for log in file_slice.logs if log.path not in known}
+        active = {instant.time: instant for instant in timeline.commits} if asked else {}
+        if any(time not in active for time in asked.values()):
+            return True
+        if len(known) > _MOST_LOGS:
+            known.clear()
+        for time in set(asked.values()):
+            stats = self.client.commit_metadata(self.before, active[time]).stats
+            known |= {stat.path: stat.num_deletes for stat in stats if stat.log_files}
+        return any(known.get(log.path) != 0 for log in file_slice.logs)
 
     def rows(
         self,
@@ -436,6 +471,11 @@ class FactCollector:
             )
             rows = merge_logs(rows, logs if keys is None else _of_keys(logs, keys), rule)
         return rows.select(wanted)
+
+
+def _keys_of_logs(logs: Sequence[LogRows]) -> pa.Array:
+    chunks = [chunk.cast(pa.string()) for each in logs for chunk in each.table.column(RECORD_KEY).chunks]
+    return pa.concat_arrays(chunks) if chunks else pa.array([], pa.string())
 
 
 def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
@@ -25,11 +28,13 @@ from lakefmt.metadata.manage import (
     without_definition,
 )
 from lakefmt.metadata.reading.reader import MetadataTable
+from lakefmt.metadata.reading.record_index_reader import keys_in_file_group
 from lakefmt.metadata.records import MetadataRecord
 from lakefmt.metadata.services.run import run_metadata_services
 from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
+from lakefmt.metadata.written_groups import known_commits
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
@@ -94,7 +99,8 @@ class MetadataTableObserver:
             self._record_rollback(writer, pending, loaded)
             return
         read_body = self.client.timeline_store(config).read_body
-        timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded)
+        commits = known_commits(self.client.reader)
+        timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded, commits)
         definitions = load_definitions(self.client, config)
         if pending.commit is not None:
             updates = updates_of_commit(
@@ -107,7 +113,7 @@ class MetadataTableObserver:
             )
         else:
             return
-        completion = writer.write(pending.time, updates, pending.proved_time, timeline)
+        completion = writer.write(pending.time, updates, pending.proved_time, timeline, commits)
         statistics = next((one for one in updates if one.partition == PartitionKind.PARTITION_STATS.value), None)
         written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
 
@@ -133,14 +139,21 @@ class MetadataTableObserver:
         schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
 
-        is_building = PartitionKind.PARTITION_STATS.value in inflight_partitions(config)
+        building = inflight_partitions(config)
+        has_keys = PartitionKind.RECORD_INDEX.value in config.metadata_partitions
+
+        @cache
+        def metadata_table() -> MetadataTable:
+            return MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
 
         def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
             known = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
             if known is not None:
                 return known
-            table = MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
-            return stored_records(table, PartitionKind.PARTITION_STATS.value, keys)
+            return stored_records(metadata_table(), PartitionKind.PARTITION_STATS.value, keys)
+
+        def indexed(keys: pa.Array, partition: str, file_id: str) -> pa.Array:
+            return keys_in_file_group(metadata_table(), keys, partition, file_id)
 
         return FactCollector(
             self.client,
@@ -148,7 +161,8 @@ class MetadataTableObserver:
             after,
             pending.time,
             schema,
-            stored_statistics=None if is_building else stored,
+            stored_statistics=None if PartitionKind.PARTITION_STATS.value in building else stored,
+            indexed_keys=indexed if has_keys and PartitionKind.RECORD_INDEX.value not in building else None,
             time_zone=expression_time_zone(self.settings),
         )
 

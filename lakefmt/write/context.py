@@ -199,6 +199,7 @@ class FileAssignment:
         new_partition: True when the partition may not exist yet.
         log: where the log stands, when the rows go to one; None: to a base file.
         may_bring_keys: rows of a log may have keys that the file group does not have yet: they were not looked up.
+        digest: tells its rows from others; a base file of an earlier attempt with other rows is not adopted. None: unknown.
         path: the file to write, relative to the table.
     """
 
@@ -212,6 +213,7 @@ class FileAssignment:
     new_partition: bool = False
     log: LogTarget | None = None
     may_bring_keys: bool = False
+    digest: str | None = None
     path: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -290,6 +292,8 @@ ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema
 _EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
 
 _SORTS = ("none", "partition", "global")
+#: Orders by columns, which follow behind a colon.
+_ORDERS = ("linear", "zorder", "hilbert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +323,10 @@ class WriteRequest:
     def __post_init__(self) -> None:
         if text_argument(self.schema_change, "schema_change") not in ("add", "strict"):
             raise InvalidInputError(f"unknown schema_change {self.schema_change!r}: expected 'add' or 'strict'")
-        if text_argument(self.sort, "sort") not in _SORTS:
-            raise InvalidInputError(f"unknown sort {self.sort!r}: expected {', '.join(map(repr, _SORTS))}")
+        layout, _, columns = text_argument(self.sort, "sort").partition(":")
+        if self.sort not in _SORTS and (layout not in _ORDERS or not columns.strip(" ,")):
+            expected = ", ".join(map(repr, _SORTS))
+            raise InvalidInputError(f"unknown sort {self.sort!r}: expected {expected} or an order such as 'zorder:a,b'")
         taken = sorted({SCHEMA_KEY, LATEST_SCHEMA} & set(self.commit_metadata))
         if taken:
             raise InvalidInputError(f"commit_metadata: the name {taken[0]!r} is taken")

@@ -382,19 +382,29 @@ def test_a_column_that_the_table_is_built_on_is_not_dropped() -> None:
 # ------------------------------------------------------------------------------------------------------------ beside others
 
 
-def test_a_write_that_began_before_an_alteration_is_made_again() -> None:
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (lambda t: t.alter.rename_column("b", "c"), "changed the table's schema"),
+        (lambda t: t.alter.add_column("x", pa.int64()), "altered"),
+        (lambda t: [t.alter.drop_column("b"), t.alter.add_column("b", pa.string())], "altered|changed"),
+    ],
+)
+def test_a_write_that_began_before_an_alteration_is_made_again(
+    alter: Callable[[Table], object], message: str
+) -> None:
     beside: dict[str, object] = {
         **{key: value for key, value in OPTIONS.items() if "heartbeat" not in key},
         "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     }
     table = created(options=beside)
     context = lowlevel.begin_write(table, schema=SCHEMA)
-    table.alter.rename_column("b", "c")
+    alter(table)
     statuses = [lowlevel.write_files(context, *each) for each in lowlevel.assign(context, rows("z"))]
-    with pytest.raises(CommitConflict, match="altered"):
+    with pytest.raises(CommitConflict, match=message):
         lowlevel.commit(context, statuses)
     lowlevel.abort(context)
-    assert column(table, "c") == ["b0", "b1", "b2"]
+    assert column(table, "id") == ["a", "b", "c"]
 
 
 def test_a_compaction_that_was_planned_before_an_alteration() -> None:

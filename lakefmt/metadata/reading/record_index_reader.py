@@ -15,7 +15,14 @@ from lakefmt.metadata.layout import PartitionKind, escape_partition
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_records
 from lakefmt.metadata.records import RecordLocation, decode_record
 
-__all__ = ["LOCATION_SCHEMA", "is_partitioned", "locations_of", "lookup_locations", "scan_locations"]
+__all__ = [
+    "LOCATION_SCHEMA",
+    "is_partitioned",
+    "keys_in_file_group",
+    "locations_of",
+    "lookup_locations",
+    "scan_locations",
+]
 
 #: Where a key is: data partition, file group, and the instant that put it there in milliseconds since 1970.
 LOCATION_SCHEMA = pa.schema(
@@ -48,6 +55,29 @@ def lookup_locations(table: MetadataTable, keys: pa.Array, partitions: Iterable[
         runs = list(known) if partitions is None else [escape_partition(path) for path in partitions]
     parts = (locations_of(table.lookup(_RECORD_INDEX, wanted, run)) for run in runs)
     return pa.concat_tables([LOCATION_SCHEMA.empty_table(), *parts])
+
+
+def keys_in_file_group(table: MetadataTable, keys: pa.Array, partition: str, file_id: str) -> pa.Array:
+    """Return those of some record keys that the index says are in a file group.
+
+    Parameters:
+        table: the metadata table.
+        keys: record keys, strings without nulls.
+        partition: the file group's data partition.
+        file_id: the file group.
+
+    Raises:
+        CorruptFile: see :func:`lookup_locations`.
+    """
+    known = table.file_slices(_RECORD_INDEX)
+    if not len(keys) or (None not in known and escape_partition(partition) not in known):
+        return keys[:0]
+    places = lookup_locations(table, keys, [partition])
+    there = pa.compute.and_(
+        pa.compute.equal(places["partition"], partition), pa.compute.equal(places["file_id"], file_id)
+    )
+    chunks = places["key"].filter(there).chunks
+    return pa.concat_arrays(chunks) if chunks else keys[:0]
 
 
 def scan_locations(table: MetadataTable) -> pa.Table:

@@ -78,6 +78,7 @@ __all__ = [
     "PendingWrite",
     "abort_instant",
     "begin_instant",
+    "check_pending",
     "complete_instant",
     "concurrency_of",
     "open_for_writing",
@@ -236,7 +237,7 @@ def take_over_write(write_client: WriteClient, context: WriteContext) -> Instant
     with write_client.lock.hold() as lease:
         config = write_client.client.load_config()
         timeline = write_client.timeline(config).load()
-        pending = _check_pending(timeline, context.instant)
+        pending = check_pending(timeline, context.instant)
         stamp = read_stamp(store, context.instant)
         if stamp is not None and stamp.get("owner") != context.owner:
             raise WriterActive(f"instant {context.instant} belongs to another writer: {stamp_text(stamp)}")
@@ -397,7 +398,7 @@ def complete_instant(
     with write_client.lock.hold() as lease:
         config, timeline, _ = _looked_again(write_client, write.state.config)
         check_writable(config)
-        _check_pending(timeline, context.instant)
+        check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
         metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now)
         if context.schema_history or write_client.client.internal_schema(now) is not None:
@@ -484,7 +485,7 @@ def _strays(write: PendingWrite, metadata: CommitMetadata) -> list[str]:
     return [name for names in plan.files.values() for name in names]
 
 
-def _check_pending(timeline: Timeline, time: InstantTime) -> Instant:
+def check_pending(timeline: Timeline, time: InstantTime) -> Instant:
     """Return the instant when it is inflight: its files are on the timeline that was just listed.
 
     Raises:
