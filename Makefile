@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env demo test test-all test-fast test-oldest test-newest test-spark \
+.PHONY: help venv venv-oldest venv-newest spark-env demo demo-spark test test-all test-fast test-oldest test-newest test-spark \
         lint format types architecture docs docs-write extras bench bench-parts sizes clean
 
 help: ## list the tasks
@@ -30,6 +30,9 @@ spark-env: venv ## make .venv-spark and find Java and the Hudi bundles
 
 demo: venv ## set up, then the main job on real input: 336,776 flights
 	@$(PY) -m examples.quickstart
+
+demo-spark: venv ## set up, then the same flights through PySpark without a JAR, read by four readers
+	@$(PY) -m examples.spark
 
 test: venv ## set up, then all tests: no JVM first, oldest dependencies, then Spark as judge
 	@$(RUN) fast oldest spark

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,9 @@ from lakefmt.schema import reconcile
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, InstantTime, PartitionPath
+
+if TYPE_CHECKING:
+    from lakefmt.schema.column_ids import ColumnPlaces
 
 __all__ = ["ChangesPlan", "plan_changes", "read_changes", "read_planned_changes"]
 
@@ -273,7 +277,7 @@ class _Changes:
             state = self.state if timeline is None else replace(self.state, timeline=timeline)
             rows = pa.concat_tables(merged_tables(self.client, state, [file_slice], query))
         else:
-            rows = scan_table(self.client, self.state.config, [file_slice.base] if file_slice.base else [], query)
+            rows = scan_table(self.client, self.state, [file_slice.base] if file_slice.base else [], query)
         return reconcile(rows, self._schema)
 
     # --------------------------------------------------------------------------------------------------- change files
@@ -281,6 +285,8 @@ class _Changes:
     def _as_is(self, commit: Instant, source: ChangeSource, files: FileHistory) -> ChangedRows:
         """Return the changes in change files; missing images come from the states before and after the commit."""
         parts = [part for path in source.files for part in read_change_file(self.client.store, path)]
+        ids = self.client.column_ids(self.state)
+        places = None if ids is None else ids.at(commit.time)
         keyed = [part for part in parts if KEY in part.column_names]
         none = self._schema.empty_table()
         former = none if not keyed or source.former == "null" else self._rows(files.base(source, source.former))
@@ -290,32 +296,35 @@ class _Changes:
             new = pc.equal(rows.column(COMMIT_TIME), str(commit.time))
             # A key may be stored twice: the rows of this commit come first.
             latter = pa.concat_tables([rows.filter(new), rows.filter(pc.invert(new))])
-        images = [self._images(part, former, latter, ", ".join(source.files)) for part in parts]
+        images = [self._images(part, former, latter, ", ".join(source.files), places) for part in parts]
         joined = [
             pa.concat_tables([getattr(image_rows, name) for image_rows in images])
             for name in ("deleted", "before", "after", "inserted")
         ]
         return ChangedRows(*joined)
 
-    def _images(self, part: pa.Table, former: pa.Table, latter: pa.Table, what: str) -> ChangedRows:
+    def _images(
+        self, part: pa.Table, former: pa.Table, latter: pa.Table, what: str, places: ColumnPlaces | None
+    ) -> ChangedRows:
         by_op = {op: part.filter(pc.equal(part.column(OP), op)) for op in (DELETE, UPDATE, INSERT)}
         old = pa.concat_tables([by_op[DELETE], by_op[UPDATE]])
         new = pa.concat_tables([by_op[UPDATE], by_op[INSERT]])
-        before = self._stored(old, BEFORE, what) if BEFORE in part.column_names else self._found(old, former, what)
-        after = self._stored(new, AFTER, what) if AFTER in part.column_names else self._found(new, latter, what)
+        has_before, has_after = BEFORE in part.column_names, AFTER in part.column_names
+        before = self._stored(old, BEFORE, what, places) if has_before else self._found(old, former, what)
+        after = self._stored(new, AFTER, what, places) if has_after else self._found(new, latter, what)
         deletes, updates = by_op[DELETE].num_rows, by_op[UPDATE].num_rows
         return ChangedRows(
             before.slice(0, deletes), before.slice(deletes), after.slice(0, updates), after.slice(updates)
         )
 
-    def _stored(self, part: pa.Table, name: str, what: str) -> pa.Table:
+    def _stored(self, part: pa.Table, name: str, what: str, places: ColumnPlaces | None) -> pa.Table:
         """Return images of one kind as rows in the table schema, without meta columns."""
         column = part.column(name).combine_chunks()
         if column.null_count:
             raise CorruptFile(f"{what}: {column.null_count} changes lack the image {name!r}")
         rows = pa.table(column.flatten(), names=[field.name for field in column.type])
         with reading(what):
-            return reconcile(rows, self._images_schema)
+            return reconcile(rows if places is None else places.current(rows), self._images_schema)
 
     @property
     def _images_schema(self) -> pa.Schema:

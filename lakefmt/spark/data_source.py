@@ -26,6 +26,7 @@ from lakefmt.spark.pushdown import PushedFilter, translate_filters
 from lakefmt.spark.scan import PlannedScan, SparkScan, SparkSplit, open_scan
 from lakefmt.spark.types import dataframe_schema, spark_types
 from lakefmt.spark.writing.commit import write_and_commit
+from lakefmt.spark.writing.limits import take_limits
 from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
@@ -33,7 +34,6 @@ from lakefmt.spark.writing.staging import (
     read_staged,
     remove_stage,
     stage_rows,
-    take_limit,
 )
 from lakefmt.storage.open import open_store
 
@@ -67,7 +67,7 @@ class LakefmtDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of one statement."""
         options = dict(self.options)
-        limit = take_limit(options)
+        limit = take_limits(options).stage_bytes
         call = parse_write_options(options)
         return _Writer(
             _path(self.options), "overwrite" if overwrite else "append", call, dataframe_schema(schema), limit

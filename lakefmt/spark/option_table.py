@@ -66,11 +66,11 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     ),
     f"{_READ}incr.skip_cluster": _inert(_SERVICES),
     f"{_READ}incr.skip_compact": _inert(_SERVICES),
-    f"{_READ}incr.filters": _refused("use `where`: what prunes files is pushed down"),
+    f"{_READ}incr.filters": _refused("use `lakefmt.spark.read.filter`"),
     f"{_READ}incr.table.version": _refused("the table's own version decides"),
     f"{_READ}streaming.table.version": _refused("the table's own version decides"),
     f"{_READ}schema.use.end.instanttime": _refused("rows have the newest schema; `as.of.instant` reads older ones"),
-    f"{_READ}paths": _refused("a table is read by its path; use `where` for partitions"),
+    f"{_READ}paths": _refused("a table is read by its path; use `lakefmt.spark.read.filter` for partitions"),
     f"{_READ}extract.partition.values.from.path": _refused("partition columns are read from the files"),
     f"{_READ}partition.value.extractor.enabled": _refused("partition columns are read from the files"),
     "hoodie.datasource.merge.type": _refused(
@@ -126,7 +126,6 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     f"{_WRITE}streaming.disable.compaction": _inert("there is no compaction beside a batch write"),
     "hoodie.datasource.streaming.startoffset": _inert("for streams"),
     "hoodie.datasource.compaction.async.enable": _inert("compaction follows the table's own settings"),
-    "hoodie.clustering.async.enabled": _refused("there is no clustering beside a write"),
     "hoodie.datasource.overwrite.mode": _inert("the operation says what is overwritten"),
     "hoodie.sql.insert.mode": _inert(_VIEWS_ONLY),
     "hoodie.sql.bulk.insert.enable": _inert(_VIEWS_ONLY),
@@ -145,8 +144,18 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.streamer.source.kafka.value.deserializer.class": _inert("of Hudi's own ingestion tool"),
     # --- lakefmt's own
     "lakefmt.meta_columns": _honoured("of a read: also the five `_hoodie_*` columns; default `true`"),
+    "lakefmt.spark.read.filter": _honoured(
+        "of a read: SQL text as `Table.read` takes it; partitions and files without such rows are left out before there are tasks"
+    ),
+    "lakefmt.spark.read.native": _honoured(
+        "of a read: Spark's own Parquet reader reads files that need no merge: `auto` (default): on a local file system; "
+        "`always`: on others, too, with Hadoop's credentials; `never`"
+    ),
     "lakefmt.spark.read.split.bytes": _honoured(
         "of a read: about the bytes of files of one task; default: a few tasks a slot"
+    ),
+    "lakefmt.spark.timestamp_ntz": _honoured(
+        "of a write: `refuse` (default): columns of `timestamp_ntz` are refused; `utc`: their values are times in UTC"
     ),
     "lakefmt.spark.stage.max.bytes": _honoured("of a write: bytes of rows that one process may take; default 1 GiB"),
 }

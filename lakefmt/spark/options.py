@@ -49,8 +49,13 @@ _QUERIES: Final = ("snapshot", "read_optimized", "incremental")
 _STORAGE: Final = "storage."
 _META_COLUMNS: Final = "lakefmt.meta_columns"
 _SPLIT_BYTES: Final = "lakefmt.spark.read.split.bytes"
+_ZONELESS: Final = "lakefmt.spark.timestamp_ntz"
+_FILTER: Final = "lakefmt.spark.read.filter"
+_NATIVE: Final = "lakefmt.spark.read.native"
 _FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 _FILLING: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
+#: Settings with capitals, by their names as Spark hands them.
+_SPELT: Final = {name.lower(): name for name in SETTINGS if name != name.lower()}
 #: Table properties that are no settings of a call: they go to the creation alone.
 _ONLY_CREATION: Final = frozenset(
     {
@@ -75,6 +80,7 @@ class WriteCall:
         partitions: the partitions to delete.
         storage: credentials and settings of the store.
         fills_missing: columns that the rows lack are filled with null.
+        zoneless: what becomes of times without a zone: ``refuse`` or ``utc``.
     """
 
     operation: str | None
@@ -84,6 +90,7 @@ class WriteCall:
     partitions: tuple[str, ...] = ()
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
     fills_missing: bool = False
+    zoneless: str = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,8 @@ class ReadCall:
         split_bytes: about how many bytes of files one task reads; None: as the table's size asks.
         path_glob: of an incremental query: what the end of a file's path must match.
         falls_back: of an incremental query: rows of files that were cleaned away come from the newest files.
+        native: whether Spark's own Parquet reader may read files: ``auto``: on a local file system; ``always``, ``never``.
+        filter: SQL text; only rows that it selects are read.
         storage: credentials and settings of the store.
     """
 
@@ -111,6 +120,8 @@ class ReadCall:
     split_bytes: int | None = None
     path_glob: str | None = None
     falls_back: bool = True
+    native: str = "auto"
+    filter: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
 
@@ -150,6 +161,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
     policy = given.pop("hoodie.datasource.insert.dup.policy", "none")
     if _choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
         given.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
+    zoneless = _choice(_ZONELESS, given.pop(_ZONELESS, "refuse"), ("refuse", "utc"))
     settings = _settings(given)
     return WriteCall(
         operation,
@@ -159,6 +171,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
         tuple(part.strip() for part in partitions.split(",") if part.strip()),
         storage,
         any(fills),
+        zoneless,
     )
 
 
@@ -183,6 +196,8 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     end = given.pop("hoodie.datasource.read.end.instanttime", None)
     shown = _flag(given, _META_COLUMNS, True)
     falls_back = _flag(given, _FALLBACK, True)
+    native = _choice(_NATIVE, given.pop(_NATIVE, "auto"), ("auto", "always", "never"))
+    where = given.pop(_FILTER, "").strip()
     glob = given.pop("hoodie.datasource.read.incr.path.glob", "")
     split_bytes = given.pop(_SPLIT_BYTES, "0")
     if not split_bytes.isdecimal() or len(split_bytes) > 18:
@@ -204,6 +219,8 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
         int(split_bytes) or None,
         glob or None,
         falls_back,
+        native,
+        where or None,
         _settings(given),
         storage,
     )
@@ -222,7 +239,7 @@ def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object
         if name.startswith(_STORAGE):
             storage[written[len(_STORAGE) :]] = value
         elif name not in ("path", "paths"):
-            name = ALIASES.get(name, name)
+            name = _SPELT.get(name) or ALIASES.get(name, name)
             if given.get(name, value) != value:
                 raise InvalidInputError(f"the option {name} is given twice, with two values")
             given[name] = value

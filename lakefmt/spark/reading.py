@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefmt.spark.native import native_dataframe
 from lakefmt.spark.options import option_texts
 from lakefmt.spark.scan import PlannedScan, open_scan
 from lakefmt.spark.types import spark_types
+from lakefmt.spark.workers import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read_dataframe"]
+__all__ = ["native_rows", "read_dataframe"]
 
 
 def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFrame:
@@ -28,11 +30,27 @@ def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFra
     Raises:
         TableNotFound: there is none.
         UnknownSetting: an option that is not known.
+        UnsupportedFeature: Spark's workers do not run this release.
     """
-    planned = open_scan(path, option_texts(options)).plan(slots=_slots(spark))
-    splits = list(planned.splits)
-    numbers = spark.range(0, len(splits), 1, max(1, len(splits)))
+    planned = open_scan(str(path), option_texts(options)).plan(slots=_slots(spark))
+    native = native_dataframe(spark, planned)
+    if native is not None:
+        return native
+    check_workers(spark)
+    splits = len(planned.splits)
+    numbers = spark.range(0, splits, 1, max(1, splits))
     return numbers.mapInArrow(_reading(planned), spark_types(planned.schema))
+
+
+def native_rows(spark: SparkSession, path: str, **options: object) -> DataFrame | None:
+    """Return the rows as a scan of Spark's own Parquet reader, where it reads the same rows; else None.
+
+    Raises:
+        TableNotFound: there is no table.
+        UnknownSetting: an option that is not known.
+    """
+    scan = open_scan(path, option_texts(options))
+    return native_dataframe(spark, scan.plan()) if scan.call.native != "never" else None
 
 
 def _reading(planned: PlannedScan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

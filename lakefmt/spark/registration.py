@@ -15,7 +15,8 @@ from uuid import uuid4
 
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.spark.options import option_texts
-from lakefmt.spark.reading import read_dataframe
+from lakefmt.spark.reading import native_rows, read_dataframe
+from lakefmt.spark.sessions import register_data_source, restore_sessions
 from lakefmt.spark.streams.sink import StreamSink
 from lakefmt.spark.writing.dataframe import write_dataframe
 
@@ -38,10 +39,7 @@ def register(spark: SparkSession) -> None:
         spark: the session, classic or Connect.
     """
     classes = _classes_of(spark)
-    if hasattr(spark, "dataSource"):
-        from lakefmt.spark.data_source import LakefmtDataSource
-
-        spark.dataSource.register(LakefmtDataSource)
+    register_data_source(spark)
     for kind, names in (
         (classes.writer, ("mode", "partitionBy")),
         (classes.reader, ("schema",)),
@@ -67,6 +65,7 @@ def unregister() -> None:
     for (kind, name), original in _originals.items():
         setattr(kind, name, original)
     _originals.clear()
+    restore_sessions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +156,13 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> Any:
-        if not _is_ours(self, format) or hasattr(_session_of(self), "dataSource"):
+        if not _is_ours(self, format):
             return original(self, path, format, schema, **options)
         memory = _remembered(self)
+        if hasattr(_session_of(self), "dataSource"):
+            place, settings = _place(memory, path, options)
+            rows = None if schema or memory.get("schema") else native_rows(_session_of(self), place, **settings)
+            return original(self, path, format, schema, **options) if rows is None else rows
         if schema or memory.get("schema"):
             raise UnsupportedFeature("schema() is not supported: the table knows its schema; use select()")
         place, settings = _place(memory, path, options)

@@ -80,7 +80,7 @@ class SparkScan:
             sources = pack_changes(changes, self._split_bytes(total, slots))
             left = replace(changes, work=(), files=replace(changes.files, groups={}))
             return PlannedScan(self, tuple(sources), columns=columns, shared=left)
-        where = list(filters) or None
+        where = self.call.filter or list(filters) or None
         if self.call.query == "incremental":
             increment = self._increment(snapshot, where)
             total = sum(one.size_bytes for one in increment.slices)
@@ -131,9 +131,10 @@ class PlannedScan:
             yield batch.select(schema.names).cast(schema)
 
     def _batches(self, split: SparkSplit, names: list[str]) -> pa.RecordBatchReader:
-        snapshot, where, shared = self.scan.snapshot, list(self.filters) or None, self.shared
+        snapshot, where, shared = self.scan.snapshot, self.scan.call.filter or list(self.filters) or None, self.shared
         if isinstance(split, ChangesSplit) and isinstance(shared, ChangesPlan):
-            return read_planned_changes(snapshot.client, changes_of_split(shared, split)).to_reader()
+            part = changes_of_split(shared, split)
+            return read_planned_changes(snapshot.client, part, filter=self.scan.call.filter).to_reader()
         slices = split.slices if isinstance(split, ReadSplit) else ()
         if isinstance(shared, IncrementPlan):
             return read_planned_increment(snapshot.client, shared, slices, names, where).to_reader()

@@ -321,7 +321,7 @@ class WriteTransaction:
             batch = self._without_stored(batch)
         if places_new_keys(self.index) and self.context.operation is not WriteOperation.DELETE:
             return locate_by_index(self.client, self.bound, self.state, batch, self.index)
-        sizing = self._sizing(batch.table)
+        sizing = self.sizing(batch.table)
         if self.context.operation in _OVERWRITES or self.context.operation is WriteOperation.BULK_INSERT:
             check_unknown_buckets(self.client, self.state)
             return LocatedRows(batch, [], Routes(None), None, sizing)
@@ -384,7 +384,8 @@ class WriteTransaction:
         located = apply_log_deletes(self.client, self.state, keys, places, located, slices, alive=False)
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
 
-    def _sizing(self, sample: pa.Table) -> FileSizing:
+    def sizing(self, sample: pa.Table) -> FileSizing:
+        """Return how large files should be, learnt from commits or guessed from rows."""
         sizing = file_sizing(self.client, self.state, self._settings, sample)
         # New rows stay out of files that a pending clustering replaces.
         return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
@@ -447,7 +448,7 @@ class WriteTransaction:
                 del part
             return statuses
         check_unknown_buckets(self.client, self.state)
-        return stream_files(self.client, self.bound, spec, schema, tables, keyed, self._sizing, sort)
+        return stream_files(self.client, self.bound, spec, schema, tables, keyed, self.sizing, sort)
 
     def cover(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
         """Return the file groups of partitions that this write replaces as a whole; None: of all there are."""
@@ -524,6 +525,21 @@ class WriteTransaction:
     def _abandon(self) -> None:
         """End the heartbeat, and leave the rest to the next writer."""
         self._pending.instant.abandon()
+
+    @property
+    def null_elements(self) -> frozenset[str]:
+        """Columns of lists with null elements among the rows that were keyed."""
+        return frozenset(self._null_elements)
+
+    def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
+        """Remember what other processes found in the rows of this write.
+
+        Args:
+            null_elements: columns of lists with null elements.
+            covers: partitions in which no other write may have changed anything, since the keys are not known here.
+        """
+        self._null_elements.update(null_elements)
+        self._covers = covers
 
     @property
     def is_alive(self) -> bool:

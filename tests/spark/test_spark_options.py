@@ -17,7 +17,7 @@ from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.option_table import ALIASES, SPARK_OPTIONS, find_option
 from lakefmt.spark.options import parse_read_options, parse_write_options
 from lakefmt.spark.types import spark_schema, table_schema
-from lakefmt.spark.writing.staging import take_limit
+from lakefmt.spark.writing.limits import take_limits
 
 WRITE = "hoodie.datasource.write."
 READ = "hoodie.datasource.read."
@@ -178,9 +178,9 @@ def with_refusal(name: str) -> None:
 
 def test_the_limit_of_staged_bytes_is_a_number():
     options = {"lakefmt.spark.stage.max.bytes": "10", "other": "1"}
-    assert (take_limit(options), options) == (10, {"other": "1"})
-    with pytest.raises(InvalidInputError, match="takes a number of bytes"):
-        take_limit({"lakefmt.spark.stage.max.bytes": "ten"})
+    assert (take_limits(options).stage_bytes, options) == (10, {"other": "1"})
+    with pytest.raises(InvalidInputError, match="takes a number"):
+        take_limits({"lakefmt.spark.stage.max.bytes": "ten"})
 
 
 def test_types_on_their_way_to_spark_and_back():

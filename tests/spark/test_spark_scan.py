@@ -112,6 +112,17 @@ def test_filters_leave_files_out_before_tasks_exist(table):
     assert len(found) == 4
 
 
+def test_a_filter_of_the_options_reads_only_its_rows(table):
+    path, where = table.client.store.url, "city = 'c1' and ts > 4"
+    asked = {"lakefmt.spark.read.filter": where, **ONE_FILE}
+    found, splits = spark_rows(path, asked)
+    assert texts(found) == texts(table.read(filter=where, meta_columns=True).to_pylist())
+    assert splits == 1
+    changes, _ = spark_rows(path, {**CDC, **asked})
+    assert texts(changes) == texts(table.changes("000", filter=where).to_pylist())
+    assert len(changes) < table.changes("000").num_rows
+
+
 def test_a_path_chooses_files_of_an_increment(table):
     found, _ = spark_rows(table.client.store.url, {QUERY: "incremental", GLOB: "/city=c[12]/*"})
     assert {row["city"] for row in found} == {"c1", "c2"}

@@ -2,7 +2,8 @@
 
 Small slices of a partition are packed into groups; a group becomes as many files as its bytes need. Slices that have not
 the wanted order are put into groups, too, whatever their size. Files between the small limit and the target size are left
-alone, unless there are more of them than their bytes need: so packing ends, and a byte is written three times at most.
+alone; when no two small ones are left and there are still more files than their bytes need, they are packed as well. So
+packing ends, and it writes a byte three times at most.
 """
 
 from __future__ import annotations
@@ -310,12 +311,13 @@ def _with_logs(slices: Sequence[ClusteringSlice]) -> list[ClusteringSlice]:
 
 
 def _too_small(slices: Sequence[ClusteringSlice], rules: ClusteringRules) -> list[ClusteringSlice]:
-    """Return the slices that are packed: small ones, or all below the target where there are more than their bytes need."""
+    """Return the slices that are packed: small ones, else all below the target where they are more than their bytes need."""
+    small = [each for each in slices if each.num_bytes < rules.small_bytes]
+    if len(small) > 1 or not rules.small_bytes:
+        return small
     below_target = [each for each in slices if each.num_bytes < rules.target_bytes]
     needed = -(-sum(each.num_bytes for each in below_target) // rules.target_bytes)
-    if rules.small_bytes and len(below_target) > needed + 1:
-        return below_target
-    return [each for each in slices if each.num_bytes < rules.small_bytes]
+    return below_target if len(below_target) > needed + 1 else small
 
 
 def _runs(members: Sequence[ClusteringSlice], group_bytes: int) -> list[list[ClusteringSlice]]:

@@ -49,6 +49,8 @@ _PARTS = 8
 _KEY_BYTES = 64 << 20
 #: A file is full at this part of the target size: what is written next could be more than its rest.
 _FULL = 15 / 16
+#: What a filter takes for each key, as text.
+_FILTER_BYTES = 5
 _BY_SAMPLE = "sample"
 
 
@@ -258,8 +260,8 @@ class _NewFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
-        return self._sink.size
+        """Bytes written so far, with what the key filter will take."""
+        return int(self._sink.size) + _FILTER_BYTES * len(self._keys)
 
     def append(self, rows: pa.Table) -> None:
         """Write rows that have all their columns."""

@@ -52,7 +52,15 @@ from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["ClusteringResult", "ClusteringWish", "clustering_rules", "plan_clustering_of", "run_clustering"]
+__all__ = [
+    "ClusteringResult",
+    "ClusteringWish",
+    "clustering_rules",
+    "has_pending_clustering",
+    "plan_clustering_of",
+    "run_clustering",
+    "run_waiting_clusterings",
+]
 
 GroupKey = tuple[PartitionPath, FileId]
 
@@ -153,8 +161,12 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
             frozenset(map(PartitionPath, selected)) if selected else None,
             settings.text(f"{prefix}partition.regex.pattern") or "",
         ),
-        max_commits=settings.integer("hoodie.clustering.inline.max.commits"),
+        max_commits=settings.integer(f"hoodie.clustering.{_pace(settings)}.max.commits"),
     )
+
+
+def _pace(settings: Settings) -> str:
+    return "inline" if settings.flag("hoodie.clustering.inline") else "async"
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -210,12 +222,22 @@ def run_clustering(
     return _result(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
 
 
-def _service(client: TableClient, options: Mapping[str, object] | None, **asked: object) -> _ClusteringService:
+def has_pending_clustering(client: TableClient) -> bool:
+    """Return whether a clustering is planned or at work."""
+    return bool(pending_clusterings(client, client.load()))
+
+
+def run_waiting_clusterings(client: TableClient, options: Mapping[str, object] | None = None) -> None:
+    """Execute the pending clusterings, whichever engine planned them."""
+    _run_waiting(_service(client, options, _NO_WISH))
+
+
+def _service(
+    client: TableClient, options: Mapping[str, object] | None, wish: ClusteringWish, *, force: bool = True
+) -> _ClusteringService:
     write_client = open_write_client(client, options)
     layout = client.load_config().version.layout
-    return replace(
-        _ClusteringService(write_client, Action.CLUSTERING if layout > 1 else Action.REPLACE_COMMIT), **asked
-    )
+    return _ClusteringService(write_client, Action.CLUSTERING if layout > 1 else Action.REPLACE_COMMIT, wish, force)
 
 
 def _check_is_clustering(service: _ClusteringService, time: str) -> None:

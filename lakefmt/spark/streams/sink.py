@@ -105,7 +105,8 @@ class StreamSink:
             return
         if not df.isEmpty() or (self.replaces and existing_table(self.path, self._call()) is not None):
             entries = encode_label(self.options.identifier, label)
-            write_dataframe(df, self.path, "append", commit_metadata=entries, **self.write_options)
+            options: dict[str, Any] = dict(self.write_options)
+            write_dataframe(df, self.path, "append", commit_metadata=entries, **options)
         self._last = label
 
     def _call(self) -> WriteCall:

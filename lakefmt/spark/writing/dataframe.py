@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lakefmt import Table
-from lakefmt.errors import InvalidInputError, TableExists
+from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
 from lakefmt.spark.types import dataframe_schema
 from lakefmt.spark.writing.commit import MODES, existing_table, write_and_commit
+from lakefmt.spark.writing.distributed import SparkWrite
+from lakefmt.spark.writing.limits import take_limits
+from lakefmt.spark.writing.plan import SparkWritePlan
 from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
@@ -21,7 +27,6 @@ from lakefmt.spark.writing.staging import (
     read_staged,
     remove_stage,
     stage_rows,
-    take_limit,
 )
 from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, WriteOperation
@@ -29,7 +34,7 @@ from lakefmt.values import CommitResult, WriteOperation
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["last_commit", "write_dataframe"]
+__all__ = ["explain_write", "last_commit", "write_dataframe"]
 
 #: The result of the latest write of this process, by path.
 _results: Final[dict[str, CommitResult]] = {}
@@ -42,11 +47,12 @@ def write_dataframe(
     mode: str = "append",
     *,
     commit_metadata: Mapping[str, str] | None = None,
+    progress: bool = False,
     **options: object,
 ) -> CommitResult:
     """Write the rows of a DataFrame in one commit.
 
-    Spark's tasks compute and stage the rows; this process writes and commits them.
+    Few rows are written by this process, others by Spark's tasks; :func:`explain_write` says which. This process commits.
 
     Args:
         df: the rows.
@@ -54,6 +60,7 @@ def write_dataframe(
         mode: ``append`` runs the operation of the options; ``overwrite`` replaces all rows, older states stay readable;
             ``error`` and ``ignore`` if there is a table.
         commit_metadata: texts to keep in the commit, beside those of the options.
+        progress: say on the standard error stream what is done.
         **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store.
 
     Returns:
@@ -65,21 +72,69 @@ def write_dataframe(
         UnsupportedFeature: more rows than one process should take (``lakefmt.spark.stage.max.bytes``).
     """
     texts = option_texts(options)
-    limit = take_limit(texts)
+    limits = take_limits(texts, _shuffle_partitions(df))
     call = with_commit_metadata(parse_write_options(texts), commit_metadata)
     schema = dataframe_schema(df.schema)
     table = _existing_table(path, mode, call)
     if table is not None and mode == "ignore":
         return CommitResult(None, operation=WriteOperation((call.operation or "upsert").upper()))
-    stage, store = new_stage(), open_store(path, call.storage)
-    try:
-        staged = [] if call.operation == "delete_partition" else _stage(df, path, call, stage, schema, limit)
-        check_size(sum(part.num_bytes for part in staged), limit)
-        result = write_and_commit(path, mode, call, schema, lambda: read_staged(store, staged))
-    finally:
-        remove_stage(store, stage)
+    result: CommitResult | None = None
+    if call.operation == "delete_partition":
+        result = write_and_commit(path, mode, call, schema, list)
+    elif table is not None or call.operation != "delete":
+        with closing(SparkWrite(df, path, mode, schema, call, limits, table, _printer(progress))) as write:
+            result = write.run()
+    if result is None:
+        result = _stage_and_commit(df, path, mode, call, schema, limits.stage_bytes)
     _remember(path, result)
     return result
+
+
+def explain_write(df: DataFrame, path: str, mode: str = "append", **options: object) -> SparkWritePlan:
+    """Return how a write would run: by which way, over how many tasks and files, and why. The rows are counted for it.
+
+    Args:
+        df: the rows.
+        path: the table.
+        mode: as for :func:`write_dataframe`.
+        **options: as for :func:`write_dataframe`.
+
+    Raises:
+        TableExists: there is a table, and the mode is ``error``.
+        UnknownSetting: an option that is not known.
+    """
+    texts = option_texts(options)
+    limits = take_limits(texts, _shuffle_partitions(df))
+    call = parse_write_options(texts)
+    table = _existing_table(path, mode, call)
+    if call.operation == "delete_partition":
+        return SparkWritePlan("driver", "no rows are written", "delete_partition", 0)
+    if table is None and call.operation == "delete":
+        raise TableNotFound(f"there is no table at {path}: nothing can be deleted")
+    with closing(SparkWrite(df, path, mode, dataframe_schema(df.schema), call, limits, table)) as write:
+        return write.plan()
+
+
+def _shuffle_partitions(df: DataFrame) -> int:
+    text = df.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or "200"
+    return max(1, int(text))
+
+
+def _printer(progress: bool) -> Callable[[str], object]:
+    return partial(print, "lakefmt:", file=sys.stderr, flush=True) if progress else lambda _: None
+
+
+def _stage_and_commit(
+    df: DataFrame, path: str, mode: str, call: WriteCall, schema: pa.Schema, limit: int
+) -> CommitResult:
+    """Let tasks stage the rows and write them here."""
+    stage, store = new_stage(), open_store(path, call.storage)
+    try:
+        staged = _stage(df, path, call, stage, schema, limit)
+        check_size(sum(part.num_bytes for part in staged), limit)
+        return write_and_commit(path, mode, call, schema, lambda: read_staged(store, staged))
+    finally:
+        remove_stage(store, stage)
 
 
 def with_commit_metadata(call: WriteCall, texts: Mapping[str, str] | None) -> WriteCall:
