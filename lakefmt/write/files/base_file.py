@@ -49,7 +49,7 @@ __all__ = ["FileInProgress", "announce", "bloom_filters_of_small_files", "write_
 #: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000
-#: From so many files on their markers are written together: two requests, or two small files, instead of one each.
+#: With this number of files or more, their markers are written together: two requests, or two small files, not one each.
 _MANY_MARKERS, _MANY_NEAR_MARKERS = 3, 16
 #: With fewer rows a column of one text is as quick without a dictionary.
 _MANY_ROWS = 1000
