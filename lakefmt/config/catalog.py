@@ -448,6 +448,22 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "the metadata table is compacted after this many of its deltacommits",
         minimum=1,
     ),
+    _inert(
+        "hoodie.schema.on.read.enable", "column ids are followed wherever a table has them ([schema.md](schema.md))"
+    ),
+    _honoured(
+        "hoodie.datasource.write.reconcile.schema",
+        _bool,
+        False,
+        "data that lack columns of the table are written with nulls in them ([schema.md](schema.md))",
+    ),
+    _honoured("hoodie.write.set.null.for.missing.columns", _bool, False, "the same, by Hudi's newer name"),
+    _honoured(
+        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
+        _bool,
+        False,
+        "data that lack columns of the table take these out of it ([schema.md](schema.md))",
+    ),
     _honoured(
         "hoodie.metadata.log.compaction.enable",
         _bool,
@@ -830,6 +846,14 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "number of rows of that sample, for each group",
         minimum=1,
     ),
+    _honoured(
+        "hoodie.clustering.updates.strategy",
+        _text,
+        "SparkRejectUpdateStrategy",
+        "a write meets a planned clustering of the same file groups: `SparkRejectUpdateStrategy` refuses the write, "
+        "`SparkAllowUpdateStrategy` withdraws the plan unless it is at work; with or without the package",
+    ),
+    _inert("hoodie.clustering.rollback.pending.replacecommit.on.conflict", "said by the updates strategy"),
     _inert("hoodie.clustering.execution.strategy.class", "rows are ordered and packed as the plan says"),
     _inert("hoodie.clustering.preserve.commit.metadata", "rows keep their commit times"),
     _honoured("hoodie.compact.inline", _bool, False, "compact after a commit when the trigger strategy says so"),
