@@ -22,7 +22,7 @@ __all__ = ["grown_filter", "named_rows", "new_filter", "repeated", "rows_per_row
 #: Arrow bytes per row group: a writer or reader holds one row group in memory.
 _ROW_GROUP_BYTES = 32 << 20
 
-_MIN_FILTER_KEYS = 1000
+_MIN_FILTER_KEYS = 128
 #: A new filter has room for 1/8 more keys than the file.
 _ROOM = 8
 #: A filter larger than this multiple of a new one is not reused: each look-up would read its bits.

@@ -5,8 +5,9 @@ Counts in equal counts out: every routed row is in exactly one assignment per pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.context import FileAssignment, LogTarget
 
 __all__ = [
+    "MOST_SMALL_FILES",
     "Assigned",
     "FileSizing",
     "Logs",
@@ -28,6 +30,8 @@ __all__ = [
     "bundle_logs",
     "change_file",
     "group_positions",
+    "is_small",
+    "is_worth_filling",
     "joined",
     "log_file",
     "new_file",
@@ -40,6 +44,11 @@ __all__ = [
 
 Rows = npt.NDArray[np.int64]
 
+#: Small base files of a partition above which some are merged (:mod:`lakefmt.write.small_files`).
+MOST_SMALL_FILES: Final = 16
+#: A file is filled when its bytes are at most this share of those that come in.
+_FILLED_SHARE = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class FileSizing:
@@ -50,12 +59,14 @@ class FileSizing:
         small_bytes: files below take new rows; 0 switches filling off.
         record_bytes: bytes a stored row takes, learnt from earlier commits.
         candidates: how many small files of a partition take new rows, the smallest first; None: all.
+        tiered: only files that are rewritten anyway, or are small beside the new rows, take them (:mod:`small_files`).
     """
 
     max_bytes: int
     small_bytes: int
     record_bytes: float
     candidates: int | None = None
+    tiered: bool = False
 
     @property
     def rows_per_file(self) -> int:
@@ -204,7 +215,8 @@ def assign_rows(
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
     for partition, rows in _by_partition(partitions, new_rows(len(partitions), routes)):
-        rest = _fill_small_files(rows, partition, slices, sizing, inserts)
+        rewritten = staying.keys() if logs is None else frozenset[int]()
+        rest = _fill_small_files(rows, partition, slices, sizing, inserts, rewritten)
         opened += [(partition, part) for part in _split(rest, sizing.rows_per_file)]
     assigned: list[Assigned] = []
     for number in sorted(staying.keys() | inserts.keys() | left.keys()):
@@ -339,21 +351,39 @@ def _by_partition(partitions: pa.DictionaryArray, rows: Rows) -> Iterator[tuple[
         yield PartitionPath(names[code]), file_slice
 
 
+def is_small(file_slice: FileSlice, small_bytes: int) -> bool:
+    """Return whether a file slice is a base file without logs below the limit."""
+    return file_slice.base is not None and not file_slice.logs and file_slice.base.size < small_bytes
+
+
+def is_worth_filling(file_bytes: int, incoming_bytes: float) -> bool:
+    """Return whether rewriting a file costs little beside the rows that come in.
+
+    Example:
+        >>> is_worth_filling(1_000, 10_000.0), is_worth_filling(9_000, 10_000.0)
+        (True, False)
+    """
+    return file_bytes <= _FILLED_SHARE * incoming_bytes
+
+
 def _fill_small_files(
     rows: Rows,
     partition: PartitionPath,
     slices: Sequence[FileSlice],
     sizing: FileSizing,
     inserts: dict[int, list[Rows]],
+    rewritten: Collection[int],
 ) -> Rows:
     small = [
         (file_slice.base.size, number)
         for number, file_slice in enumerate(slices)
         if file_slice.partition == partition
         and file_slice.base is not None
-        and not file_slice.logs
-        and file_slice.base.size < sizing.small_bytes
+        and is_small(file_slice, sizing.small_bytes)
     ]
+    if sizing.tiered and not _only_filling_helps([size for size, _ in small], sizing):
+        incoming = len(rows) * sizing.record_bytes
+        small = [each for each in small if each[1] in rewritten or is_worth_filling(each[0], incoming)]
     for size, number in sorted(small)[: sizing.candidates]:
         if not len(rows):
             break
@@ -362,6 +392,15 @@ def _fill_small_files(
             inserts.setdefault(number, []).append(rows[:room])
             rows = rows[room:]
     return rows
+
+
+def _only_filling_helps(sizes: Sequence[int], sizing: FileSizing) -> bool:
+    """Return whether a partition has so many small files that it gets no more, and no two of them fit into one."""
+    if len(sizes) < MOST_SMALL_FILES:
+        return False
+    from lakefmt.write.small_files import choose_files_to_merge  # few writes find so many
+
+    return not choose_files_to_merge(sizes, sizing.max_bytes, most=1)
 
 
 def _split(rows: Rows, size: int) -> Iterable[Rows]:

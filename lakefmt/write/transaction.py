@@ -110,7 +110,14 @@ def run_write(
         located = transaction.locate(keyed)
         placed = transaction.place(located)
         statuses = transaction.write(placed)
-        return transaction.commit_unless_empty(statuses)
+        result = transaction.commit_unless_empty(statuses)
+    crowded = transaction.crowded(located, placed)
+    if result is None or not crowded:
+        return result
+    from lakefmt.write.merge_small_files import merge_small_files  # few commits need it
+
+    failures = merge_small_files(client, request, crowded, located.sizing)
+    return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
 
 def delete_keys(
@@ -385,9 +392,35 @@ class WriteTransaction:
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
 
     def _sizing(self, sample: pa.Table) -> FileSizing:
-        sizing = file_sizing(self.client, self.state, self._settings, sample)
+        sizing = file_sizing(self.client, self.state, self._settings, sample, tiered=self._merges_small_files())
         # New rows stay out of files that a pending clustering replaces.
         return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
+
+    def _merges_small_files(self) -> bool:
+        """Return whether small files are merged after a write of this kind, so that it may leave them."""
+        values = self._settings.values
+        return (
+            values["lakefmt.write.small.files"] == "tiers"
+            and not values["lakefmt.write.services.background"]
+            and self._saved is None
+            and not self._pending.rules.beside
+            and self.state.timeline.layout > 1
+            and self.state.config.populate_meta_fields
+            and self.bound.cdc is None
+            and not (self._index is not None and capabilities_of(self._index).on_commit)
+        )
+
+    def crowded(self, located: LocatedRows, placed: PlacedRows) -> frozenset[PartitionPath]:
+        """Return the partitions that have too many small files after this write."""
+        sizing = located.sizing
+        if not sizing.tiered or not sizing.small_bytes:
+            return frozenset()
+        opened = [each.assignment.partition for each in placed.assigned if _opens(each.assignment)]
+        if not opened:
+            return frozenset()
+        from lakefmt.write.small_files import crowded_partitions  # a change of stored rows needs it not
+
+        return crowded_partitions(located.slices, opened, sizing.small_bytes)
 
     # --- place ---------------------------------------------------------------------------------------------------
 
