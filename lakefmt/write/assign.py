@@ -46,6 +46,8 @@ Rows = npt.NDArray[np.int64]
 
 #: Small base files of a partition above which some are merged (:mod:`lakefmt.write.small_files`).
 MOST_SMALL_FILES: Final = 16
+#: Bytes that are worth a file of their own, beside another new one of their partition.
+_WORTH_A_FILE = 8 << 20
 #: A file is filled when its bytes are at most this share of those that come in.
 _FILLED_SHARE = 0.5
 
@@ -60,6 +62,7 @@ class FileSizing:
         record_bytes: bytes a stored row takes, learnt from earlier commits.
         candidates: how many small files of a partition take new rows, the smallest first; None: all.
         tiered: only files that are rewritten anyway, or are small beside the new rows, take them (:mod:`small_files`).
+        writers: how many files are written side by side: new rows of few partitions are spread over as many.
     """
 
     max_bytes: int
@@ -67,11 +70,22 @@ class FileSizing:
     record_bytes: float
     candidates: int | None = None
     tiered: bool = False
+    writers: int = 1
 
     @property
     def rows_per_file(self) -> int:
         """Rows a new file takes."""
         return max(1, int(self.max_bytes / max(self.record_bytes, 1e-3)))
+
+    def rows_side_by_side(self, num_rows: int, partitions: int) -> int:
+        """Rows that each of some new files takes which are written at a time.
+
+        Example:
+            >>> FileSizing(100 << 20, 0, 100.0, writers=4).rows_side_by_side(1_000_000, 2)
+            500000
+        """
+        files = min(self.writers // max(partitions, 1), int(num_rows * self.record_bytes / _WORTH_A_FILE))
+        return min(self.rows_per_file, -(-num_rows // max(files, 1)))
 
     def room(self, size_bytes: int) -> int:
         """Rows that still fit into a file of that size."""
@@ -214,10 +228,12 @@ def assign_rows(
     places = group_positions(routes.stay, logs)
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
-    for partition, rows in _by_partition(partitions, new_rows(len(partitions), routes)):
+    by_partition = list(_by_partition(partitions, new_rows(len(partitions), routes)))
+    for partition, rows in by_partition:
         rewritten = staying.keys() if logs is None else frozenset[int]()
         rest = _fill_small_files(rows, partition, slices, sizing, inserts, rewritten)
-        opened += [(partition, part) for part in _split(rest, sizing.rows_per_file)]
+        size = sizing.rows_side_by_side(len(rest), len(by_partition))
+        opened += [(partition, part) for part in _split(rest, size)]
     assigned: list[Assigned] = []
     for number in sorted(staying.keys() | inserts.keys() | left.keys()):
         leaving = left.get(number, np.empty(0, np.int64))
@@ -404,7 +420,7 @@ def _only_filling_helps(sizes: Sequence[int], sizing: FileSizing) -> bool:
 
 
 def _split(rows: Rows, size: int) -> Iterable[Rows]:
-    for start in range(0, len(rows), size):
+    for start in range(0, len(rows), max(size, 1)):
         yield rows[start : start + size]
 
 

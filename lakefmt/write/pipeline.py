@@ -89,7 +89,13 @@ _NO_SIZING = FileSizing(1, 0, 1.0)
 
 
 def file_sizing(
-    client: TableClient, state: TableState, settings: Settings, sample: pa.Table | None, *, tiered: bool = False
+    client: TableClient,
+    state: TableState,
+    settings: Settings,
+    sample: pa.Table | None,
+    *,
+    tiered: bool = False,
+    writers: int = 1,
 ) -> FileSizing:
     """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough."""
     estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
@@ -103,6 +109,7 @@ def file_sizing(
         record_bytes=estimate,
         candidates=int(str(candidates)) if merge_on_read else None,
         tiered=tiered,
+        writers=writers if tiered else 1,
     )
 
 

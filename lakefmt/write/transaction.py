@@ -392,7 +392,8 @@ class WriteTransaction:
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
 
     def _sizing(self, sample: pa.Table) -> FileSizing:
-        sizing = file_sizing(self.client, self.state, self._settings, sample, tiered=self._merges_small_files())
+        tiered, writers = self._merges_small_files(), self.bound.threads
+        sizing = file_sizing(self.client, self.state, self._settings, sample, tiered=tiered, writers=writers)
         # New rows stay out of files that a pending clustering replaces.
         return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
 

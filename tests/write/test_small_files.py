@@ -116,9 +116,7 @@ def rows(first: int, count: int, city: str = "oslo") -> pa.Table:
     )
 
 
-def make(
-    kind: str = "cow", version: int = 9, properties: dict[str, object] | None = None, **options: object
-) -> Table:
+def make(kind: str = "cow", version: int = 9, properties: dict[str, object] | None = None, **options: object) -> Table:
     return lakefmt.create_table(
         f"memory://small-files-{next(NUMBERS)}",
         schema=SCHEMA,
@@ -210,3 +208,17 @@ def test_a_merge_that_fails_is_reported_and_the_commit_stays(monkeypatch: pytest
     assert not table.client.load().timeline.pending
     assert not table.insert(rows(2000, 10)).warnings
     assert num_files(table) <= MOST_SMALL_FILES
+
+
+def test_new_rows_of_one_partition_are_spread_over_the_threads() -> None:
+    sizing = FileSizing(120 << 20, 100 << 20, 1 << 20, tiered=True, writers=4)
+
+    def counts(places: list[str]) -> list[int]:
+        rows_of = pa.array(places).dictionary_encode()
+        return [len(each.rows) for each in assign_rows(rows_of, Routes(None), [], sizing, R, _ids())]
+
+    assert counts(["p"] * 40) == [10, 10, 10, 10]
+    assert counts(["p"] * 20) == [10, 10]
+    assert counts(["p"] * 40 + ["q"] * 40) == [20, 20, 20, 20]
+    assert counts(["p"] * 15) == [15], "too few for two files"
+    assert counts(["p"] * 600) == [120] * 5, "no file is larger than the limit"
