@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env demo test test-all test-fast test-oldest test-newest test-spark \
+.PHONY: help venv venv-oldest venv-newest spark-env demo demo-spark test test-all test-fast test-oldest test-newest test-spark \
         lint format types architecture docs docs-write extras bench bench-parts sizes clean
 
 help: ## list the tasks
@@ -31,20 +31,23 @@ spark-env: venv ## make .venv-spark and find Java and the Hudi bundles
 demo: venv ## set up, then the main job on real input: 336,776 flights
 	@$(PY) -m examples.quickstart
 
-test: venv venv-oldest ## set up, then all tests: no JVM first, oldest dependencies, then Spark as judge
+demo-spark: venv ## set up, then the same flights through PySpark without a JAR, read by four readers
+	@$(PY) -m examples.spark
+
+test: venv ## set up, then all tests: no JVM first, oldest dependencies, then Spark as judge
 	@$(RUN) fast oldest spark
 
-test-all: venv venv-oldest venv-newest ## the same with ten times as many examples, on the newest dependencies too, and every extra resolved by pip
+test-all: venv ## the same with ten times as many examples, on the newest dependencies too, and every extra resolved by pip
 	@$(PYTHON) tools/extras.py
 	@LAKEFMT_HYPOTHESIS=thorough $(RUN) fast oldest newest spark
 
 test-fast: venv ## only the tests that need no JVM
 	@$(RUN) fast
 
-test-oldest: venv venv-oldest ## only the tests on the oldest declared dependencies
+test-oldest: venv ## only the tests on the oldest declared dependencies
 	@$(RUN) oldest
 
-test-newest: venv venv-newest ## only the tests on the newest Python and dependencies
+test-newest: venv ## only the tests on the newest Python and dependencies
 	@$(RUN) newest
 
 test-spark: venv ## only the tests with Apache Hudi on Spark as judge

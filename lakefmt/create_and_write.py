@@ -16,7 +16,7 @@ from lakefmt.table import Table, create_table, open_table
 from lakefmt.values import CommitResult, WriteOperation
 from lakefmt.write.ingest import open_stream, read_all
 
-__all__ = ["write_table"]
+__all__ = ["check_agreement", "write_table"]
 
 _MODES: Final = ("error", "append", "overwrite", "ignore")
 _OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
@@ -106,7 +106,7 @@ def write_table(
         )
     if mode == "ignore":
         return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
-    _check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
+    check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
     return _run(table, mode, operation, data, call)
 
 
@@ -172,7 +172,7 @@ def _verb(table: Table, mode: str, operation: str | None) -> str:
     return operation or ("upsert" if table.properties.record_key_fields else "insert")
 
 
-def _check_agreement(table: Table, *, record_key: object, partition_by: object, ordering: object) -> None:
+def check_agreement(table: Table, *, record_key: object, partition_by: object, ordering: object) -> None:
     """Raise when an argument contradicts the table.
 
     Raises:

@@ -62,6 +62,7 @@ from lakefmt.write.transaction import WriteTransaction, delete_keys, delete_part
 
 if TYPE_CHECKING:
     from lakefmt.check.findings import CheckReport, RepairPlan, RepairReport
+    from lakefmt.table_alter import TableAlter
 
 __all__ = ["Table", "create_table", "open_table"]
 
@@ -266,7 +267,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         Args:
             data: anything that holds Arrow data; an iterable of batches is never held whole.
             sort: ``"none"``; ``"partition"``: by partition and key within each window of
-                ``lakefmt.write.window.bytes``; ``"global"``: over all rows, spilling to temporary files.
+                ``lakefmt.write.window.bytes``; ``"global"``: over all rows, spilling to temporary files;
+                ``"linear:a,b"``, ``"zorder:a,b"``, ``"hilbert:a,b"``: as :meth:`sort_on_write`.
             drop_duplicates: as for :meth:`insert`; then the rows are held in memory.
             **call: as for :meth:`upsert`.
 
@@ -276,6 +278,31 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             27
         """
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort, drop_duplicates=drop_duplicates)
+
+    def sort_on_write(
+        self, data: object, columns: Sequence[str] | str, *, order: str = "linear", **call: Any
+    ) -> CommitResult:
+        """Add rows as new files, in each partition in the order that :meth:`cluster` gives them; in bounded memory.
+
+        Args:
+            data: anything that holds Arrow data; an iterable of batches is never held whole.
+            columns: what rows are ordered by.
+            order: ``"linear"``, ``"zorder"`` or ``"hilbert"``: how, when there are several columns.
+            **call: as for :meth:`upsert`.
+
+        Raises:
+            InvalidInputError: rows cannot be ordered so.
+
+        Example:
+            >>> t = create_table("memory://doc-sorted", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> _ = t.sort_on_write(pa.table({"id": ["b", "c", "a"]}), "id")
+            >>> t.read()["id"].to_pylist()
+            ['a', 'b', 'c']
+        """
+        # Imported here: few programs order rows by columns.
+        from lakefmt.write.bulk.row_order import sort_text_of
+
+        return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort_text_of(columns, order))
 
     def insert_overwrite(self, data: object, **call: Any) -> CommitResult:
         """Replace everything in the partitions that `data` touches by its rows.
@@ -479,6 +506,14 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
     def index(self) -> TableIndexes:
         """How this table finds keys, and the indexes of its metadata table: ``explain``, ``list``, ``create``, ``drop``."""
         return TableIndexes(self.client, partial(keys_to_delete, self.client), self._writing)
+
+    @property
+    def alter(self) -> TableAlter:
+        """What becomes of this table's columns: ``add_column``, ``drop_column``, ``rename_column``, ``update_column``."""
+        # Imported here: few programs alter a table.
+        from lakefmt.table_alter import TableAlter
+
+        return TableAlter(self.client, self._writing, self._finished)
 
     def check(self, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
         """Look for damage; nothing is changed. The report prints, and its ``plan`` is what :meth:`repair` takes.

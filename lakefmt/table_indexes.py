@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefmt.arguments import check_flags, mapping_argument, text_argument
@@ -139,7 +140,8 @@ class TableIndexes(IndexView):
     def run(self, instant: str | None = None, *, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
         """Make the indexes that are planned, in this process or by Apache Hudi, while others write to the table.
 
-        The table lock is held for two moments. A run that died is begun again by the next one.
+        Others are other processes, and other threads that write through this handle. The table lock is held for two
+        moments. A run that died is begun again by the next one.
 
         Args:
             instant: only the plan of this instant; default: all that are not being run.
@@ -164,8 +166,9 @@ class TableIndexes(IndexView):
         """
         given = mapping_argument(options, "options")
         time = None if instant is None else text_argument(instant, "instant")
-        with self._writing:
-            return run_indexing(self._client, time, given)
+        # Not under self._writing, so that writes of this handle go on; a client of its own, because that of the handle
+        # is for one writer at a time.
+        return run_indexing(replace(self._client), time, given)
 
     def drop(self, name: str, *, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
         """Remove an index of the metadata table and those that rest on it; ``"files"`` removes the metadata table.

@@ -98,7 +98,11 @@ class _Rewriting:
 
     def __call__(self, step: RewriteFile) -> list[WriteStatus]:
         source = step.source
-        rows = reconcile(self._client.reader.rows(source), self._schema)
+        virtual = self._bound.virtual_columns
+        reader = (
+            self._client.reader if virtual is None or virtual.ids is None else self._client.reader.completing(virtual)
+        )
+        rows = reconcile(reader.rows(source), self._schema)
         stored = rows.num_rows
         if step.drop is not None and len(step.drop):
             if int(step.drop.max()) >= stored or int(step.drop.min()) < 0:

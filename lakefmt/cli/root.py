@@ -15,6 +15,7 @@ from lakefmt.cli.commands.archive import archive
 from lakefmt.cli.commands.change import delete, write
 from lakefmt.cli.commands.check import check
 from lakefmt.cli.commands.clean import clean
+from lakefmt.cli.commands.cluster import cluster
 from lakefmt.cli.commands.compact import compact
 from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.index import index
@@ -86,6 +87,6 @@ def main() -> None:
 
 
 _READING = (read, incremental, changes, timeline, files, stats, explain, check)
-_WRITING = (create, write, delete, rollback, savepoint, restore, clean, compact, archive, upgrade, index)
+_WRITING = (create, write, delete, rollback, savepoint, restore, clean, compact, cluster, archive, upgrade, index)
 for _command in (*_READING, *_WRITING):
     main.add_command(_command)

@@ -62,6 +62,9 @@ def run_services(
         if settings.flag("hoodie.log.compaction.inline"):
             failures += _fold(client, options, config, plans_only=plans_only)
         seen = client.seen()
+    if _wants_clustering(settings, plans_only=plans_only):
+        failures += _cluster(client, options, settings, plans_only=plans_only)
+        seen = client.seen()
     failures += _clean(client, options, settings, seen, plans_only=plans_only)
     if services is None:
         failures += _archive(client, options, settings, seen)
@@ -86,6 +89,8 @@ def run_waiting_services(client: TableClient, options: Mapping[str, object]) -> 
         # In version 6 a log compaction is executed in the call of the commit: one that is pending here is being executed.
         for time in _waiting(client, Action.LOG_COMPACTION) if config.version.layout > 1 else ():
             failures += _attempt("log compaction", partial(_fold_one, client, options, time))
+    if settings.flag("hoodie.clustering.async.enabled"):
+        failures += _attempt("clustering", partial(_run_clusterings, client, options))
     if _waiting(client, Action.CLEAN):
         failures += _attempt("clean", lambda: run_waiting_cleans(client, options))
     return (*failures, *_archive(client, options, settings, client.seen()))
@@ -112,6 +117,30 @@ def _fold(client: TableClient, options: Mapping[str, object], config: TableConfi
     if _waiting(client, Action.LOG_COMPACTION):
         return []
     return _attempt("log compaction's plan", lambda: run_log_compaction(client, options, schedule=True, force=False))
+
+
+def _wants_clustering(settings: Settings, *, plans_only: bool) -> bool:
+    asked = settings.flag("hoodie.clustering.inline") or settings.flag("hoodie.clustering.schedule.inline")
+    return asked or (plans_only and settings.flag("hoodie.clustering.async.enabled"))
+
+
+def _cluster(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
+    """Cluster, or request a clustering, when enough commits came; pending ones are executed first."""
+    # Imported here: most commits cluster nothing.
+    from lakefmt.compaction.cluster.run import has_pending_clustering, run_clustering
+
+    if settings.flag("hoodie.clustering.inline") and not plans_only:
+        return _attempt("clustering", lambda: run_clustering(client, options, force=False))
+    if has_pending_clustering(client):
+        return []
+    return _attempt("clustering's plan", lambda: run_clustering(client, options, schedule=True, force=False))
+
+
+def _run_clusterings(client: TableClient, options: Mapping[str, object]) -> None:
+    # Imported here: most commits cluster nothing.
+    from lakefmt.compaction.cluster.run import run_waiting_clusterings
+
+    run_waiting_clusterings(client, options)
 
 
 def _waiting(client: TableClient, action: Action) -> list[InstantTime]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lakefmt.arguments import check_flags, check_texts
 from lakefmt.compaction.background import BackgroundServices
@@ -17,6 +18,9 @@ from lakefmt.compaction.log_compact.run import (
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.timeline.instant import Action
+
+if TYPE_CHECKING:
+    from lakefmt.compaction.cluster.run import ClusteringResult
 
 __all__ = ["CompactionVerbs"]
 
@@ -79,6 +83,56 @@ class CompactionVerbs(TableVerbs):
             if log:
                 return run_log_compaction(self.client, options, schedule=schedule, run=run)
             return run_compaction(self.client, options, schedule=schedule, run=run, verify=verify)
+
+    def cluster(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        order: str | None = None,
+        where: Any = None,
+        partitions: Any = None,
+        schedule: bool = False,
+        run: str | None = None,
+        abandon: str | None = None,
+        dry_run: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> ClusteringResult:
+        """Pack small files into larger ones and put their rows in an order: execute pending clusterings, then a new one.
+
+        Args:
+            columns: what rows are ordered by; None: ``hoodie.clustering.plan.strategy.sort.columns``, or not at all.
+            order: ``"linear"``, ``"zorder"`` or ``"hilbert"``: how, when there are several columns; None:
+                ``hoodie.layout.optimize.strategy``.
+            where: only file slices that may have rows of this filter, as :meth:`read` takes it.
+            partitions: only these, paths or values (docs/partitions.md); None: those that the settings name.
+            schedule: only request the plan; the next clustering, or another engine's, executes it.
+            run: only execute the pending clustering of this requested time, whichever engine planned it.
+            abandon: only withdraw the pending clustering of this requested time.
+            dry_run: True returns the plan and changes nothing.
+            options: settings of the call, such as ``hoodie.clustering.plan.strategy.small.file.limit``.
+
+        Raises:
+            UnsupportedFeature: the table has a bucket index.
+            InvalidInputError: rows cannot be ordered so.
+            WriterActive: another process executes a clustering.
+            CommitConflict: another engine changed a file group of the plan meanwhile.
+            InstantNotFound: no clustering is pending at `run` or `abandon`.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-cluster", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> for key in "bca": _ = t.bulk_insert(pa.table({"id": [key]}))
+            >>> len(t.cluster("id").files), t.read()["id"].to_pylist()
+            (1, ['a', 'b', 'c'])
+        """
+        # Imported here: few programs cluster, and all wait for the import.
+        from lakefmt.compaction.cluster.verb import ClusterCall, cluster_table
+
+        check_flags(schedule=schedule, dry_run=dry_run)
+        check_texts(run=run, abandon=abandon, order=order)
+        call = ClusterCall(columns, order, where, partitions, schedule, run, abandon, dry_run)
+        with self._writing:
+            return cluster_table(self.client, call, options)
 
     def services(self) -> BackgroundServices:
         """Return the background services of this handle, which compact, clean and archive; start them if necessary.

@@ -42,6 +42,7 @@ def write_base_file(
     bloom: BloomFilter | None = None,
     footers: Mapping[str, str] | None = None,
     keyed: bool = True,
+    adopts: bool = False,
 ) -> int:
     """Write a base file and return its size in bytes; the file appears when it is complete.
 
@@ -54,9 +55,10 @@ def write_base_file(
         bloom: a filter that contains all keys; None: make one.
         footers: further footer entries.
         keyed: the rows have record keys; False: write no key footers (docs/format.md, Meta columns).
+        adopts: a file of the name with the size of this one was written by an earlier attempt, and is taken as it is.
 
     Raises:
-        StateError: the file exists with another size.
+        StateError: the file exists.
         StorageError: the store failed, or does not say whether the file is there.
     """
     keys = rows.column(RECORD_KEY)
@@ -79,11 +81,13 @@ def write_base_file(
         writer.close(entries)
         size = sink.size
         outcome = sink.put_if_absent()
-    if outcome is PutOutcome.UNKNOWN:
-        existing = store.info(path)
-        if existing is None or existing.size != size:
-            raise StorageError(f"the store does not say whether {path} was written", transient=True)
-    elif outcome is PutOutcome.REFUSED:
+    if outcome is PutOutcome.DONE:
+        return size
+    existing = store.info(path)
+    is_same = existing is not None and existing.size == size
+    if outcome is PutOutcome.UNKNOWN and not is_same:
+        raise StorageError(f"the store does not say whether {path} was written", transient=True)
+    if outcome is PutOutcome.REFUSED and not (adopts and is_same):
         raise StateError(f"{path} exists already: somebody else is writing it; nothing was replaced")
     return size
 

@@ -168,7 +168,7 @@ class BaseFileReader:
 
     Args:
         store: the table's store.
-        unstored: columns that files lack; they are added to rows and keys.
+        unstored: columns that files lack, or have in another form; rows and keys get them.
     """
 
     def __init__(self, store: ObjectStore, unstored: VirtualColumns | None = None) -> None:
@@ -244,6 +244,17 @@ class BaseFileReader:
         with self._open(file) as parquet:
             return self._read(parquet, file, columns, use_threads=True)
 
+    def row_groups(self, file: BaseFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield a file's rows, with those of the named columns that it has, row group by row group."""
+        needed = columns if self._virtual_columns is None else self._virtual_columns.needed(columns, file.instant)
+        with self._open(file) as parquet:
+            names = parquet.schema_arrow.names
+            wanted = [name for name in needed or () if name in names]
+            for number in range(parquet.num_row_groups):
+                rows = parquet.read_row_group(number, columns=wanted)
+                made = self._virtual_columns
+                yield rows if made is None else made.complete(rows, file.partition, file.instant, columns)
+
     def rows_and_footer(
         self,
         file: BaseFile,
@@ -299,7 +310,8 @@ class BaseFileReader:
         self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None, *, use_threads: bool
     ) -> pa.Table:
         names = parquet.schema_arrow.names
-        needed = columns if self._virtual_columns is None else self._virtual_columns.needed(columns)
+        virtual = self._virtual_columns
+        needed = columns if virtual is None else virtual.needed(columns, file.instant)
         wanted = None if needed is None else [name for name in needed if name in names]
         rows = parquet.read(columns=wanted, use_threads=use_threads)
-        return rows if self._virtual_columns is None else self._virtual_columns.complete(rows, file.partition, columns)
+        return rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)

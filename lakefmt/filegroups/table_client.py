@@ -12,19 +12,25 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
-from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, UnsupportedFeature
+from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.virtual_columns import stored_schema, virtual_columns_of, with_partition_columns
+from lakefmt.filegroups.virtual_columns import (
+    VirtualColumns,
+    stored_schema,
+    virtual_columns_of,
+    with_partition_columns,
+)
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
-from lakefmt.schema.history import LATEST_SCHEMA, parse_internal_schema, parse_schema_history, why_names_fail
+from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_internal_schema
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.object_names import check_name
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
@@ -47,15 +53,15 @@ from lakefmt.values import (
     WriteOperation,
 )
 
+if TYPE_CHECKING:
+    from lakefmt.schema.column_ids import ColumnIds
+
 __all__ = ["NOTES", "TableClient", "TableState", "TableVerbs"]
 
 
 #: Table properties that Hudi does not have (docs/format.md, lakefmt's own files).
 NOTES = ".hoodie/.lakefmt/table.json"
 _MAX_NOTES_BYTES = 1 << 20
-#: Directory and suffix of the schema history (docs/format.md, Schema history).
-_SCHEMAS, _SCHEMA_FILE = ".hoodie/.schema", ".schemacommit"
-_MAX_SCHEMAS_BYTES = 256 << 20
 
 #: Operations whose commits do not define the table's schema (docs/format.md, Table schema).
 _SERVICES = frozenset(
@@ -104,7 +110,8 @@ class TableClient:
         self._instant_clock: InstantClock | None = None
         self._schemas: dict[str, pa.Schema] = {}
         self._schema_texts: tuple[pa.Schema, TableConfig, tuple[str, str]] | None = None
-        self._followed: set[str] = set()
+        self._histories: Mapping[str, SchemaHistory] = {}
+        self._column_ids: Mapping[str, ColumnIds] = {}
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
         self.cleaned_until: dict[object, str] = {}
@@ -255,8 +262,6 @@ class TableClient:
 
         Raises:
             CorruptFile: the table has no schema (docs/format.md, Table schema).
-            UnsupportedFeature: after schema changes the names do not identify columns of older
-                files.
         """
         stored = self._cached_schema(state)
         return with_partition_columns(state.config, stored) if state.config.drop_partition_columns else stored
@@ -294,32 +299,62 @@ class TableClient:
                 return commit
         return None
 
-    def _check_names(self, internal: str) -> None:
-        """Raise if names do not identify the columns of older files; checked once per internal schema."""
-        if internal in self._followed:
-            return
-        current = parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit")
-        files = [info.name for info in self.store.list(_SCHEMAS, recursive=False)]
-        newest = max((name for name in files if name.endswith(_SCHEMA_FILE)), default=None)
-        if newest is None:
-            raise UnsupportedFeature(
-                f"the table's columns have ids and their history is not in {_SCHEMAS}: whether older files have the same "
-                "names cannot be told; read and write the table with Spark"
-            )
-        text = self.store.read(newest, _MAX_SCHEMAS_BYTES).decode("utf-8", "replace")
-        reason = why_names_fail(current, parse_schema_history(text, newest))
-        if reason is not None:
-            raise UnsupportedFeature(
-                f"{reason}. Files that were written before have to be read by column ids, which lakefmt does not do yet: "
-                "read and write the table with Spark; a state from before the change can be read with as_of"
-            )
-        self._followed.add(internal)
+    def schema_history(self, state: TableState) -> SchemaHistory | None:
+        """Return the schemas with column ids up to the table's; None: its columns have no ids, and go by names.
+
+        The history is read once per internal schema.
+
+        Raises:
+            CorruptFile: it is damaged.
+            UnsupportedFeature: there is none, so that nobody can tell what older files call the columns.
+        """
+        internal = self.internal_schema(state)
+        if internal is None:
+            return None
+        known = self._histories.get(internal)
+        if known is None:
+            # Imported here: few tables have column ids.
+            from lakefmt.filegroups.schema_history import load_schema_history
+
+            whole = load_schema_history(self.store, state.timeline)
+            known = whole.as_of(parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit"))
+            self._histories = {**self._histories, internal: known}
+        return known
+
+    def column_ids(self, state: TableState) -> ColumnIds | None:
+        """Return the table's columns by id; None where names tell the columns of all files."""
+        history = self.schema_history(state)
+        if history is None:
+            return None
+        if history.text not in self._column_ids:
+            from lakefmt.schema.column_ids import ColumnIds
+
+            self._column_ids = {history.text: ColumnIds(history)}
+        ids = self._column_ids[history.text]
+        return ids if ids.is_needed else None
+
+    def columns_at(self, state: TableState, instant: InstantTime) -> TableState:
+        """Return the state whose columns the files of an instant have.
+
+        A service may run after the columns were altered, and its files count as those of its instant: readers take their
+        names and types from the history by that.
+
+        Args:
+            state: properties and timeline.
+            instant: requested time of a compaction, a log compaction or a clustering.
+        """
+        return state if self.internal_schema(state) is None else state.as_of(instant)
+
+    def virtual_columns(self, state: TableState) -> VirtualColumns | None:
+        """Return what files lack of the table's columns, or have in another form; None: nothing."""
+        ids = self.column_ids(state)
+        if ids is None and state.config.stores_every_column:
+            return None
+        return virtual_columns_of(state.config, self.schema(state), ids)
 
     def _cached_schema(self, state: TableState) -> pa.Schema:
         commit = self._telling_commit(state)
         if commit is not None:
-            if commit.extra_metadata.get(LATEST_SCHEMA):
-                self._check_names(commit.extra_metadata[LATEST_SCHEMA])
             return self._parse_schema(commit.extra_metadata[SCHEMA_KEY])
         if state.config.create_schema:
             return self._parse_schema(state.config.create_schema)
@@ -335,9 +370,7 @@ class TableClient:
 
     def row_reader(self, state: TableState) -> BaseFileReader:
         """Return the reader of complete rows: columns that files lack are added."""
-        if state.config.stores_every_column:
-            return self.reader
-        return self.reader.completing(virtual_columns_of(state.config, self.schema(state)))
+        return self.reader.completing(self.virtual_columns(state))
 
     def key_spec(self, config: TableConfig) -> KeySpec:
         """Return how record keys and partition paths are built."""

@@ -1,15 +1,16 @@
-"""Columns that rows have and base files lack: partition columns and meta columns. Pure.
+"""Columns that rows have and files lack, or have in another form: partition columns, meta columns, changed columns. Pure.
 
 A table may drop its partition columns from its files
 (``hoodie.datasource.write.drop.partition.columns``) or leave the meta columns empty
 (``hoodie.populate.meta.fields=false``; docs/format.md, Meta columns). Readers add both from the
-path and the key columns; writers remove them.
+path and the key columns; writers remove them. Files from before a change of columns are read by column ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,9 @@ from lakefmt.errors import InvalidKey, UnsupportedFeature
 from lakefmt.keys import KeySpec, build_record_keys, key_spec_from_properties, parse_partition_values
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.values import META_COLUMNS, RECORD_KEY
+
+if TYPE_CHECKING:
+    from lakefmt.schema.column_ids import ColumnIds, ColumnPlaces
 
 __all__ = ["VirtualColumns", "dropped_values", "stored_schema", "virtual_columns_of", "with_partition_columns"]
 
@@ -92,24 +96,35 @@ class VirtualColumns:
         schema: the table's columns, without meta columns.
         drops_partitions: partition columns exist only in paths.
         makes_keys: meta columns are empty; record keys are built from columns.
+        ids: the columns by id; None: older files have the same names.
     """
 
     spec: KeySpec
     schema: pa.Schema
     drops_partitions: bool
     makes_keys: bool
+    ids: ColumnIds | None = None
 
-    def needed(self, columns: Sequence[str] | None) -> Sequence[str] | None:
-        """Return the columns to read for `columns`; None means all."""
+    def places(self, instant: str) -> ColumnPlaces | None:
+        """Return where the columns lie in the files of an instant; None: names are right."""
+        return None if self.ids is None else self.ids.at(instant)
+
+    def needed(self, columns: Sequence[str] | None, instant: str) -> Sequence[str] | None:
+        """Return the columns to read for `columns` from a file of `instant`; None means all."""
         if columns is None:
             return None
         keyed = self.makes_keys and RECORD_KEY in columns
         # One column that every file has keeps the row count if all others are virtual.
         extra = [*(_tops(self.spec.record_key_fields) if keyed else ()), RECORD_KEY]
-        return list(dict.fromkeys([*columns, *extra]))
+        wanted = list(dict.fromkeys([*columns, *extra]))
+        places = self.places(instant)
+        return wanted if places is None else places.stored_names(wanted)
 
-    def complete(self, rows: pa.Table, partition: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return rows with the missing columns added; `columns` None means all."""
+    def complete(self, rows: pa.Table, partition: str, instant: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return rows of a file of `instant` with the missing columns added; `columns` None means all."""
+        places = self.places(instant)
+        if places is not None:
+            rows = places.current(rows)
         if self.drops_partitions:
             for name, value in dropped_values(self.spec, partition, self.schema).items():
                 # Some Hudi files have the column with nulls for rows from files without it: the
@@ -172,13 +187,16 @@ def _tops(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.split(".", 1)[0] for name in names))
 
 
-def virtual_columns_of(config: TableConfig, schema: pa.Schema) -> VirtualColumns | None:
-    """Return the virtual columns of a table; None if files have all columns.
+def virtual_columns_of(config: TableConfig, schema: pa.Schema, ids: ColumnIds | None = None) -> VirtualColumns | None:
+    """Return the virtual columns of a table; None if files have all columns, under their names.
 
     Args:
+        config: the table's properties.
         schema: its columns, without meta columns.
+        ids: its columns by id, where it has ids.
     """
-    if config.stores_every_column:
+    ids = ids if ids is not None and ids.is_needed else None
+    if config.stores_every_column and ids is None:
         return None
     spec = key_spec_from_properties(config.properties)
-    return VirtualColumns(spec, schema, config.drop_partition_columns, not config.populate_meta_fields)
+    return VirtualColumns(spec, schema, config.drop_partition_columns, not config.populate_meta_fields, ids)

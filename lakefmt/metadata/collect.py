@@ -22,7 +22,7 @@ from lakefmt.filegroups.merge.merged_slice import merge_logs, only_rows
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, join_path, parse_files
 from lakefmt.filegroups.reader import BaseFileReader, Kept, parquet_file, reading
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import virtual_columns_of
+from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
 from lakefmt.metadata.records import MetadataRecord, RecordLocation
 from lakefmt.metadata.statistics import ColumnRange, footer_ranges, merged_ranges, row_ranges
@@ -148,6 +148,10 @@ class FactCollector:
             **{name: field.type for name, field in nested.items() if field is not None},
         }
 
+    @property
+    def _virtual_columns(self) -> VirtualColumns | None:
+        return virtual_columns_of(self.before.config, self.schema, self.client.column_ids(self.before))
+
     def _top(self, name: str) -> str:
         """Return the column that a column or nested field is in."""
         return name if name in self._schema.names else name.split(".", 1)[0]
@@ -227,7 +231,10 @@ class FactCollector:
 
     def _kept_ranges(self, file: BaseFile) -> Mapping[str, ColumnRange]:
         """Return the statistics of a base file, which are kept for the next instant: files never change."""
-        kept, columns = _kept_statistics(self.client.reader), tuple(self.columns)
+        ids = self.client.column_ids(self.before)
+        # A column of the same name is another one after it was dropped and added again.
+        columns = (*self.columns, "" if ids is None else str(ids.history.latest.version))
+        kept = _kept_statistics(self.client.reader)
         ranges = kept.get(file)
         if ranges is None or ranges[0] != columns:
             ranges = (columns, self._base_ranges(file))
@@ -248,6 +255,13 @@ class FactCollector:
         return {path: {name: one for name, one in found.items() if one is not None} for path, found in merged.items()}
 
     def _base_ranges(self, file: BaseFile) -> dict[str, ColumnRange]:
+        virtual = self._virtual_columns
+        if virtual is not None and virtual.places(file.instant) is not None:
+            # Its footer has other names or types: the values tell.
+            columns = list(dict.fromkeys(map(self._top, self.columns)))
+            stored = self.client.reader.completing(virtual).rows(file, columns)
+            named = pa.schema([self._schema.field(name) for name in columns])
+            return row_ranges(reconcile(stored, named), self.columns)
         filesystem, prefix = self.client.store.arrow_filesystem()
         with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
             parquet = parquet_file(source)
@@ -290,7 +304,7 @@ class FactCollector:
             rule,
             layout=self.before.timeline.layout,
             is_committed=lambda _: True,
-            unstored=virtual_columns_of(self.before.config, self.schema),
+            unstored=self._virtual_columns,
         )
         # Statistics and keys are taken from the same log; a large one is not held, but read again.
         if rows.table.nbytes <= _MOST_LOG_BYTES:
@@ -302,7 +316,7 @@ class FactCollector:
         if isinstance(file, LogFile):
             alone = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
             return self.rows(self.after, alone, [name]).column(name)
-        reader = self.client.reader.completing(virtual_columns_of(self.before.config, self.schema))
+        reader = self.client.reader.completing(self._virtual_columns)
         return reconcile(reader.rows(file, [name]), pa.schema([self._schema.field(name)])).column(name)
 
     def _bloom_filter(self, file: BaseFile) -> tuple[str, str] | None:
@@ -440,7 +454,7 @@ class FactCollector:
             names |= set(self._schema.names)
         schema = pa.schema([one for one in self._schema if one.name in (names if has_logs else wanted)])
         rows = schema.empty_table()
-        unstored = virtual_columns_of(self.before.config, self.schema)
+        unstored = self._virtual_columns
         if file_slice is not None and file_slice.base is not None:
             rows = reconcile(self.client.reader.completing(unstored).rows(file_slice.base, schema.names), schema)
             rows = rows if keys is None else rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))

@@ -34,6 +34,7 @@ from lakefmt.metadata.services.run import run_metadata_services
 from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
+from lakefmt.metadata.written_groups import known_commits
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
@@ -98,7 +99,8 @@ class MetadataTableObserver:
             self._record_rollback(writer, pending, loaded)
             return
         read_body = self.client.timeline_store(config).read_body
-        timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded)
+        commits = known_commits(self.client.reader)
+        timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded, commits)
         definitions = load_definitions(self.client, config)
         if pending.commit is not None:
             updates = updates_of_commit(
@@ -111,7 +113,7 @@ class MetadataTableObserver:
             )
         else:
             return
-        completion = writer.write(pending.time, updates, pending.proved_time, timeline)
+        completion = writer.write(pending.time, updates, pending.proved_time, timeline, commits)
         statistics = next((one for one in updates if one.partition == PartitionKind.PARTITION_STATS.value), None)
         written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
 

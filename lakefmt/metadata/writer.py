@@ -38,9 +38,11 @@ from lakefmt.metadata.layout import (
     metadata_properties,
     parse_metadata_file,
 )
+from lakefmt.metadata.reading.reader import ready_partitions
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, repeat_value
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
+from lakefmt.metadata.written_groups import KnownCommits, WrittenGroups
 from lakefmt.storage.api import ObjectStore, SupportsNames
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
@@ -48,6 +50,8 @@ from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
 
 __all__ = ["MetadataTableWriter", "WrittenFile"]
 
+#: Keys that are looked for in a wrong file group would be stored twice.
+_INDEXES_OF_KEYS = (PartitionKind.RECORD_INDEX.value, PartitionKind.SECONDARY_INDEX.value)
 #: The attempt in the names of base files and of the empty first log of a file group.
 _FIRST_LOG_TOKEN = "0-0-0"  # noqa: S105 - no secret: a part of file names
 
@@ -197,12 +201,32 @@ class MetadataTableWriter:
             names = [each.name.rpartition("/")[2] for each in self.store.list(directory, recursive=False)]
         return [one for one in map(parse_metadata_file, sorted(names)) if one is not None]
 
+    def checked_groups(
+        self, partition: str, files: Iterable[MetadataFileName], due: WrittenGroups | None
+    ) -> dict[str | None, list[str]]:
+        """Return the file groups of a partition, as :func:`check_file_groups` does.
+
+        Parameters:
+            partition: the metadata table's partition.
+            files: of its directory.
+            due: knows the file groups that must be there; None: only gaps in their numbers are seen.
+
+        Raises:
+            CorruptFile: a file group is missing.
+        """
+        groups = check_file_groups(partition, (file.file_id for file in files))
+        # What is being made anew may have fewer file groups than it had; no reader looks for keys there yet.
+        if due is not None and partition in ready_partitions(self.config):
+            due.check(partition, {file_id for ids in groups.values() for file_id in ids})
+        return groups
+
     def write(
         self,
         instant: str,
         updates: Iterable[PartitionUpdate],
         next_time: Callable[[], str],
         timeline: MetadataTimeline,
+        commits: KnownCommits | None = None,
     ) -> str:
         """Write one deltacommit, a log file in every file group that has changes; return its completion time.
 
@@ -211,6 +235,7 @@ class MetadataTableWriter:
             updates: the changes, at most one entry for each partition.
             next_time: hands out the completion time.
             timeline: the metadata table's, loaded under this lock.
+            commits: of the metadata table that this handle knows, so that they are not read again.
 
         Raises:
             CorruptFile: a file group is missing.
@@ -220,14 +245,23 @@ class MetadataTableWriter:
             self.remove(instant, timeline)
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
         done = frozenset(one.time for one in timeline.completed())
-        written = [file for update in updates if len(update) for file in self._write_partition(instant, update, done)]
+        due = WrittenGroups(self.store, self.config.version, timeline, commits or KnownCommits())
+        written = [
+            file for update in updates if len(update) for file in self._write_partition(instant, update, done, due)
+        ]
         completion = next_time()
         self._complete(instant, WriteOperation.UPSERT, written, completion)
+        named = None if self.config.version.layout == 1 else completion
+        due.known.remember(instant, named or instant, ((file.partition, file.file_id) for file in written))
         return completion
 
-    def _write_partition(self, instant: str, update: PartitionUpdate, done: frozenset[str]) -> list[WrittenFile]:
+    def _write_partition(
+        self, instant: str, update: PartitionUpdate, done: frozenset[str], due: WrittenGroups
+    ) -> list[WrittenFile]:
         files = self.files(update.partition)
-        groups = check_file_groups(update.partition, (file.file_id for file in files))
+        groups = self.checked_groups(
+            update.partition, files, due if update.partition.startswith(_INDEXES_OF_KEYS) else None
+        )
         if not groups and update.data_partitions is None:
             raise CorruptFile(
                 f"the metadata table has no file groups of {update.partition}: drop the index and make it again"

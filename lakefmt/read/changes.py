@@ -7,9 +7,11 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -43,11 +45,15 @@ from lakefmt.read.snapshot import NEXT_START, planned_clusterings, resolve_bound
 from lakefmt.schema import reconcile
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, InstantTime
+from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, InstantTime, PartitionPath
 
-__all__ = ["read_changes"]
+if TYPE_CHECKING:
+    from lakefmt.schema.column_ids import ColumnPlaces
+
+__all__ = ["ChangesPlan", "plan_changes", "read_changes", "read_planned_changes"]
 
 Mask = npt.NDArray[np.bool_]
+_Work = Sequence[tuple[Instant, Sequence[ChangeSource]]]
 _META = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 
 
@@ -60,21 +66,101 @@ def read_changes(
     filter: Filter = None,
 ) -> pa.Table:
     """Return the changes of the commits after `start` up to `end`; see ``Table.changes``."""
-    if not state.config.populate_meta_fields:
-        raise UnsupportedFeature("changes need meta columns, and this table does not fill them")
-    first = resolve_bound(start, state.config)
+    first = _first(state, start)
     last = None if end is None else resolve_bound(end, state.config)
     state = with_archived_instants(client, state, first)
     work = _Changes(client, state, *_plan(client, state, columns, filter))
     commits = select_commits(state.timeline, first, last, planned_clusterings(client, state))
-    try:
+    with _explaining(client, first):
         table = work.table(commits)
+    next_start = max((i.order_time for i in commits), default=InstantTime(first))
+    return table.replace_schema_metadata({NEXT_START: next_start.encode()})
+
+
+@dataclass(frozen=True)
+class ChangesPlan:
+    """The sources of the changes of a range; it pickles, so that several tasks read parts of them.
+
+    Attributes:
+        state: the table.
+        start: the resolved start.
+        next_start: the start of the next range.
+        work: every commit with its sources, in commit order.
+        files: the files of the touched file groups.
+    """
+
+    state: TableState
+    start: str
+    next_start: str
+    work: tuple[tuple[Instant, tuple[ChangeSource, ...]], ...]
+    files: FileHistory
+
+
+def plan_changes(
+    client: TableClient, state: TableState, start: str | datetime, end: str | datetime | None = None
+) -> ChangesPlan:
+    """Return what the changes of a range are read from.
+
+    Raises:
+        UnsupportedFeature: the table has no meta columns.
+    """
+    first = _first(state, start)
+    last = None if end is None else resolve_bound(end, state.config)
+    state = with_archived_instants(client, state, first)
+    commits = select_commits(state.timeline, first, last, planned_clusterings(client, state))
+    work = _Changes(client, state, *_plan(client, state, None, None)).planned(commits)
+    with _explaining(client, first):
+        files = _history(client, state, work)
+    next_start = max((i.order_time for i in commits), default=InstantTime(first))
+    return ChangesPlan(state, first, next_start, tuple((commit, tuple(sources)) for commit, sources in work), files)
+
+
+def read_planned_changes(
+    client: TableClient,
+    plan: ChangesPlan,
+    columns: Sequence[str] | None = None,
+    filter: Filter = None,
+) -> pa.Table:
+    """Return the changes of planned sources.
+
+    Raises:
+        SnapshotExpired: a file was cleaned away.
+    """
+    reader = _Changes(client, plan.state, *_plan(client, plan.state, columns, filter))
+    with _explaining(client, plan.start):
+        return reader.of_sources(plan.work, plan.files)
+
+
+def _first(state: TableState, start: str | datetime) -> str:
+    """Return the start as an instant time.
+
+    Raises:
+        UnsupportedFeature: the table has no meta columns.
+    """
+    if not state.config.populate_meta_fields:
+        raise UnsupportedFeature("changes need meta columns, and this table does not fill them")
+    return resolve_bound(start, state.config)
+
+
+@contextmanager
+def _explaining(client: TableClient, start: str) -> Iterator[None]:
+    """Say of a file that is gone which changes can be read."""
+    try:
+        yield
     except SnapshotExpired as error:
         oldest = client.retained_from(client.load())
         hint = f"; the changes of commits from {oldest} on can be read" if oldest else ""
-        raise SnapshotExpired(f"the changes after {first} need what was cleaned away: {error}{hint}") from None
-    next_start = max((i.order_time for i in commits), default=InstantTime(first))
-    return table.replace_schema_metadata({NEXT_START: next_start.encode()})
+        raise SnapshotExpired(f"the changes after {start} need what was cleaned away: {error}{hint}") from None
+
+
+def _history(
+    client: TableClient, state: TableState, work: _Work, partitions: Collection[PartitionPath] | None = None
+) -> FileHistory:
+    """Return the files of the partitions of some sources; None: of all of them."""
+    touched = {source.partition for _, sources in work for source in sources} if partitions is None else partitions
+    if not work:
+        return FileHistory(state.timeline, {})
+    return FileHistory.load(client, state, min(commit.time for commit, _ in work), sorted(touched))
 
 
 def _plan(
@@ -99,20 +185,28 @@ class _Changes:
     columns: tuple[str, ...]
 
     def table(self, commits: Sequence[Instant]) -> pa.Table:
-        """Return the changes of commits; within a commit deletes come first, so that a moved key stays."""
+        """Return the changes of commits."""
+        work = self.planned(commits)
+        touched = sorted({source.partition for _, sources in work for source in sources})
+        kept = set(prune_partitions(self.client, self.state, touched, self.query)) if work else set()
+        files = _history(self.client, self.state, work, kept)
+        return self.of_sources(
+            [(commit, [s for s in sources if s.partition in kept]) for commit, sources in work], files
+        )
+
+    def planned(self, commits: Sequence[Instant]) -> list[tuple[Instant, list[ChangeSource]]]:
+        """Return the commits that changed rows, with the sources of the changes."""
+        planned = [(commit, self._sources(commit)) for commit in commits]
+        return [(commit, sources) for commit, sources in planned if sources]
+
+    def of_sources(self, work: _Work, files: FileHistory) -> pa.Table:
+        """Return the changes of sources; within a commit deletes come first, so that a moved key stays."""
         image = pa.struct([self.query.schema.field(name) for name in self.columns])
         schema = pa.schema([(OP, pa.string()), (TS_MS, pa.string()), (BEFORE, image), (AFTER, image)])
-        planned = [(commit, self._sources(commit)) for commit in commits]
-        planned = [(commit, sources) for commit, sources in planned if sources]
-        if not planned:
-            return schema.empty_table()
-        touched = sorted({source.partition for _, sources in planned for source in sources})
-        kept = set(prune_partitions(self.client, self.state, touched, self.query))
-        files = FileHistory.load(self.client, self.state, min(commit.time for commit, _ in planned), sorted(kept))
         parts = [schema.empty_table()]
-        for commit, sources in planned:
+        for commit, sources in work:
             deletes, others = [], []
-            for changes in self._changed(commit, [s for s in sources if s.partition in kept], files):
+            for changes in self._changed(commit, sources, files):
                 whole = self._answer(changes, commit, image)
                 deletes.append(whole.slice(0, changes.deleted.num_rows))
                 others.append(whole.slice(changes.deleted.num_rows))
@@ -183,7 +277,7 @@ class _Changes:
             state = self.state if timeline is None else replace(self.state, timeline=timeline)
             rows = pa.concat_tables(merged_tables(self.client, state, [file_slice], query))
         else:
-            rows = scan_table(self.client, self.state.config, [file_slice.base] if file_slice.base else [], query)
+            rows = scan_table(self.client, self.state, [file_slice.base] if file_slice.base else [], query)
         return reconcile(rows, self._schema)
 
     # --------------------------------------------------------------------------------------------------- change files
@@ -191,6 +285,8 @@ class _Changes:
     def _as_is(self, commit: Instant, source: ChangeSource, files: FileHistory) -> ChangedRows:
         """Return the changes in change files; missing images come from the states before and after the commit."""
         parts = [part for path in source.files for part in read_change_file(self.client.store, path)]
+        ids = self.client.column_ids(self.state)
+        places = None if ids is None else ids.at(commit.time)
         keyed = [part for part in parts if KEY in part.column_names]
         none = self._schema.empty_table()
         former = none if not keyed or source.former == "null" else self._rows(files.base(source, source.former))
@@ -200,32 +296,35 @@ class _Changes:
             new = pc.equal(rows.column(COMMIT_TIME), str(commit.time))
             # A key may be stored twice: the rows of this commit come first.
             latter = pa.concat_tables([rows.filter(new), rows.filter(pc.invert(new))])
-        images = [self._images(part, former, latter, ", ".join(source.files)) for part in parts]
+        images = [self._images(part, former, latter, ", ".join(source.files), places) for part in parts]
         joined = [
             pa.concat_tables([getattr(image_rows, name) for image_rows in images])
             for name in ("deleted", "before", "after", "inserted")
         ]
         return ChangedRows(*joined)
 
-    def _images(self, part: pa.Table, former: pa.Table, latter: pa.Table, what: str) -> ChangedRows:
+    def _images(
+        self, part: pa.Table, former: pa.Table, latter: pa.Table, what: str, places: ColumnPlaces | None
+    ) -> ChangedRows:
         by_op = {op: part.filter(pc.equal(part.column(OP), op)) for op in (DELETE, UPDATE, INSERT)}
         old = pa.concat_tables([by_op[DELETE], by_op[UPDATE]])
         new = pa.concat_tables([by_op[UPDATE], by_op[INSERT]])
-        before = self._stored(old, BEFORE, what) if BEFORE in part.column_names else self._found(old, former, what)
-        after = self._stored(new, AFTER, what) if AFTER in part.column_names else self._found(new, latter, what)
+        has_before, has_after = BEFORE in part.column_names, AFTER in part.column_names
+        before = self._stored(old, BEFORE, what, places) if has_before else self._found(old, former, what)
+        after = self._stored(new, AFTER, what, places) if has_after else self._found(new, latter, what)
         deletes, updates = by_op[DELETE].num_rows, by_op[UPDATE].num_rows
         return ChangedRows(
             before.slice(0, deletes), before.slice(deletes), after.slice(0, updates), after.slice(updates)
         )
 
-    def _stored(self, part: pa.Table, name: str, what: str) -> pa.Table:
+    def _stored(self, part: pa.Table, name: str, what: str, places: ColumnPlaces | None) -> pa.Table:
         """Return images of one kind as rows in the table schema, without meta columns."""
         column = part.column(name).combine_chunks()
         if column.null_count:
             raise CorruptFile(f"{what}: {column.null_count} changes lack the image {name!r}")
         rows = pa.table(column.flatten(), names=[field.name for field in column.type])
         with reading(what):
-            return reconcile(rows, self._images_schema)
+            return reconcile(rows if places is None else places.current(rows), self._images_schema)
 
     @property
     def _images_schema(self) -> pa.Schema:

@@ -20,7 +20,6 @@ from lakefmt.filegroups.logs.reader import read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.read.filters import keep_rows
 from lakefmt.read.scan import Query
 from lakefmt.schema import reconcile
@@ -76,7 +75,7 @@ def _needed_columns(query: Query, rule: MergeRule) -> list[str]:
 def _merged(
     client: TableClient, state: TableState, file_slice: FileSlice, schema: pa.Schema, rule: MergeRule, query: Query
 ) -> pa.Table:
-    unstored = virtual_columns_of(state.config, client.schema(state))
+    unstored = client.virtual_columns(state)
     base = schema.empty_table()
     if file_slice.base is not None:
         base = reconcile(client.reader.completing(unstored).rows(file_slice.base, schema.names), schema)

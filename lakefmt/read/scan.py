@@ -32,7 +32,7 @@ from lakefmt.read._filter_conditions import Condition, satisfiable
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt.schema import join_tables, reconcile, with_meta_columns
 from lakefmt.storage.arrow_lifetime import track_arrow_use
-from lakefmt.values import META_COLUMNS, PartitionPath
+from lakefmt.values import META_COLUMNS, RECORD_KEY, PartitionPath
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -122,23 +122,23 @@ def prune_partitions(
 
 
 def scan_batches(
-    client: TableClient, config: TableConfig, files: Sequence[BaseFile], query: Query
+    client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of base files in bounded memory, cast to the query's schema."""
-    for group in _groups(client, config, files, query):
+    for group in _groups(client, state, files, query):
         if isinstance(group, BaseFile):
             with reading(group.path):
-                yield from _reconciled(client, config, group, query).to_batches(max_chunksize=BATCH_ROWS)
+                yield from _reconciled(client, state, group, query).to_batches(max_chunksize=BATCH_ROWS)
         else:
             yield from _scanned(client, files, group, query)
 
 
-def scan_table(client: TableClient, config: TableConfig, files: Sequence[BaseFile], query: Query) -> pa.Table:
+def scan_table(client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query) -> pa.Table:
     """Return the rows of base files as one table."""
     parts = []
-    for group in _groups(client, config, files, query):
+    for group in _groups(client, state, files, query):
         if isinstance(group, BaseFile):
-            parts.append(_reconciled(client, config, group, query))
+            parts.append(_reconciled(client, state, group, query))
         elif query.condition is None or query.condition.prunes_exactly:
             with _reading_many(client, files, group, query):
                 exact = None if query.condition is None else query.condition.exact
@@ -203,10 +203,13 @@ def _check_filter(dataset: ds.FileSystemDataset, query: Query) -> None:
 
 
 def _groups(
-    client: TableClient, config: TableConfig, files: Sequence[BaseFile], query: Query
+    client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query
 ) -> list[ds.FileSystemDataset | BaseFile]:
     """Split files into one dataset that Arrow can cast, and single files that need more."""
     import pyarrow.dataset as ds
+
+    config, ids = state.config, client.column_ids(state)
+    asked = {*query.columns, *query.filter_columns}
 
     filesystem, prefix = client.store.arrow_filesystem()
     if isinstance(filesystem, pafs.PyFileSystem):
@@ -216,7 +219,10 @@ def _groups(
     nested = _nested_fields(query)
     promises = _promises(client, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
-        if nested and not _same_types(client, file, nested):
+        places = None if ids is None else ids.at(file.instant)
+        if (places is not None and not all(places.stays(name) for name in asked)) or (
+            nested and not _same_types(client, file, nested)
+        ):
             special.append(file)
         else:
             promise = promises.get(file.partition)
@@ -265,7 +271,13 @@ def _same_types(client: TableClient, file: BaseFile, fields: Sequence[pa.Field])
     return all(f.name not in stored.names or stored.field(f.name).type.equals(f.type) for f in fields)
 
 
-def _reconciled(client: TableClient, config: TableConfig, file: BaseFile, query: Query) -> pa.Table:
+def _reconciled(client: TableClient, state: TableState, file: BaseFile, query: Query) -> pa.Table:
+    config, ids = state.config, client.column_ids(state)
+    if ids is not None and ids.at(file.instant) is not None:
+        wanted = {*query.columns, *query.filter_columns}
+        schema = pa.schema([field for field in query.schema if field.name in wanted])
+        rows = client.row_reader(state).rows(file, [RECORD_KEY, *(n for n in schema.names if n != RECORD_KEY)])
+        return keep_rows(reconcile(rows, schema), query.condition).select(list(query.columns))
     table = client.reader.rows(file)
     if config.drop_partition_columns:
         for name, value in dropped_values(client.key_spec(config), file.partition, query.schema).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,7 +17,7 @@ from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeatur
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.reading.listing import ListingByMetadata, MetadataListing
-from lakefmt.read._filter_conditions import exactly
+from lakefmt.read._filter_conditions import Condition, exactly
 from lakefmt.read.filters import Filter
 from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
 from lakefmt.read.mor_scan import merged_tables
@@ -39,9 +40,12 @@ from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperati
 
 __all__ = [
     "NEXT_START",
+    "IncrementPlan",
     "Snapshot",
+    "plan_increment_read",
     "planned_clusterings",
     "read_increment",
+    "read_planned_increment",
     "reopen_snapshot",
     "resolve_bound",
     "with_archived_instants",
@@ -119,7 +123,7 @@ class Snapshot:
         """Read rows; arguments as for ``Table.read``."""
         plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
-        plain = scan_table(self.client, self.state.config, files, plan)
+        plain = scan_table(self.client, self.state, files, plan)
         if not logged:
             return plain
         merged = merged_tables(self.client, self._known, logged, plan)
@@ -141,7 +145,7 @@ class Snapshot:
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in scan_batches(self.client, self.state.config, files, plan):
+            for batch in scan_batches(self.client, self.state, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
             for part in merged_tables(self.client, self._known, logged, plan):
                 yield from cast_rows(part, schema).to_batches(max_chunksize=BATCH_ROWS)
@@ -210,6 +214,25 @@ def reopen_snapshot(
     return Snapshot(TableClient(store, options, metadata_listing=ListingByMetadata()), state)
 
 
+@dataclass(frozen=True)
+class IncrementPlan:
+    """What an increment reads; it pickles, so that several tasks read parts of its slices.
+
+    Attributes:
+        state: the table as of the end of the range.
+        slices: the file slices that may hold rows of the range.
+        commits: the commits of the range.
+        start: the resolved start.
+        next_start: the start of the next range.
+    """
+
+    state: TableState
+    slices: tuple[FileSlice, ...]
+    commits: tuple[InstantTime, ...]
+    start: str
+    next_start: str
+
+
 def read_increment(
     client: TableClient,
     state: TableState,
@@ -221,6 +244,30 @@ def read_increment(
     meta_columns: bool,
 ) -> pa.Table:
     """Return the rows written after `start` up to `end`; see ``Table.incremental``."""
+    plan = plan_increment_read(client, state, start, end, filter)
+    rows = read_planned_increment(client, plan, plan.slices, columns, filter, meta_columns=meta_columns)
+    return with_metadata(rows, {NEXT_START: plan.next_start.encode()})
+
+
+def plan_increment_read(
+    client: TableClient,
+    state: TableState,
+    start: str | datetime,
+    end: str | datetime | None,
+    filter: Filter = None,
+    *,
+    falls_back: bool = False,
+) -> IncrementPlan:
+    """Return what an increment reads: the commits of the range, and the file slices with their rows.
+
+    Args:
+        falls_back: where a file of the range was cleaned away, all slices that the table has now are read: they have the
+            newest image of every row, so a row that was written again after the range is not among them.
+
+    Raises:
+        UnsupportedFeature: the table has no meta columns.
+        SnapshotExpired: the range was cleaned away.
+    """
     if not state.config.populate_meta_fields:
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
     first = resolve_bound(start, state.config)
@@ -229,38 +276,89 @@ def read_increment(
     increment = plan_increment(
         state.timeline, first, last, lambda i: client.commit_metadata(state, i), planned_clusterings(client, state)
     )
-    plan = plan_query(client.schema(state), columns, filter, meta_columns=meta_columns)
-    written = exactly(pc.field(COMMIT_TIME).isin(pa.array(increment.commits, pa.string())))
-    query = replace(plan, condition=written if plan.condition is None else written & plan.condition)
+    query = plan_query(client.schema(state), None, filter, meta_columns=False)
+    then = state
     try:
         if increment.has_logs:
-            rows = _merged_increment(client, state, increment, last, query)
+            with _explaining(client, first):
+                then, slices = _slices_at_end(client, state, increment, last, query)
         else:
-            rows = scan_table(client, state.config, increment.files, query)
+            slices = [FileSlice(file.partition, file.file_id, file.instant, file) for file in increment.files]
+            if falls_back:
+                _check_files(client, state, increment.files)
+    except SnapshotExpired:
+        if not falls_back:
+            raise
+        then = client.load()
+        slices = pinned_slices(client, then)
+    return IncrementPlan(then, tuple(slices), increment.commits, first, increment.next_start)
+
+
+def _check_files(client: TableClient, state: TableState, files: Sequence[BaseFile]) -> None:
+    """Raise for a file that is not there.
+
+    Raises:
+        SnapshotExpired: it is not.
+    """
+    listed, _ = client.storage_listing(state.config).files(sorted({file.partition for file in files}))
+    lost = {file.path for file in files} - {file.path for file in listed}
+    if lost:
+        raise SnapshotExpired(f"{min(lost)} is gone: a clean removed it")
+
+
+def read_planned_increment(
+    client: TableClient,
+    plan: IncrementPlan,
+    slices: Sequence[FileSlice],
+    columns: Sequence[str] | None = None,
+    filter: Filter = None,
+    *,
+    meta_columns: bool = False,
+) -> pa.Table:
+    """Return the rows of a range in some of its file slices.
+
+    A late row that the snapshot at the end does not have is not returned (Spark returns it).
+
+    Raises:
+        SnapshotExpired: a file was cleaned away.
+    """
+    asked = plan_query(client.schema(plan.state), columns, filter, meta_columns=meta_columns)
+    query = replace(asked, condition=_written_by(plan.commits, asked))
+    plain, logged = _plain_and_logged(slices, "snapshot")
+    with _explaining(client, plan.start):
+        rows = scan_table(client, plan.state, plain, query)
+        if not logged:
+            return rows
+        return join_tables([rows, *merged_tables(client, plan.state, logged, query)], query.result_schema)
+
+
+def _written_by(commits: Sequence[InstantTime], query: Query) -> Condition:
+    written = exactly(pc.field(COMMIT_TIME).isin(pa.array(commits, pa.string())))
+    return written if query.condition is None else written & query.condition
+
+
+@contextmanager
+def _explaining(client: TableClient, start: str) -> Iterator[None]:
+    """Say of a file that is gone which ranges can be read."""
+    try:
+        yield
     except SnapshotExpired as error:
         oldest = client.retained_from(client.load())
         hint = f"; ends from {oldest} on can be read" if oldest else ""
         raise SnapshotExpired(
-            f"the increment after {first} needs a file that was cleaned away: {error}{hint}"
+            f"the increment after {start} needs a file that was cleaned away: {error}{hint}"
         ) from None
-    return with_metadata(rows, {NEXT_START: increment.next_start.encode()})
 
 
-def _merged_increment(
+def _slices_at_end(
     client: TableClient, state: TableState, increment: Increment, end: str | None, query: Query
-) -> pa.Table:
-    """Return the rows of the commits in the file slices merged as of the end.
-
-    A late row that the snapshot at the end does not have is not returned (Spark returns it).
-    """
+) -> tuple[TableState, list[FileSlice]]:
+    """Return the state as of the end, and the touched file slices as of then."""
     then = replace(state, timeline=visible_at_end(state.timeline, end))
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
     slices = pinned_slices(client, then, partitions, end=end, groups=increment.groups)
-    slices = chosen_by_statistics(client, then, slices, query)
-    plain = [file_slice.base for file_slice in slices if not file_slice.logs and file_slice.base is not None]
-    merged = merged_tables(client, then, [file_slice for file_slice in slices if file_slice.logs], query)
-    rows = scan_table(client, state.config, plain, query)
-    return join_tables([rows, *merged], query.result_schema)
+    written = replace(query, condition=_written_by(increment.commits, query))
+    return then, list(chosen_by_statistics(client, then, slices, written))
 
 
 def with_archived_instants(client: TableClient, state: TableState, start: str) -> TableState:

@@ -28,7 +28,17 @@ from lakefmt.errors import CorruptFile, InvalidKey, LakefmtError, SchemaMismatch
 from lakefmt.schema.java_text import java_text, plain_array
 from lakefmt.schema.types import is_list_like, struct_fields
 
-__all__ = ["cast_rows", "check_required", "conform", "fill_unseen", "is_castable", "null_element_columns", "reconcile"]
+__all__ = [
+    "cast_rows",
+    "check_required",
+    "conform",
+    "fill_unseen",
+    "is_castable",
+    "list_offsets",
+    "map_items",
+    "null_element_columns",
+    "reconcile",
+]
 
 
 #: Casts non-nested values, or raises one of the refusals.
@@ -241,6 +251,17 @@ def _offsets(lengths: npt.NDArray[np.int64], path: str) -> pa.Array:
     if offsets[-1] > _MOST_ELEMENTS:
         raise SchemaMismatch(f"column {path!r} has {offsets[-1]} elements in one batch: write smaller batches")
     return pa.array(offsets.astype(np.int32))
+
+
+def list_offsets(array: pa.Array) -> pa.Array:
+    """Return the offsets of a list array's elements without those of null lists, as ``flatten`` gives them."""
+    return _offsets(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), "")
+
+
+def map_items(array: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return offsets, keys and items of a map array, without those of null maps."""
+    lengths, keys, items = _entries(array)
+    return _offsets(lengths, ""), keys, items
 
 
 def _entries(array: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:

@@ -1,13 +1,14 @@
 """Read and write tables from PySpark, without a JAR.
 
 ``format("lakefmt")`` reads and writes after :func:`register`; :func:`read` and :func:`write` are the same as functions.
-The rows of a write are computed by Spark's tasks, and written and committed by one process.
+The rows of a large write are keyed, placed and written by Spark's tasks; one process plans and commits.
 No rule of the table format lives here: this package translates options, types and errors.
 """
 
-from lakefmt.spark.functions import last_commit
-from lakefmt.spark.functions import read_dataframe as read
-from lakefmt.spark.functions import write_dataframe as write
+from lakefmt.spark.reading import read_dataframe as read
 from lakefmt.spark.registration import register, unregister
+from lakefmt.spark.streams.sink import stream_batch
+from lakefmt.spark.writing.dataframe import explain_write, last_commit
+from lakefmt.spark.writing.dataframe import write_dataframe as write
 
-__all__ = ["last_commit", "read", "register", "unregister", "write"]
+__all__ = ["explain_write", "last_commit", "read", "register", "stream_batch", "unregister", "write"]

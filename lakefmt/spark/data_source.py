@@ -6,8 +6,9 @@ than one process can take are refused (``lakefmt.spark.stage.max.bytes``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -20,27 +21,30 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lakefmt.errors import InvalidInputError
-from lakefmt.read.splits import ReadSplit
-from lakefmt.spark.commit import write_and_commit
 from lakefmt.spark.options import WriteCall, parse_write_options
-from lakefmt.spark.scan import SparkScan, open_scan
-from lakefmt.spark.staging import (
+from lakefmt.spark.pushdown import PushedFilter, translate_filters
+from lakefmt.spark.scan import PlannedScan, SparkScan, SparkSplit, open_scan
+from lakefmt.spark.types import dataframe_schema, spark_types
+from lakefmt.spark.writing.commit import write_and_commit
+from lakefmt.spark.writing.limits import take_limits
+from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
     new_stage,
     read_staged,
     remove_stage,
     stage_rows,
-    take_limit,
 )
-from lakefmt.spark.types import dataframe_schema, spark_types
 from lakefmt.storage.open import open_store
 
-__all__ = ["LakefmtDataSource"]
+__all__ = ["FilteringDataSource", "LakefmtDataSource"]
 
 
 class LakefmtDataSource(DataSource):
     """``spark.read.format("lakefmt")`` and ``df.write.format("lakefmt")``."""
+
+    #: How it reads.
+    _reader_class: ClassVar[type[_Reader]]
 
     @classmethod
     def name(cls) -> str:
@@ -58,12 +62,12 @@ class LakefmtDataSource(DataSource):
         unknown = [name for name in schema.names if name not in scan.schema.names]
         if unknown:
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {scan.schema.names}")
-        return _Reader(scan, tuple(schema.names))
+        return self._reader_class(scan, tuple(schema.names))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of one statement."""
         options = dict(self.options)
-        limit = take_limit(options)
+        limit = take_limits(options).stage_bytes
         call = parse_write_options(options)
         return _Writer(
             _path(self.options), "overwrite" if overwrite else "append", call, dataframe_schema(schema), limit
@@ -85,21 +89,47 @@ def _path(options: Mapping[str, str]) -> str:
 
 @dataclass
 class _Split(InputPartition):
-    split: ReadSplit | None
+    split: SparkSplit
 
 
 class _Reader(DataSourceReader):
     def __init__(self, scan: SparkScan, names: Sequence[str]) -> None:
         self._scan, self._names = scan, list(names)
+        self._filters: list[PushedFilter] = []
+        self._planned: PlannedScan | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        # Spark pickles a reader for its tasks before it asks for the splits, which the tasks need not have.
+        return {**vars(self), "_planned": replace(self._plan(), splits=())}
 
     def partitions(self) -> list[InputPartition]:
-        return [_Split(split) for split in self._scan.splits()]
+        return [_Split(split) for split in self._plan().splits]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, _Split):
-            return  # a table without files: Spark asks once all the same
-        for batch in self._scan.read(partition.split):
-            yield batch.select(self._names)
+        if isinstance(partition, _Split):  # a table without files: Spark asks once all the same
+            yield from self._plan().read(partition.split)
+
+    def _plan(self) -> PlannedScan:
+        if self._planned is None:
+            self._planned = self._scan.plan(self._filters, self._names)
+        return self._planned
+
+
+class _FilteringReader(_Reader):
+    """A reader that Spark hands filters; it fails every read of a session that does not push them."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
+        self._filters = translate_filters(filters, self._scan.schema)
+        return filters  # Spark evaluates all of them again
+
+
+LakefmtDataSource._reader_class = _Reader
+
+
+class FilteringDataSource(LakefmtDataSource):
+    """The same for a session with ``spark.sql.python.filterPushdown.enabled``."""
+
+    _reader_class = _FilteringReader
 
 
 @dataclass

@@ -13,44 +13,10 @@ from typing import Any, Final
 
 from lakefmt.config.settings import SETTINGS
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
+from lakefmt.spark.option_table import ALIASES, SPARK_OPTIONS, find_option
 
-__all__ = ["SPARK_OPTIONS", "ReadCall", "WriteCall", "options_markdown", "parse_read_options", "parse_write_options"]
+__all__ = ["ReadCall", "WriteCall", "option_texts", "parse_read_options", "parse_write_options"]
 
-#: Of what Hudi's Spark data source knows and a table of lakefmt does not: what happens to each option.
-SPARK_OPTIONS: Final[dict[str, tuple[str, str]]] = {
-    "hoodie.datasource.write.partitions.to.delete": ("honoured", "the partitions of the operation `delete_partition`"),
-    "hoodie.datasource.write.commitmeta.key.prefix": (
-        "honoured",
-        "options that begin so go into the commit; default `_`",
-    ),
-    "hoodie.datasource.query.type": ("honoured", "`snapshot`, `read_optimized` or `incremental`"),
-    "hoodie.datasource.query.incremental.format": ("honoured", "`latest_state` or `cdc`"),
-    "hoodie.datasource.read.begin.instanttime": ("honoured", "exclusive start of an incremental query"),
-    "hoodie.datasource.read.end.instanttime": ("honoured", "inclusive end of an incremental query"),
-    "lakefmt.meta_columns": ("honoured", "of a read: also the five `_hoodie_*` columns; default `true`"),
-    "lakefmt.spark.stage.max.bytes": ("honoured", "of a write: bytes of rows that one process may take; default 1 GiB"),
-    "as.of.instant": ("honoured", "read the table as of an instant"),
-    "hoodie.datasource.write.row.writer.enable": ("inert", "rows always come as Arrow batches"),
-    "hoodie.datasource.write.reconcile.schema": ("inert", "new columns are added, missing ones are refused"),
-    "hoodie.datasource.write.streaming.disable.compaction": ("inert", "there is no compaction beside a batch write"),
-    "hoodie.datasource.compaction.async.enable": ("inert", "compaction follows the table's own settings"),
-    "hoodie.datasource.read.incr.fallback.fulltablescan.enable": ("inert", "a range that was cleaned away is an error"),
-    "hoodie.datasource.overwrite.mode": ("inert", "the operation says what is overwritten"),
-    "hoodie.file.listing.parallelism": ("inert", "the driver lists"),
-    "hoodie.file.index.enable": ("inert", "the driver lists"),
-    "hoodie.datasource.hive_sync.enable": ("refused", "lakefmt does not sync to a catalog"),
-    "hoodie.datasource.meta.sync.enable": ("refused", "lakefmt does not sync to a catalog"),
-    "hoodie.datasource.insert.dup.policy": ("refused", "use hoodie.datasource.write.insert.drop.duplicates"),
-}
-#: Names of the same option, older ones first.
-_ALIASES: Final = {
-    "hoodie.datasource.read.incr.operation": "hoodie.datasource.query.type",
-    "hoodie.table.recordkey.fields": "hoodie.datasource.write.recordkey.field",
-    "hoodie.table.partition.fields": "hoodie.datasource.write.partitionpath.field",
-    "hoodie.table.precombine.field": "hoodie.datasource.write.precombine.field",
-    "hoodie.table.ordering.fields": "hoodie.datasource.write.precombine.field",
-    "hoodie.datasource.write.table.name": "hoodie.table.name",
-}
 #: Options that become properties of a table that a write creates, with what Hudi's Spark data source takes by default.
 _PROPERTIES: Final = {
     "hoodie.datasource.write.hive_style_partitioning": "false",
@@ -80,9 +46,16 @@ _OPERATIONS: Final = (
     "delete_partition",
 )
 _QUERIES: Final = ("snapshot", "read_optimized", "incremental")
-_SYNC: Final = ("hoodie.datasource.hive_sync.", "hoodie.datasource.meta.sync.", "hoodie.datasource.meta_sync.")
 _STORAGE: Final = "storage."
 _META_COLUMNS: Final = "lakefmt.meta_columns"
+_SPLIT_BYTES: Final = "lakefmt.spark.read.split.bytes"
+_ZONELESS: Final = "lakefmt.spark.timestamp_ntz"
+_FILTER: Final = "lakefmt.spark.read.filter"
+_NATIVE: Final = "lakefmt.spark.read.native"
+_FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
+_FILLING: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
+#: Settings with capitals, by their names as Spark hands them.
+_SPELT: Final = {name.lower(): name for name in SETTINGS if name != name.lower()}
 #: Table properties that are no settings of a call: they go to the creation alone.
 _ONLY_CREATION: Final = frozenset(
     {
@@ -106,6 +79,8 @@ class WriteCall:
         commit_metadata: texts for the commit.
         partitions: the partitions to delete.
         storage: credentials and settings of the store.
+        fills_missing: columns that the rows lack are filled with null.
+        zoneless: what becomes of times without a zone: ``refuse`` or ``utc``.
     """
 
     operation: str | None
@@ -114,6 +89,8 @@ class WriteCall:
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple[str, ...] = ()
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
+    fills_missing: bool = False
+    zoneless: str = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +104,11 @@ class ReadCall:
         end: inclusive end of an incremental query.
         meta_columns: also the five ``_hoodie_*`` columns.
         settings: settings of the call.
+        split_bytes: about how many bytes of files one task reads; None: as the table's size asks.
+        path_glob: of an incremental query: what the end of a file's path must match.
+        falls_back: of an incremental query: rows of files that were cleaned away come from the newest files.
+        native: whether Spark's own Parquet reader may read files: ``auto``: on a local file system; ``always``, ``never``.
+        filter: SQL text; only rows that it selects are read.
         storage: credentials and settings of the store.
     """
 
@@ -135,8 +117,22 @@ class ReadCall:
     start: str = "000"
     end: str | None = None
     meta_columns: bool = True
+    split_bytes: int | None = None
+    path_glob: str | None = None
+    falls_back: bool = True
+    native: str = "auto"
+    filter: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+def option_texts(options: dict[str, Any]) -> dict[str, str]:
+    """Return options as Spark writes them: texts, flags in small letters; None leaves an option out."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteCall:
@@ -161,6 +157,11 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
     if operation is not None:
         operation = given["hoodie.datasource.write.operation"] = _choice("operation", operation, _OPERATIONS)
     partitions = given.pop("hoodie.datasource.write.partitions.to.delete", "")
+    fills = [_flag(given, name, False) for name in _FILLING]
+    policy = given.pop("hoodie.datasource.insert.dup.policy", "none")
+    if _choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
+        given.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
+    zoneless = _choice(_ZONELESS, given.pop(_ZONELESS, "refuse"), ("refuse", "utc"))
     settings = _settings(given)
     return WriteCall(
         operation,
@@ -169,6 +170,8 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
         metadata,
         tuple(part.strip() for part in partitions.split(",") if part.strip()),
         storage,
+        any(fills),
+        zoneless,
     )
 
 
@@ -191,7 +194,14 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     as_of = given.pop("as.of.instant", None)
     start = given.pop("hoodie.datasource.read.begin.instanttime", None)
     end = given.pop("hoodie.datasource.read.end.instanttime", None)
-    shown = _choice(_META_COLUMNS, given.pop(_META_COLUMNS, "true"), ("true", "false"))
+    shown = _flag(given, _META_COLUMNS, True)
+    falls_back = _flag(given, _FALLBACK, True)
+    native = _choice(_NATIVE, given.pop(_NATIVE, "auto"), ("auto", "always", "never"))
+    where = given.pop(_FILTER, "").strip()
+    glob = given.pop("hoodie.datasource.read.incr.path.glob", "")
+    split_bytes = given.pop(_SPLIT_BYTES, "0")
+    if not split_bytes.isdecimal() or len(split_bytes) > 18:
+        raise InvalidInputError(f"{_SPLIT_BYTES} takes a number of bytes, not {split_bytes[:40]!r}")
     if query != "incremental" and (start or end):
         raise InvalidInputError(
             "hoodie.datasource.read.begin.instanttime and end need hoodie.datasource.query.type=incremental"
@@ -200,13 +210,20 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
         raise InvalidInputError("as.of.instant and an incremental query do not go together: name an end instead")
     if query == "incremental" and shape == "cdc":
         query = "cdc"
-    return ReadCall(query, as_of, _start(start), end, shown == "true", _settings(given), storage)
-
-
-def options_markdown() -> str:
-    """Return the table of docs/spark.md: the options that the settings of a table do not have."""
-    rows = [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in sorted(SPARK_OPTIONS.items())]
-    return "\n".join(["| option | | meaning |", "|---|---|---|", *rows])
+    return ReadCall(
+        query,
+        as_of,
+        _start(start),
+        end,
+        shown,
+        int(split_bytes) or None,
+        glob or None,
+        falls_back,
+        native,
+        where or None,
+        _settings(given),
+        storage,
+    )
 
 
 def _start(text: str | None) -> str:
@@ -222,11 +239,16 @@ def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object
         if name.startswith(_STORAGE):
             storage[written[len(_STORAGE) :]] = value
         elif name not in ("path", "paths"):
-            name = _ALIASES.get(name, name)
+            name = _SPELT.get(name) or ALIASES.get(name, name)
             if given.get(name, value) != value:
                 raise InvalidInputError(f"the option {name} is given twice, with two values")
             given[name] = value
     return given, storage
+
+
+def _flag(given: dict[str, str], name: str, default: bool) -> bool:
+    """Take a flag out of the options."""
+    return _choice(name, given.pop(name, str(default)), ("true", "false")) == "true"
 
 
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
@@ -239,17 +261,13 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options that are settings of a call of the table."""
     settings: dict[str, str] = {}
     for name, value in given.items():
-        kind, why = SPARK_OPTIONS.get(name, ("", ""))
-        if name.startswith(_SYNC):
-            kind, why = "refused" if name.endswith(".enable") else "inert", "lakefmt does not sync to a catalog"
-        if kind == "refused" and value.lower() not in ("false", "none"):
-            raise UnsupportedFeature(f"{name}={value} is not supported: {why}")
-        if kind:
-            continue
-        if name in SETTINGS:
+        option = find_option(name)
+        if option is not None and option.refuses(value):
+            raise UnsupportedFeature(f"{name}={value} is not supported: {option.meaning}")
+        if name in SETTINGS and (option is None or option.kind == "honoured"):
             settings[name] = value
-        elif not (name in _ONLY_CREATION or name.startswith("hoodie.keygen.timebased.")):
-            near = get_close_matches(name, [*SETTINGS, *SPARK_OPTIONS], 1)
+        elif option is None and not (name in _ONLY_CREATION or name.startswith("hoodie.keygen.timebased.")):
+            near = get_close_matches(name, [*SETTINGS, *SPARK_OPTIONS, *ALIASES], 1)
             raise UnknownSetting(f"unknown option {name!r}{f': did you mean {near[0]!r}?' if near else ''}")
     return settings
 

@@ -8,11 +8,17 @@ straight to Spark's own methods.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.spark.functions import option_texts, read_dataframe, write_dataframe
+from lakefmt.spark.options import option_texts
+from lakefmt.spark.reading import native_rows, read_dataframe
+from lakefmt.spark.sessions import register_data_source, restore_sessions
+from lakefmt.spark.streams.sink import StreamSink
+from lakefmt.spark.writing.dataframe import write_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,24 +33,31 @@ _originals: Final[dict[tuple[type, str], Callable[..., Any]]] = {}
 
 
 def register(spark: SparkSession) -> None:
-    """Let ``format("lakefmt")`` of this process write and read by lakefmt; twice is fine.
+    """Let ``format("lakefmt")`` of this process write and read by lakefmt, batches and streams; twice is fine.
 
     Args:
-        spark: the session.
+        spark: the session, classic or Connect.
     """
-    from pyspark.sql import DataFrameReader, DataFrameWriter
-
-    if hasattr(spark, "dataSource"):
-        from lakefmt.spark.data_source import LakefmtDataSource
-
-        spark.dataSource.register(LakefmtDataSource)
-    for kind, names in ((DataFrameWriter, ("mode", "partitionBy")), (DataFrameReader, ("schema",))):
+    classes = _classes_of(spark)
+    register_data_source(spark)
+    for kind, names in (
+        (classes.writer, ("mode", "partitionBy")),
+        (classes.reader, ("schema",)),
+        (classes.stream_writer, ("outputMode", "partitionBy", "queryName")),
+        (classes.stream_reader, ()),
+    ):
         for name in ("format", "option", "options", *names):
             _wrap(kind, name, _remembering)
-    _wrap(DataFrameWriter, "save", _saving)
-    for name in ("saveAsTable", "insertInto"):
-        _wrap(DataFrameWriter, name, _refusing)
-    _wrap(DataFrameReader, "load", _loading)
+    _wrap(classes.writer, "save", _saving)
+    for kind, name in (
+        (classes.writer, "saveAsTable"),
+        (classes.writer, "insertInto"),
+        (classes.stream_writer, "toTable"),
+    ):
+        _wrap(kind, name, _refusing)
+    _wrap(classes.reader, "load", _loading)
+    _wrap(classes.stream_writer, "start", _starting)
+    _wrap(classes.stream_reader, "load", _loading_stream)
 
 
 def unregister() -> None:
@@ -52,6 +65,49 @@ def unregister() -> None:
     for (kind, name), original in _originals.items():
         setattr(kind, name, original)
     _originals.clear()
+    restore_sessions()
+
+
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    writer: type
+    reader: type
+    stream_writer: type
+    stream_reader: type
+
+
+def _is_connect(session: object) -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def _classes_of(spark: SparkSession) -> _Classes:
+    if _is_connect(spark):
+        from pyspark.sql.connect import readwriter, streaming
+
+        return _Classes(
+            readwriter.DataFrameWriter,
+            readwriter.DataFrameReader,
+            streaming.readwriter.DataStreamWriter,
+            streaming.readwriter.DataStreamReader,
+        )
+    from pyspark.sql import DataFrameReader, DataFrameWriter
+    from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
+
+    return _Classes(DataFrameWriter, DataFrameReader, DataStreamWriter, DataStreamReader)
+
+
+def _session_of(frame: Any) -> Any:
+    """Return the session of a reader or writer, which each kind of class calls otherwise."""
+    return next(frame.__dict__[name] for name in ("_spark", "_session", "_client") if name in frame.__dict__)
+
+
+def _rows_of(writer: Any) -> Any:
+    """Return the DataFrame of a writer; one of Connect holds its plan."""
+    if not _is_connect(_session_of(writer)):
+        return writer._df
+    from pyspark.sql.connect.dataframe import DataFrame
+
+    return DataFrame(writer._df, writer._spark)
 
 
 def _wrap(kind: type, name: str, make: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -90,12 +146,9 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not _is_ours(self, format):
             return original(self, path, format, mode, *partition_by, **options)
         memory = _remembered(self)
-        if any(partition_by) or options.pop("partitionBy", None) or memory.get("partitionBy"):
-            raise UnsupportedFeature(
-                "partitionBy() is not supported: name the columns in hoodie.datasource.write.partitionpath.field"
-            )
+        _check_partitions(any(partition_by) or options.pop("partitionBy", None) or memory.get("partitionBy"))
         place, settings = _place(memory, path, options)
-        write_dataframe(self._df, place, mode or memory.get("mode") or "error", **settings)
+        write_dataframe(_rows_of(self), place, mode or memory.get("mode") or "error", **settings)
         return None
 
     return save
@@ -103,22 +156,79 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> Any:
-        if not _is_ours(self, format) or hasattr(self._spark, "dataSource"):
+        if not _is_ours(self, format):
             return original(self, path, format, schema, **options)
         memory = _remembered(self)
+        if hasattr(_session_of(self), "dataSource"):
+            place, settings = _place(memory, path, options)
+            rows = None if schema or memory.get("schema") else native_rows(_session_of(self), place, **settings)
+            return original(self, path, format, schema, **options) if rows is None else rows
         if schema or memory.get("schema"):
             raise UnsupportedFeature("schema() is not supported: the table knows its schema; use select()")
         place, settings = _place(memory, path, options)
-        return read_dataframe(self._spark, place, **settings)
+        return read_dataframe(_session_of(self), place, **settings)
 
     return load
+
+
+def _starting(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def start(
+        self: Any,
+        path: Any = None,
+        format: Any = None,
+        outputMode: Any = None,  # noqa: N803 - the names are those of Spark
+        partitionBy: Any = None,  # noqa: N803
+        queryName: Any = None,  # noqa: N803
+        **options: Any,
+    ) -> Any:
+        if not _is_ours(self, format):
+            return original(self, path, format, outputMode, partitionBy, queryName, **options)
+        memory = _remembered(self)
+        _check_partitions(partitionBy or memory.get("partitionBy"))
+        place, settings = _place(memory, path, options)
+        named = queryName or memory.get("queryName")
+        sink = StreamSink(place, outputMode or memory.get("outputMode") or "append", settings)
+        if _is_connect(_session_of(self)):
+            _tell_query(sink, _session_of(self), named)
+        writer = self.foreachBatch(sink)
+        own = {name: value for name, value in options.items() if name != "path"}
+        return original(writer, None, None, outputMode, None, queryName, **own)
+
+    return start
+
+
+def _tell_query(sink: StreamSink, session: Any, name: str | None) -> None:
+    """Tell a sink where the id of its query is: the process that runs batches of Connect does not know it."""
+    if sink.checkpoint is None and name and (root := session.conf.get("spark.sql.streaming.checkpointLocation", None)):
+        sink.checkpoint = f"{str(root).rstrip('/')}/{name}"
+    if sink.checkpoint is None:
+        sink.query = str(uuid4())  # Spark makes a folder for this run alone, so it is a query of its own
+
+
+def _loading_stream(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(self: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> Any:
+        if _is_ours(self, format) and not hasattr(_session_of(self), "dataSource"):
+            raise UnsupportedFeature(
+                "readStream of a table needs PySpark 4, which has data sources in Python: with PySpark 3.5 read increments in "
+                "batches (hoodie.datasource.query.type=incremental) and keep the last commit time"
+            )
+        return original(self, path, format, schema, **options)
+
+    return load
+
+
+def _check_partitions(columns: object) -> None:
+    if columns:
+        raise UnsupportedFeature(
+            "partitionBy() is not supported: name the columns in hoodie.datasource.write.partitionpath.field"
+        )
 
 
 def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(self: Any, *given: Any, **named: Any) -> Any:
         if _is_ours(self, named.get("format")):
             raise UnsupportedFeature(
-                f"{name}() needs a catalog table, which a Python data source cannot be: use save(path)"
+                f"{name}() needs a catalog table, which a Python data source cannot be: use save(path) or start(path)"
             )
         return original(self, *given, **named)
 
@@ -134,5 +244,5 @@ def _place(memory: dict[str, Any], path: object, options: dict[str, Any]) -> tup
     settings = {**memory["options"], **option_texts(options)}
     place = str(path or settings.pop("path", ""))
     if not place:
-        raise UnsupportedFeature("lakefmt needs a path: save(path) or load(path)")
+        raise UnsupportedFeature("lakefmt needs a path: save(path), load(path) or start(path)")
     return place, settings

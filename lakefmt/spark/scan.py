@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from os import cpu_count
 
 import pyarrow as pa
 
 from lakefmt import open_table
+from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableState
-from lakefmt.read.snapshot import NEXT_START, Snapshot, reopen_snapshot, scan_slices
-from lakefmt.read.splits import ReadSplit, plan_splits
+from lakefmt.read.changes import ChangesPlan, plan_changes, read_planned_changes
+from lakefmt.read.filters import Filter
+from lakefmt.read.snapshot import (
+    IncrementPlan,
+    Snapshot,
+    plan_increment_read,
+    read_planned_increment,
+    reopen_snapshot,
+    scan_slices,
+)
+from lakefmt.read.splits import (
+    ChangesSplit,
+    ReadSplit,
+    changes_of_split,
+    choose_split_bytes,
+    pack_changes,
+    pack_slices,
+    plan_splits,
+)
 from lakefmt.spark.options import ReadCall, parse_read_options
+from lakefmt.spark.pushdown import PushedFilter
 from lakefmt.spark.types import spark_schema
 from lakefmt.values import META_COLUMNS
 
-__all__ = ["SparkScan", "open_scan"]
+__all__ = ["PlannedScan", "SparkScan", "SparkSplit", "choose_by_path", "open_scan"]
 
-#: Bytes of files that one task reads, as ``spark.sql.files.maxPartitionBytes`` has it.
-_SPLIT_BYTES = 128 << 20
+SparkSplit = ReadSplit | ChangesSplit
 
 
 @dataclass(frozen=True)
@@ -29,42 +50,109 @@ class SparkScan:
         path: the table.
         call: what the options ask for.
         schema: what Spark sees.
-        state: the pinned state; None for incremental queries, which one task reads.
-        end: of an incremental query: the last commit that was there when it was planned.
+        state: the pinned state.
     """
 
     path: str
     call: ReadCall
     schema: pa.Schema
-    state: TableState | None = field(default=None, repr=False)
-    end: str | None = None
+    state: TableState = field(repr=False)
 
-    def splits(self) -> list[ReadSplit | None]:
-        """Return what each task reads."""
-        if self.state is None:
-            return [None]
-        return list(plan_splits(self._snapshot(self.state), None, self.call.query, target_bytes=_SPLIT_BYTES))
+    @property
+    def snapshot(self) -> Snapshot:
+        """The pinned state; contexts that travel carry no secrets of the store, so each process opens it anew."""
+        return reopen_snapshot(self.path, self.call.settings, self.state, self.call.storage)
 
-    def read(self, split: ReadSplit | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one split, in Spark's types."""
-        if self.state is None or split is None:
-            batches: Iterable[pa.RecordBatch] = self.rows_of_range().to_batches()
-        else:
-            snapshot, meta = self._snapshot(self.state), self.call.meta_columns
-            batches = scan_slices(snapshot, split.slices, None, None, self.call.query, meta_columns=meta)
-        for batch in batches:
-            yield batch.cast(self.schema)
+    def plan(
+        self, filters: Sequence[PushedFilter] = (), columns: Sequence[str] | None = None, slots: int | None = None
+    ) -> PlannedScan:
+        """List what the tasks read.
 
-    def _snapshot(self, state: TableState) -> Snapshot:
-        # Contexts that travel carry no secrets of the store, so a task opens the store anew.
-        return reopen_snapshot(self.path, self.call.settings, state, self.call.storage)
-
-    def rows_of_range(self) -> pa.Table:
-        """Return the rows of an incremental query, in the table's own types."""
-        table = open_table(self.path, options=self.call.settings, storage_options=self.call.storage)
+        Args:
+            filters: all must hold for a row to be of interest; others are left out as far as that costs nothing.
+            columns: the columns to read; None: all.
+            slots: the tasks that run at the same time; None: as many as this machine has processors.
+        """
+        slots, snapshot = slots or cpu_count() or 1, self.snapshot
         if self.call.query == "cdc":
-            return table.changes(self.call.start, self.end)
-        return table.incremental(self.call.start, self.end, meta_columns=self.call.meta_columns)
+            changes = plan_changes(snapshot.client, self.state, self.call.start, self.call.end)
+            total = sum(base.size for group in changes.files.groups.values() for base in group.bases)
+            sources = pack_changes(changes, self._split_bytes(total, slots))
+            left = replace(changes, work=(), files=replace(changes.files, groups={}))
+            return PlannedScan(self, tuple(sources), columns=columns, shared=left)
+        where = self.call.filter or list(filters) or None
+        if self.call.query == "incremental":
+            increment = self._increment(snapshot, where)
+            total = sum(one.size_bytes for one in increment.slices)
+            splits = pack_slices(increment.slices, self._split_bytes(total, slots))
+            planned = replace(increment, slices=())
+            return PlannedScan(self, tuple(splits), tuple(filters), columns, shared=planned)
+        (all_of_it,) = plan_splits(snapshot, where, self.call.query, target_bytes=1 << 62) or [ReadSplit((), 0)]
+        splits = pack_slices(all_of_it.slices, self._split_bytes(all_of_it.num_bytes, slots))
+        return PlannedScan(self, tuple(splits), tuple(filters), columns)
+
+    def _increment(self, snapshot: Snapshot, filters: Filter) -> IncrementPlan:
+        call, client = self.call, snapshot.client
+        plan = plan_increment_read(client, self.state, call.start, call.end, filters, falls_back=call.falls_back)
+        return replace(plan, slices=tuple(choose_by_path(plan.slices, call.path_glob)))
+
+    def _split_bytes(self, total: int, slots: int) -> int:
+        return self.call.split_bytes or choose_split_bytes(total, slots)
+
+
+@dataclass(frozen=True)
+class PlannedScan:
+    """A query whose files are listed.
+
+    Attributes:
+        scan: the query.
+        splits: what each task reads; tasks get their own split alone.
+        filters: what was pushed.
+        columns: the columns to read; None: all.
+        shared: of an incremental query or a query of changes: what all its tasks share, without files.
+    """
+
+    scan: SparkScan
+    splits: tuple[SparkSplit, ...]
+    filters: tuple[PushedFilter, ...] = ()
+    columns: Sequence[str] | None = None
+    shared: IncrementPlan | ChangesPlan | None = field(default=None, repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What the tasks yield."""
+        whole = self.scan.schema
+        return whole if self.columns is None else pa.schema([whole.field(name) for name in self.columns])
+
+    def read(self, split: SparkSplit) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one split, in Spark's types."""
+        schema = self.schema
+        for batch in self._batches(split, schema.names):
+            yield batch.select(schema.names).cast(schema)
+
+    def _batches(self, split: SparkSplit, names: list[str]) -> pa.RecordBatchReader:
+        snapshot, where, shared = self.scan.snapshot, self.scan.call.filter or list(self.filters) or None, self.shared
+        if isinstance(split, ChangesSplit) and isinstance(shared, ChangesPlan):
+            part = changes_of_split(shared, split)
+            return read_planned_changes(snapshot.client, part, filter=self.scan.call.filter).to_reader()
+        slices = split.slices if isinstance(split, ReadSplit) else ()
+        if isinstance(shared, IncrementPlan):
+            return read_planned_increment(snapshot.client, shared, slices, names, where).to_reader()
+        return scan_slices(snapshot, slices, names, where, self.scan.call.query)
+
+
+def choose_by_path(slices: Iterable[FileSlice], glob: str | None) -> list[FileSlice]:
+    """Return the slices with a file whose path ends as a glob says; None: all. Pure.
+
+    Example:
+        >>> choose_by_path([], "/sf/*")
+        []
+    """
+    if not glob:
+        return list(slices)
+    # As Hudi has it: the glob may begin anywhere in the path.
+    matches = re.compile(translate(f"*{glob}")).match
+    return [one for one in slices if any(matches(f"/{path}") for path in one.paths)]
 
 
 def open_scan(path: str, options: Mapping[str, str]) -> SparkScan:
@@ -76,20 +164,12 @@ def open_scan(path: str, options: Mapping[str, str]) -> SparkScan:
     """
     call = parse_read_options(options)
     table = open_table(path, options=call.settings, storage_options=call.storage)
-    if call.query in ("incremental", "cdc"):
-        return _open_range(path, call)
     snapshot = table.snapshot(call.as_of)
-    columns = snapshot.schema
-    if call.meta_columns:
-        columns = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *columns])
+    if call.query == "cdc":
+        nothing = replace(plan_changes(snapshot.client, snapshot.state, call.start, call.end), work=())
+        columns = read_planned_changes(snapshot.client, nothing).schema
+    elif call.meta_columns:
+        columns = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *snapshot.schema])
+    else:
+        columns = snapshot.schema
     return SparkScan(path, call, spark_schema(columns), snapshot.state)
-
-
-def _open_range(path: str, call: ReadCall) -> SparkScan:
-    """Pin the end of a range: what is committed later belongs to the next one."""
-    table = open_table(path, options=call.settings, storage_options=call.storage)
-    counted = table.incremental(call.start, call.end, columns=[])
-    end = (counted.schema.metadata or {})[NEXT_START].decode()
-    nothing = replace(call, start=end)
-    schema = SparkScan(path, nothing, pa.schema([]), None, end).rows_of_range().schema
-    return SparkScan(path, call, spark_schema(schema), None, end)

@@ -29,13 +29,28 @@ def spark_types(schema: pa.Schema) -> StructType:
     return types
 
 
-def dataframe_schema(schema: StructType) -> pa.Schema:
-    """Return the schema of a DataFrame's rows for a table, without meta columns."""
+def dataframe_schema(schema: StructType, zoneless: str = "refuse") -> pa.Schema:
+    """Return the schema of a DataFrame's rows for a table, without meta columns.
+
+    Args:
+        schema: of the DataFrame.
+        zoneless: what becomes of ``timestamp_ntz``: ``refuse``, or ``utc``: the values are times in UTC.
+
+    Raises:
+        UnsupportedFeature: a column holds times without a zone.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     # Releases from 4.2 on ask for the zone of timestamps, older ones always take UTC.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return table_schema(to_arrow_schema(schema, **zone), META_COLUMNS)
+    found = table_schema(to_arrow_schema(schema, **zone), META_COLUMNS)
+    named = [field.name for field in found if _holds_zoneless(field.type)]
+    if named and zoneless == "refuse":
+        raise UnsupportedFeature(
+            f"column {named[0]!r} holds timestamp_ntz, times without a zone, and a table stores moments: cast it to timestamp, "
+            "which takes the session's zone, or set lakefmt.spark.timestamp_ntz=utc, which takes UTC"
+        )
+    return found
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:
@@ -79,6 +94,11 @@ def _from_spark(kind: pa.DataType) -> pa.DataType:
     if pt.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
     return _nested(kind, _from_spark)
+
+
+def _holds_zoneless(kind: pa.DataType) -> bool:
+    inner = (kind.field(number).type for number in range(kind.num_fields))
+    return bool(pt.is_timestamp(kind) and kind.tz is None) or any(map(_holds_zoneless, inner))
 
 
 def _nested(kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

@@ -65,7 +65,7 @@ class Reason(enum.Enum):
     )
     CLUSTERING = (
         "is a pending clustering that takes the rows of the same file groups elsewhere",
-        "wait until it has completed, or cancel it with the engine that planned it; plan clusterings of partitions that "
+        "wait until it has completed, or withdraw it (table.cluster(abandon=…)); plan clusterings of partitions that "
         "are not written to",
     )
     COMPACTION = (

@@ -13,7 +13,7 @@ from functools import partial
 from typing import cast
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import LakefmtError, UnsupportedFeature, WriterActive
+from lakefmt.errors import LakefmtError, WriterActive
 from lakefmt.filegroups.missing_completions import missing_completion, pending_rollback_targets, was_complete
 from lakefmt.filegroups.pending_plans import is_clustering
 from lakefmt.filegroups.table_client import TableClient, TableState
@@ -197,20 +197,12 @@ def _read_ahead(client: TableClient, state: TableState) -> None:
 
 
 def _may_wait(write_client: WriteClient, state: TableState, pending: Instant, rules: Concurrency) -> bool:
-    """Return whether a pending instant may stay pending beside a write.
-
-    Raises:
-        UnsupportedFeature: it is a table service beside which lakefmt cannot write alone.
-    """
+    """Return whether a pending instant may stay pending beside a write."""
     on_top = pending.action in (Action.COMPACTION, Action.LOG_COMPACTION)
     if on_top and state.config.table_type is TableType.MERGE_ON_READ:
         return True  # new logs lie on top of what it will write; a compacted log takes the place of the logs that it replaces
-    if rules.beside and (pending.action in _PLANS or is_clustering(write_client.client, state, pending)):
+    if pending.action in _PLANS or is_clustering(write_client.client, state, pending):
         return True  # conflicts with its file groups are looked for before files are written and before the commit
-    if pending.action in _PLANS:
-        raise UnsupportedFeature(
-            f"{pending} is pending: lakefmt cannot write beside it yet; run or withdraw it with the engine that made it"
-        )
     # A clean deletes nothing that the newest snapshot needs; the next clean finishes it.
     return pending.action in (Action.SAVEPOINT, Action.INDEXING, Action.CLEAN)
 

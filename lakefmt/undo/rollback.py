@@ -193,9 +193,10 @@ def _undo(
     write_client: WriteClient, state: TableState, target: Instant, plan: RollbackPlan, lease: Lease
 ) -> InstantTime:
     time = run_rollback(write_client, state, target, plan, lease)
-    if any(file.action is Action.LOG_COMPACTION for file in state.timeline.files_of(target)):
-        # Unlike a compaction's plan, that of a log compaction is not kept.
-        write_client.timeline(state.config).remove_pending(target.time, Action.LOG_COMPACTION)
+    actions = {file.action for file in state.timeline.files_of(target)}
+    for service in actions & {Action.LOG_COMPACTION, Action.CLUSTERING}:
+        # Unlike a compaction's plan, that of a log compaction or a clustering is not kept.
+        write_client.timeline(state.config).remove_pending(target.time, service)
     return time
 
 

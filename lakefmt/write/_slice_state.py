@@ -24,7 +24,6 @@ from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.ordering import Mask, has_order, ordering_columns, to_mask
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.index import Index, IndexKeys, Located, capabilities_of, key_files
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.timeline.instant import Action, State
@@ -84,7 +83,7 @@ class SliceReader(BaseFileReader):
     """
 
     def __init__(self, client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> None:
-        self._made = virtual_columns_of(state.config, client.schema(state))
+        self._made = client.virtual_columns(state)
         super().__init__(client.store, self._made)
         self._client = client
         self._state = state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.settings import Settings, resolve_settings
@@ -12,6 +13,9 @@ from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.api import ObjectStore
 from lakefmt.transactions.concurrency import is_beside
 from lakefmt.write.context import WriteContext
+
+if TYPE_CHECKING:
+    from lakefmt.schema.column_ids import ColumnIds
 
 __all__ = ["BoundContext"]
 
@@ -29,7 +33,7 @@ class BoundContext:
         rule: how the table merges records that share a key.
         schema: columns of the table after this write, without meta columns.
         file_schema: columns of its files, meta columns first.
-        virtual_columns: what the table's files do not store; None: they store every column.
+        virtual_columns: what the table's files do not store, or store in another form; None: they store every column.
         cdc: what the table's change files record; None: it captures no changes.
         durable: files must reach the disk before a call returns.
         threads: how many threads the write may use in this process.
@@ -80,8 +84,9 @@ class BoundContext:
         self.cdc = cdc_mode(self.config.properties)
         self.schema = avro_to_arrow(context.schema_text)
         self.file_schema = avro_to_arrow(context.file_schema_text)
-        in_files = self.config.stores_every_column
-        self.virtual_columns = None if in_files else virtual_columns_of(self.config, self.schema)
+        ids = _column_ids(context.schema_history) if context.schema_history else None
+        in_files = self.config.stores_every_column and ids is None
+        self.virtual_columns = None if in_files else virtual_columns_of(self.config, self.schema, ids)
         values = self.settings
         self.durable = values.text("lakefmt.durability") == "fsync"
         self.threads = values.integer("lakefmt.write.threads") or min(8, os.cpu_count() or 1)
@@ -89,3 +94,11 @@ class BoundContext:
         self.codec_level = values.integer("lakefmt.parquet.compression.level")
         self.beside = is_beside(values)
         self.writes_filters = values.flag("hoodie.parquet.bloom.filter.enabled")
+
+
+def _column_ids(history: str) -> ColumnIds:
+    # Imported here: few tables have column ids.
+    from lakefmt.schema.column_ids import ColumnIds
+    from lakefmt.schema.history import parse_history
+
+    return ColumnIds(parse_history(history, "the context of a write"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.arguments import flag_argument, is_encodable, mapping_argument, shown, text_argument
 from lakefmt.errors import InvalidInputError, UnknownSetting
@@ -26,6 +26,9 @@ from lakefmt.values import (
     WriteStat,
     check_instant_time,
 )
+
+if TYPE_CHECKING:
+    from lakefmt.schema.alter import Alteration
 
 __all__ = [
     "APPENDING",
@@ -77,6 +80,7 @@ class WriteContext:
         commit_metadata: texts that the commit repeats.
         partial: rows may lack columns; stored values stay.
         drop_duplicates: rows whose key is stored, or comes twice, are left out.
+        schema_history: the schemas with column ids, the table's after this write first; empty: its columns have no ids.
     """
 
     url: str
@@ -91,6 +95,7 @@ class WriteContext:
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
     partial: bool = False
     drop_duplicates: bool = False
+    schema_history: str = field(default="", repr=False)
 
     def to_json(self) -> str:
         """Return the context as JSON text; :meth:`from_json` takes it back, in any process.
@@ -102,7 +107,7 @@ class WriteContext:
             >>> WriteContext.from_json(context.to_json()) == context
             True
         """
-        plain = {name: getattr(self, name) for name in (*_TEXTS, "partial", "drop_duplicates")}
+        plain = {name: getattr(self, name) for name in (*_TEXTS, "partial", "drop_duplicates", "schema_history")}
         mappings = {name: dict(getattr(self, name)) for name in ("properties", "options", "commit_metadata")}
         body = {"version": _CONTEXT_VERSION, "operation": self.operation.value, **plain, **mappings}
         return json.dumps(body, default=str)
@@ -142,6 +147,7 @@ class WriteContext:
             commit_metadata={name: str(value) for name, value in _stored_mapping(body, "commit_metadata").items()},
             partial=bool(flags[0]),
             drop_duplicates=bool(flags[1]),
+            schema_history=_stored_text(body, "schema_history") if body.get("schema_history") else "",
         )
 
     @property
@@ -193,6 +199,7 @@ class FileAssignment:
         new_partition: True when the partition may not exist yet.
         log: where the log stands, when the rows go to one; None: to a base file.
         may_bring_keys: rows of a log may have keys that the file group does not have yet: they were not looked up.
+        digest: tells its rows from others; a base file of an earlier attempt with other rows is not adopted. None: unknown.
         path: the file to write, relative to the table.
     """
 
@@ -206,6 +213,7 @@ class FileAssignment:
     new_partition: bool = False
     log: LogTarget | None = None
     may_bring_keys: bool = False
+    digest: str | None = None
     path: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -284,6 +292,8 @@ ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema
 _EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
 
 _SORTS = ("none", "partition", "global")
+#: Orders by columns, which follow behind a colon.
+_ORDERS = ("linear", "zorder", "hilbert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +308,7 @@ class WriteRequest:
         partial: rows may lack columns; stored values stay.
         drop_duplicates: rows whose key is stored, or comes twice, are left out.
         sort: the order of a bulk insert.
+        alteration: what becomes of the table's columns; None: what the rows bring.
     """
 
     operation: WriteOperation
@@ -307,12 +318,15 @@ class WriteRequest:
     partial: bool = False
     drop_duplicates: bool = False
     sort: str = "none"
+    alteration: Alteration | None = None
 
     def __post_init__(self) -> None:
         if text_argument(self.schema_change, "schema_change") not in ("add", "strict"):
             raise InvalidInputError(f"unknown schema_change {self.schema_change!r}: expected 'add' or 'strict'")
-        if text_argument(self.sort, "sort") not in _SORTS:
-            raise InvalidInputError(f"unknown sort {self.sort!r}: expected {', '.join(map(repr, _SORTS))}")
+        layout, _, columns = text_argument(self.sort, "sort").partition(":")
+        if self.sort not in _SORTS and (layout not in _ORDERS or not columns.strip(" ,")):
+            expected = ", ".join(map(repr, _SORTS))
+            raise InvalidInputError(f"unknown sort {self.sort!r}: expected {expected} or an order such as 'zorder:a,b'")
         taken = sorted({SCHEMA_KEY, LATEST_SCHEMA} & set(self.commit_metadata))
         if taken:
             raise InvalidInputError(f"commit_metadata: the name {taken[0]!r} is taken")

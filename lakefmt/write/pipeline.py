@@ -67,6 +67,7 @@ __all__ = [
     "LocatedRows",
     "PlacedRows",
     "check_unknown_buckets",
+    "complete_log_rows",
     "file_sizing",
     "ignores_deleted_keys",
     "locate_by_index",
@@ -216,7 +217,7 @@ def place_rows(client: TableClient, bound: BoundContext, state: TableState, loca
     _check_no_buckets(client, batch, routes, slices)
     if logs is None:
         return assigned
-    return _fetch_missing_columns(client, bound, state, assigned, slices, batch.keys, batch.table.column_names)
+    return complete_log_rows(client, bound, state, assigned, slices, batch.keys, batch.table.column_names)
 
 
 def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, slices: Sequence[FileSlice]) -> None:
@@ -315,7 +316,7 @@ def _forgets_deletes(bound: BoundContext) -> bool:
     return rule.blocks_win or (rule.partial is not None and not rule.stored.fields)
 
 
-def _fetch_missing_columns(
+def complete_log_rows(
     client: TableClient,
     bound: BoundContext,
     state: TableState,

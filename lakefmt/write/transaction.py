@@ -103,6 +103,7 @@ def run_write(
         CommitConflict: another commit completed meanwhile that this write would undo.
     """
     transaction = WriteTransaction.begin(client, request, schema, based_on, first)
+    transaction.is_followed = True
     with transaction.aborted_on_error():
         if not isinstance(rows, pa.Table):
             return transaction.commit_unless_empty(transaction.write_stream(rows, request.sort))
@@ -168,6 +169,8 @@ class WriteTransaction:
         self._read = set(footprint.read)
         self._covers = footprint.covers
         self._null_elements = set[str]() if saved is None else set(saved.null_elements)
+        #: Whether what follows a write by this process, such as a merge of small files, can be done after it.
+        self.is_followed = False
         self._index: Index | None = None
         self._has_logs = pending.bound.config.table_type is TableType.MERGE_ON_READ
 
@@ -208,7 +211,9 @@ class WriteTransaction:
         cls, client: TableClient, request: WriteRequest, incoming: pa.Schema | None = None
     ) -> WriteTransaction:
         """Return a write that can be planned, not run; nothing in the store changes."""
-        return cls(plan_instant(client, request, incoming))
+        transaction = cls(plan_instant(client, request, incoming))
+        transaction.is_followed = True  # it plans what the verb of a table does
+        return transaction
 
     @contextmanager
     def aborted_on_error(self) -> Iterator[None]:
@@ -328,7 +333,7 @@ class WriteTransaction:
             batch = self._without_stored(batch)
         if places_new_keys(self.index) and self.context.operation is not WriteOperation.DELETE:
             return locate_by_index(self.client, self.bound, self.state, batch, self.index)
-        sizing = self._sizing(batch.table)
+        sizing = self.sizing(batch.table)
         if self.context.operation in _OVERWRITES or self.context.operation is WriteOperation.BULK_INSERT:
             check_unknown_buckets(self.client, self.state)
             return LocatedRows(batch, [], Routes(None), None, sizing)
@@ -391,7 +396,8 @@ class WriteTransaction:
         located = apply_log_deletes(self.client, self.state, keys, places, located, slices, alive=False)
         self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
 
-    def _sizing(self, sample: pa.Table) -> FileSizing:
+    def sizing(self, sample: pa.Table) -> FileSizing:
+        """Return how large files should be, learnt from commits or guessed from rows."""
         tiered, writers = self._merges_small_files(), self.bound.threads
         sizing = file_sizing(self.client, self.state, self._settings, sample, tiered=tiered, writers=writers)
         # New rows stay out of files that a pending clustering replaces.
@@ -401,9 +407,9 @@ class WriteTransaction:
         """Return whether small files are merged after a write of this kind, so that it may leave them."""
         values = self._settings.values
         return (
-            values["lakefmt.write.small.files"] == "tiers"
+            self.is_followed
+            and values["lakefmt.write.small.files"] == "tiers"
             and not values["lakefmt.write.services.background"]
-            and self._saved is None
             and not self._pending.rules.beside
             and self.state.timeline.layout > 1
             and self.state.config.populate_meta_fields
@@ -481,7 +487,7 @@ class WriteTransaction:
                 del part
             return statuses
         check_unknown_buckets(self.client, self.state)
-        return stream_files(self.client, self.bound, spec, schema, tables, keyed, self._sizing, sort)
+        return stream_files(self.client, self.bound, spec, schema, tables, keyed, self.sizing, sort)
 
     def cover(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
         """Return the file groups of partitions that this write replaces as a whole; None: of all there are."""
@@ -558,6 +564,21 @@ class WriteTransaction:
     def _abandon(self) -> None:
         """End the heartbeat, and leave the rest to the next writer."""
         self._pending.instant.abandon()
+
+    @property
+    def null_elements(self) -> frozenset[str]:
+        """Columns of lists with null elements among the rows that were keyed."""
+        return frozenset(self._null_elements)
+
+    def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
+        """Remember what other processes found in the rows of this write.
+
+        Args:
+            null_elements: columns of lists with null elements.
+            covers: partitions in which no other write may have changed anything, since the keys are not known here.
+        """
+        self._null_elements.update(null_elements)
+        self._covers = covers
 
     @property
     def is_alive(self) -> bool:

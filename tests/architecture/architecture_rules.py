@@ -30,6 +30,7 @@ FLOORS: dict[str, int] = {
     "config": 10,
     "keys": 10,
     "formats": 15,
+    "sorting": 17,
     "timeline": 20,
     "filegroups": 30,
     "metadata": 35,

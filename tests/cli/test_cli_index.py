@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+
 import lakefmt
+
+MORE = {"hoodie.bucket.index.max.num.buckets": 3}
 
 
 def test_an_index_is_made_listed_and_dropped(run, trips):
@@ -54,6 +58,50 @@ def test_check_finds_and_repairs(run, trips):
     assert done["done"] == ["rebuild"]
     assert done["after"]["is_clean"]
     run("index", "check", trips)
+
+
+def test_an_index_is_planned_and_made_later(run, trips):
+    planned = json.loads(run("index", "schedule", trips, "record_index", "--json").stdout)["instant"]
+    assert [each["action"] for each in json.loads(run("timeline", trips, "--json").stdout)][-1] == "indexing"
+    assert "already" in run("index", "schedule", trips, "record_index", status=1).stderr
+    assert [line.split(":")[0] for line in run("index", "list", trips).stdout.splitlines()] == ["files"]
+    text = run("index", "schedule", trips, "secondary_index", "--column", "city", "--name", "town").stdout
+    assert text.startswith("indexing ")
+    assert text.endswith(" is planned; lakefmt index run makes it\n")
+    assert json.loads(run("index", "run", trips, planned, "--json").stdout) == {"indexes": ["files", "record_index"]}
+    assert run("index", "run", trips).stdout == "ready: files, record_index, secondary_index_town\n"
+    assert "no indexing is pending" in run("index", "run", trips, planned, status=1).stderr
+    assert lakefmt.open_table(trips).index.check().is_clean
+
+
+def test_buckets_are_resized(run, tmp_path):
+    path = tmp_path / "buckets"
+    engine = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING", "hoodie.bucket.index.num.buckets": "2"}
+    data = pa.table({"id": [f"k{n}" for n in range(40)], "p": ["x", "y"] * 20})
+    table = lakefmt.create_table(
+        path, data=data, record_key="id", partition_by="p", table_type="mor", index="bucket", properties=engine
+    )
+    table.upsert(data)
+    most = [f"--option={key}={value}" for key, value in {**MORE, "hoodie.parquet.max.file.size": 1024}.items()]
+    plan = run("index", "resize-buckets", path, "--plan", "--partition", "x", *most).stdout.splitlines()
+    assert plan[0] == "resize: 1 buckets split and 0 merged in 1 partitions, not done"
+    assert plan[1].startswith("  p=x: 1 → 2 buckets, ")
+    assert len(plan) == 2
+    done = json.loads(run("index", "resize-buckets", path, "--json", *most).stdout)
+    assert [(one["partition"], one["before"], one["after"]) for one in done["changes"]] == [
+        ("p=x", 1, 2),
+        ("p=y", 1, 2),
+    ]
+    assert done["instant"] == table.timeline.timeline.commits[-1].time
+    assert sorted(table.read()["id"].to_pylist()) == sorted(data["id"].to_pylist())
+    assert len(table.file_groups()) == 6
+    assert run("index", "resize-buckets", path, *most).stdout == (
+        "resize: 0 buckets split and 0 merged in 0 partitions, not done\n"
+    )
+
+
+def test_tables_without_rings_are_not_resized(run, trips):
+    assert "consistent hashing" in run("index", "resize-buckets", trips, status=1).stderr
 
 
 def test_wrong_words_change_nothing(run, trips):

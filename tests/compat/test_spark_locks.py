@@ -140,13 +140,13 @@ def test_we_share_hives_lock(spark_judge: SparkJudge) -> None:
         "hoodie.write.lock.hivemetastore.uris": f"thrift://127.0.0.1:{port}",
     }
     provider = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
-    lock, rival = ours(provider, settings), ours(provider, settings)
+    lock, other = ours(provider, settings), ours(provider, settings)
     with lock.hold() as lease:
         lease.check()
-        with pytest.raises(LockUnavailable), rival.hold():
+        with pytest.raises(LockUnavailable), other.hold():
             pass
         lease.check()
-    with rival.hold() as lease:
+    with other.hold() as lease:
         lease.check()
     # A request that Hudi's provider gave up for lost would stay in the metastore's queue: it may take its time.
     by_turns(spark_judge, provider, settings, wait_ms=30_000)

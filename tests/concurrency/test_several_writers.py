@@ -20,7 +20,6 @@ from lakefmt.errors import (
     InvalidInputError,
     LakefmtError,
     SchemaMismatch,
-    UnsupportedFeature,
     WriterActive,
 )
 from lakefmt.filegroups.table_client import TableClient
@@ -156,18 +155,18 @@ def test_a_global_index_keeps_a_key_once_in_the_table() -> None:
 # --- what the error says ----------------------------------------------------------------------------------------------
 
 
-def test_the_error_names_the_rival_its_writer_the_file_groups_and_the_way_out() -> None:
+def test_the_error_names_the_other_instant_its_writer_the_file_groups_and_the_way_out() -> None:
     table = make()
     context, statuses = written(table, rows("a", ts=2))
-    rival = table.upsert(rows("b", ts=3))
+    other = table.upsert(rows("b", ts=3))
     with pytest.raises(CommitConflict, match="same file groups") as caught:
         lowlevel.commit(context, statuses)
     lowlevel.abort(context)
     error = caught.value
-    assert error.other_instant == rival.instant
+    assert error.other_instant == other.instant
     assert error.writer is not None
     assert "process" in error.writer
-    assert error.file_groups == ((rival.files[0].partition_path, rival.files[0].file_id),)
+    assert error.file_groups == ((other.files[0].partition_path, other.files[0].file_id),)
     assert "partitions or keys of their own" in error.advice
     assert error.can_rebase
     assert error.writer in str(error)
@@ -350,7 +349,7 @@ def test_every_effect_of_a_write_beside_a_pending_one(mode: FaultMode, crash: bo
 # --- what happens meanwhile -------------------------------------------------------------------------------------------
 
 
-def test_rivals_are_not_archived_while_a_write_that_must_see_them_is_pending() -> None:
+def test_other_commits_are_not_archived_while_a_write_that_must_see_them_is_pending() -> None:
     table = make(options=APART)
     early, early_statuses = written(table, rows("x", ts=1))  # requested first, completed second
     context, statuses = written(table, rows("x", ts=2))
@@ -404,8 +403,9 @@ def test_a_file_group_that_is_being_clustered_is_not_written_to() -> None:
     assert table.upsert(rows("o", city="oslo", ts=3)).num_updates == 1
     assert content(table) == {"a": 1, "b": 1, "o": 3, "beside": 1}
     alone = Table(TableClient(table.client.store, {**MANY, "hoodie.write.concurrency.mode": "single_writer"}))
-    with pytest.raises(UnsupportedFeature, match="cannot write beside"):
-        alone.upsert(rows("o", city="oslo"))
+    assert alone.upsert(rows("o", city="oslo", ts=4)).num_updates == 1
+    with pytest.raises(CommitConflict, match="pending clustering"):
+        alone.upsert(rows("a", ts=2))
 
 
 def test_early_detection_spares_the_work() -> None:
@@ -537,9 +537,9 @@ def test_sabotage_without_the_check_rows_are_lost(monkeypatch: pytest.MonkeyPatc
 
 
 def test_sabotage_without_the_comparison_of_keys_a_key_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    import lakefmt.write.commit.conflict_resolution as rivals
+    import lakefmt.write.commit.conflict_resolution as resolution
 
-    monkeypatch.setattr(rivals, "_file_with_key", lambda *given, **how: None)
+    monkeypatch.setattr(resolution, "_file_with_key", lambda *given, **how: None)
     table = make(options=APART)
     take_turns(table.client.store, [lambda t: t.upsert(rows("x")) for _ in range(2)], "ABAB", APART)
     assert table.read()["id"].to_pylist().count("x") == 2

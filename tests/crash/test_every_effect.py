@@ -67,6 +67,7 @@ VERBS: dict[str, Verb] = {
     "insert": Verb("insert", lambda t: t.insert(rows(20, 24, ts=2))),
     "bulk_insert": Verb("bulk_insert", lambda t: t.bulk_insert(rows(20, 24, ts=2))),
     "bulk_insert_sorted": Verb("bulk_insert", lambda t: t.bulk_insert(iter([rows(20, 24, ts=2)]), sort="global")),
+    "sort_on_write": Verb("sort_on_write", lambda t: t.sort_on_write(rows(20, 24, ts=2), ["ts", "id"], order="zorder")),
     "delete_keys": Verb("delete", lambda t: t.delete(["k1", "k2"])),
     "delete_there": Verb("delete", lambda t: t.delete(rows(1, 3, ts=1).select(["id", "city"]))),
     "delete_where": Verb("delete", lambda t: t.delete("id = 'k1' or id = 'k2'")),
@@ -117,6 +118,7 @@ READING = frozenset(
 ELSEWHERE = {
     "repair": "tests/check/test_repair_dies.py",
     "compact": "tests/compaction/test_compact.py",
+    "cluster": "tests/compaction/test_cluster.py",
     "services": "tests/compaction/test_background.py",
 }
 

@@ -152,7 +152,7 @@ def test_without_metadata_table_the_write_falls_back() -> None:
 
 
 def _lose(store: MemoryStore, which: str) -> None:
-    names = [one.name for one in store.list(DIRECTORY) if which in one.name]
+    names = [one.name for one in store.list(METADATA_DIRECTORY) if f"/{which}" in one.name or f"/.{which}" in one.name]
     assert names
     store.delete(names)
 
@@ -171,6 +171,51 @@ def test_a_missing_file_group_of_the_index_is_refused(which: str, compacted: boo
     with pytest.raises(CorruptFile, match="record-index"):
         again.upsert(rows(0, 9, 9))
     assert values(again) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["record-index-0001", "secondary-index-v-0001"])
+@pytest.mark.parametrize("due", ["nothing", "compaction"])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_write_that_only_maintains_an_index_sees_its_last_file_group_missing(
+    which: str, due: str, fresh: bool
+) -> None:
+    often = {**OPTIONS, "hoodie.metadata.compact.max.delta.commits": 4 if due == "compaction" else 20}
+    table = make("bloom", indexes=["record_index", {"kind": "secondary_index", "columns": ["v"]}], options=often)
+    for v in range(3):
+        table.upsert(rows(0, 4 + v, v))
+    before, store = values(table), table.client.store
+    assert isinstance(store, MemoryStore)
+    directory = f"{METADATA_DIRECTORY}/secondary_index_v" if which.startswith("secondary") else DIRECTORY
+    store.put(f"{directory}/.{which}-0_x.log.1_0-0-0.crc", b"a foreign name")  # counts for nothing
+    table.upsert(rows(0, 2, 0))
+    _lose(store, which)
+    writer = lakefmt.open_table(store.url, options=often) if fresh else table
+    for _ in range(2):  # the second finds what the first left
+        with pytest.raises(CorruptFile, match=f"lacks the file group {which}-0"):
+            writer.upsert(rows(0, 40, 9))
+    assert values(table) == {**before, "k0": 0, "k1": 0}
+    name = "secondary_index_v" if which.startswith("secondary") else "record_index"
+    writer.index.drop(name)
+    writer.upsert(rows(0, 40, 9))
+    writer.index.create("secondary_index", "v")  # and the record index, which it rests on
+    writer.upsert(rows(30, 50, 10))
+    check_metadata_table(writer)
+
+
+def test_an_index_that_is_made_anew_with_fewer_file_groups_is_maintained() -> None:
+    table = make("bloom", indexes=["record_index"])
+    table.upsert(rows(0, 4, 1))
+    table.index.drop("record_index")
+    one = {**OPTIONS, "hoodie.metadata.record.index.min.filegroup.count": 1}
+    fewer = lakefmt.open_table(
+        table.client.store.url, options={**one, "hoodie.metadata.record.index.max.filegroup.count": 1}
+    )
+    fewer.index.create("record_index")
+    for v in range(3):
+        table.upsert(rows(2, 6, v))
+    assert [each.file_groups for each in table.index.list() if each.name == "record_index"] == [1]
+    check_metadata_table(table)
 
 
 def test_a_partitioned_index_that_lost_all_is_refused() -> None:

@@ -3,10 +3,11 @@
 Registered once, by `tests/conftest.py`: ``pytest_plugins = ["tests.judges.plugin"]``.
 
 * ``spark_judge`` (Hudi 1.2.0), ``spark_judge_102`` (Hudi 1.0.2), ``spark_judge_0150``, ``hudi_rs_judge``: one each per session, started by
-  the first request. Tests of 1.0.2 run after all others, so that two JVMs need not take turns.
+  the first request. Tests of the older releases run after all others, so that JVMs need not take turns.
 * A judge that is missing fails its tests where ``CI=true``; elsewhere they are skipped, and the closing lines say
   ``NOT JUDGED BY …`` and why.
-* Tests that use Spark share one xdist group: with ``--dist loadgroup`` one process runs them all.
+* With ``--dist loadgroup --no-loadscope-reorder`` one process runs a file's tests of Spark, and one all those of an older
+  release: two processes have two JVMs of 1.2.0 side by side, then one of either older release.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tests.judges.hudi_rs import HudiRsJudge, hudi_rs_missing
 from tests.judges.spark import SparkJudge, spark_environment
 
 BUNDLE_OF = {"spark_judge": "1.2.0", "spark_judge_102": "1.0.2", "spark_judge_0150": "0.15.0"}
+#: What brings a JVM; tests of `lakefmt.spark` have some of their own.
+JVM_OF = {*BUNDLE_OF, "pyspark_newest", "pyspark_oldest"}
 LEDGER = pytest.StashKey["Ledger"]()
 
 
@@ -63,16 +66,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = list(BUNDLE_OF)
-
-    def late(item: pytest.Item) -> int:
-        names = set(getattr(item, "fixturenames", ()))
-        return max((number for number, name in enumerate(order) if name in names), default=0)
-
-    items.sort(key=late)  # stable: all else keeps its order
+    items.sort(key=release_number)  # stable: all else keeps its order
     for item in items:
-        if BUNDLE_OF.keys() & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        if JVM_OF & set(getattr(item, "fixturenames", ())):
+            number = release_number(item)
+            name = f"Hudi {[*BUNDLE_OF.values()][number]}" if number else item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
+def release_number(item: pytest.Item) -> int:
+    """The place of the release that an item asks in the order in which they are asked."""
+    names = set(getattr(item, "fixturenames", ()))
+    return max((number for number, name in enumerate(BUNDLE_OF) if name in names), default=0)
 
 
 def _refuse(config: pytest.Config, judge: str, reason: str) -> None:

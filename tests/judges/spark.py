@@ -1,8 +1,8 @@
 """Apache Hudi on Spark as a judge: a client of the process that `spark_worker.py` is.
 
 One process holds one bundle and one JVM. A judge starts it with the first request and may be closed and used again;
-starting one judge closes the other of this session, and other sessions of this machine wait a while for their turn,
-since a JVM needs both cores. Every request has a time limit: a process that does not answer is killed, and the error
+starting one judge closes the other of this session, and beyond two of this machine sessions wait a while for their turn:
+a JVM keeps one core busy and the other one now and then. Every request has a time limit: a process that does not answer is killed, and the error
 carries the end of its log.
 """
 
@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -198,18 +198,24 @@ class _Worker:
 
 @contextlib.contextmanager
 def _machine_turn() -> Iterator[None]:
-    """One judge's JVM at a time on this machine, as far as this user goes; who waited long enough goes ahead."""
+    """Two judges' JVMs at a time on this machine, as far as this user goes; who waited long enough goes ahead."""
+    deadline = time.monotonic() + TURN_SECONDS
+    with contextlib.ExitStack() as handles:
+        locks = [Path(tempfile.gettempdir()) / f"lakefmt-spark-judge-{os.getuid()}-{turn}.lock" for turn in range(2)]
+        files = [handles.enter_context(open(lock, "w")) for lock in locks]
+        while not any(map(_is_locked, files)) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        yield
+
+
+def _is_locked(file: IO[str]) -> bool:
     import fcntl
 
-    deadline = time.monotonic() + TURN_SECONDS
-    with open(Path(tempfile.gettempdir()) / f"lakefmt-spark-judge-{os.getuid()}.lock", "w") as handle:
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.5)
-        yield
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 # --- the judge --------------------------------------------------------------------------------------------------------
@@ -268,7 +274,7 @@ class SparkJudge:
             self._take_turn()
         self._scratch = Path(tempfile.mkdtemp(prefix="lakefmt-judge-"))
         self._process_holds.callback(shutil.rmtree, self._scratch, ignore_errors=True)
-        log = ROOT / ".cache" / "judges" / f"spark-{self.bundle}.log"
+        log = ROOT / ".cache" / "judges" / f"spark-{self.bundle}{os.environ.get('PYTEST_XDIST_WORKER', '')}.log"
         self._worker = _Worker(self._environment, self.bundle, self._memory, self._scratch, log)
         self._answer(START_SECONDS)
         return self._worker

@@ -1,11 +1,10 @@
-"""Tables whose columns Spark gave ids: refused where names do not tell the columns of older files, else read and written on."""
+"""Tables whose columns have ids: read by them, written on, and the history of their schemas."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +14,11 @@ import pytest
 import lakefmt
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.schema.history import LATEST_SCHEMA
+from lakefmt.schema.history import LATEST_SCHEMA, parse_history, parse_internal_schema
 from lakefmt.testing.stores import CountingStore
 from lakefmt.timeline.commit import encode_commit
 
 RENAMED = Path(__file__).parents[1] / "data" / "evolved" / "v9_mor_renamed_120.zip"
-REASON = "column 'c' was called 'b' before"
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 ROWS = pa.table({"id": ["a"], "v": [1]}, schema=SCHEMA)
 OPTIONS: dict[str, object] = {"lakefmt.durability": "none", "hoodie.clean.automatic": False, "lakefmt.write.threads": 1}
@@ -35,43 +33,49 @@ def renamed(tmp_path: Path) -> lakefmt.Table:
     return lakefmt.open_table(str(tmp_path / "renamed"))
 
 
-CALLS: dict[str, Callable[[lakefmt.Table], object]] = {
-    "read": lambda table: table.read(),
-    "columns": lambda table: table.read(columns=["id"]),
-    "read optimized": lambda table: table.read(query="read_optimized"),
-    "schema": lambda table: table.schema,
-    "scan": lambda table: list(table.scan()),
-    "incremental": lambda table: table.incremental("000"),
-    "changes": lambda table: table.changes("000"),
-    "upsert": lambda table: table.upsert([{"id": 1, "c": "x"}], partial=True),
-    "insert": lambda table: table.insert([{"id": 1, "c": "x"}]),
-    "delete": lambda table: table.delete("id = 1"),
-    "delete by key": lambda table: table.delete([1]),
-    "update": lambda table: table.update("id = 1", {"c": "x"}),
-    "overwrite": lambda table: table.insert_overwrite([{"id": 1, "c": "x"}]),
-    "compact": lambda table: table.compact(options={"hoodie.compact.inline.max.delta.commits": 1}),
-}
+CHANGED = [
+    {"id": 1, "c": "b1"},
+    {"id": 2, "c": "b2"},
+]
 
 
-@pytest.mark.parametrize("name", list(CALLS))
-def test_a_renamed_column_is_refused(renamed: lakefmt.Table, name: str) -> None:
-    def completed() -> list[str]:
-        return [str(instant) for instant in renamed.timeline.timeline.commits]
-
-    before = completed()
-    with pytest.raises(UnsupportedFeature, match=REASON):
-        CALLS[name](renamed)
-    assert completed() == before, "nothing was written"
+def test_a_renamed_column_of_sparks_keeps_its_values(renamed: lakefmt.Table) -> None:
+    assert "b" not in renamed.schema.names
+    assert renamed.read(columns=["id", "c"]).sort_by("id").to_pylist() == CHANGED
+    assert renamed.read(columns=["id", "c"], filter="c = 'b2'").to_pylist() == CHANGED[1:]
+    assert pa.Table.from_batches(renamed.scan(columns=["id", "c"])).sort_by("id").to_pylist() == CHANGED
+    assert renamed.read(columns=["c"], query="read_optimized").num_rows == 2
+    assert renamed.incremental("000", columns=["id", "c"]).sort_by("id").to_pylist() == CHANGED
 
 
-def test_before_the_change_names_are_right(renamed: lakefmt.Table) -> None:
+def test_a_table_with_a_renamed_column_goes_on(renamed: lakefmt.Table) -> None:
+    renamed.upsert([{"id": 1, "c": "x"}], partial=True, options=OPTIONS)
+    renamed.update("id = 2", {"c": "y"}, options=OPTIONS)
+    expected = [{"id": 1, "c": "x"}, {"id": 2, "c": "y"}]
+    assert renamed.read(columns=["id", "c"]).sort_by("id").to_pylist() == expected
+    renamed.compact(options={"hoodie.compact.inline.max.delta.commits": 1, **OPTIONS})
+    assert renamed.read(columns=["id", "c"]).sort_by("id").to_pylist() == expected
+    renamed.delete([1], options=OPTIONS)
+    assert renamed.read(columns=["id", "c"]).to_pylist() == expected[1:]
+
+
+def test_the_texts_are_those_of_hudi(renamed: lakefmt.Table) -> None:
+    state = renamed.client.load()
+    internal = renamed.client.internal_schema(state)
+    assert internal is not None
+    assert parse_internal_schema(internal, "Spark's").text() == internal
+    (*_, newest) = sorted(info.name for info in renamed.client.store.list(HISTORY) if info.name.endswith("commit"))
+    text = renamed.client.store.read(newest).decode()
+    assert parse_history(text, newest).text == text
+
+
+def test_a_state_from_before_the_change_has_the_names_of_then(renamed: lakefmt.Table) -> None:
     first, altered, _ = renamed.timeline.timeline.commits
     assert renamed.read(columns=["id", "b"], as_of=first.time).to_pylist() == [
         {"id": 1, "b": "b1"},
         {"id": 2, "b": "b2"},
     ]
-    with pytest.raises(UnsupportedFeature, match=REASON):
-        renamed.read(as_of=altered.time)
+    assert renamed.read(columns=["id", "c"], as_of=altered.time).sort_by("id").to_pylist() == CHANGED
 
 
 def schemas(*versions: tuple[int, dict[int, str]]) -> list[dict[str, object]]:
@@ -102,7 +106,8 @@ def given_ids(history: str | None = GROWN, **how: object) -> tuple[CountingStore
     state = made.client.load()
     (commit,) = state.timeline.commits
     said = made.client.commit_metadata(state, commit)
-    named = {**said.extra_metadata, LATEST_SCHEMA: json.dumps(schemas((5, NAMES))[0])}
+    internal = parse_internal_schema(json.dumps(schemas((5, NAMES))[0]), "a test").text()
+    named = {**said.extra_metadata, LATEST_SCHEMA: internal}
     body = encode_commit(replace(said, extra_metadata=named), state.config.version, replace=False)
     made.client.store.put(f"{state.config.timeline_directory}/{commit.file_name}", body)
     if history is not None:
@@ -128,14 +133,17 @@ def test_a_table_that_has_grown_goes_on_and_keeps_its_ids(version: int, kind: st
         assert json.loads(table.client.commit_metadata(state, commit).extra_metadata[LATEST_SCHEMA])["version_id"] == 5
 
 
-def test_columns_that_would_need_an_id_are_refused() -> None:
+def test_new_columns_of_a_write_get_ids() -> None:
     _, table = given_ids()
-    for data in ([{"id": "b", "v": 1, "more": 2}], [{"id": "b", "v": 0.5}]):
-        with pytest.raises(UnsupportedFeature, match="change the columns with ALTER TABLE in Spark"):
-            table.upsert(data)
-        with pytest.raises(UnsupportedFeature, match="change the columns with ALTER TABLE in Spark"):
-            table.upsert(data, dry_run=True)
-    assert table.read().num_rows == 1
+    table.upsert([{"id": "b", "v": 1, "more": 2}])
+    state = table.client.load()
+    history = table.client.schema_history(state)
+    assert history is not None
+    assert [(column.name, column.number) for column in history.latest.columns if column.number > 1] == [("more", 2)]
+    assert history.latest.version == int(state.timeline.commits[-1].time)
+    with_half = table.upsert([{"id": "c", "v": 0.5, "more": 2}])
+    assert table.client.schema_history(table.client.load()).latest.version == int(with_half.instant)
+    assert [row["v"] for row in table.read().sort_by("id").to_pylist()] == [1.0, 1.0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,6 @@ def test_columns_that_would_need_an_id_are_refused() -> None:
     [
         (None, UnsupportedFeature, "their history is not in"),
         ("{", CorruptFile, "is no JSON"),
-        (json.dumps({"schemas": schemas((5, NAMES), (0, {0: "id", 1: "w"}))}), UnsupportedFeature, "was called 'w'"),
     ],
 )
 def test_a_history_that_cannot_be_followed(history: str | None, error: type[Exception], message: str) -> None:
@@ -162,7 +169,7 @@ def test_the_history_is_looked_at_where_commits_name_ids_only_and_once() -> None
     table.read()
     table.upsert([{"id": "a", "v": 5}])
     table.read()
-    assert not [one for one in store.log if one.name.startswith(HISTORY)]
+    assert [one.kind for one in store.log if one.name.startswith(HISTORY)] == ["put"], "each commit stores it"
     plain = CountingStore(
         lakefmt.create_table(f"memory://evolved-{next(NUMBERS)}", data=ROWS, record_key="id").client.store
     )

@@ -15,10 +15,19 @@ from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+import same_job  # beside this file
+import stream_scenarios
 from pyspark.sql import SparkSession
 
 import lakefmt.spark as lakefmt_spark
 
+#: What a session needs that reads and writes by Hudi's JAR.
+HUDI = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+}
 #: What jobs for Hudi's own data source say.
 OPTIONS = {
     "hoodie.table.name": "trips",
@@ -41,7 +50,10 @@ from range({rows})
 def session() -> SparkSession:
     """Return a small local session, in a zone that is not UTC."""
     builder = SparkSession.builder.master("local[2]").appName("lakefmt")
+    bundle = os.environ.get("LAKEFMT_HUDI_BUNDLE")
+    hudi = {} if bundle is None else {"spark.driver.extraClassPath": bundle, **HUDI}
     for name, value in {
+        **hudi,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "America/New_York",
@@ -59,6 +71,15 @@ def refusal(call: Callable[[], Any]) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "nothing was raised"
+
+
+def causes(error: Exception) -> list[str]:
+    """Return what Java says below an error."""
+    found, thrown = [], getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while thrown is not None and len(found) < 8:
+        found.append(str(thrown.toString())[:500])
+        thrown = thrown.getCause()
+    return found
 
 
 def rows_of(frame: Any, *columns: str) -> list[list[Any]]:
@@ -218,6 +239,9 @@ def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
     scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions]
+    scenarios += [*stream_scenarios.SCENARIOS, *same_job.SCENARIOS]
+    if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
+        scenarios += same_job.WITH_HUDI
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told = {}
@@ -227,7 +251,7 @@ def main() -> None:
         try:
             told[scenario.__name__] = scenario(spark, Path(root))
         except Exception as error:
-            told[scenario.__name__] = {"failed": f"{type(error).__name__}: {error}"}
+            told[scenario.__name__] = {"failed": f"{type(error).__name__}: {error}", "causes": causes(error)}
     Path(answers).write_text(json.dumps(told, default=str), "utf-8")
     spark.stop()
 

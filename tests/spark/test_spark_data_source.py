@@ -14,6 +14,7 @@ from lakefmt.values import META_COLUMNS
 from tests.judges.spark import spark_environment
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 #: k0, k1 and k2 were changed, the keys from k27 on deleted.
 ROWS = sorted([f"k{n}", -1.0 if n < 3 else n * 1.5] for n in range(27))
 ALL_ROWS = sorted([f"k{n}", n * 1.5] for n in range(30))
@@ -24,6 +25,9 @@ def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
     environment = spark_environment()
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON", "COV"))}
     variables |= {"JAVA_HOME": str(environment.java), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
+    variables |= {"PYTHONPATH": str(ROOT)}  # this tree's lakefmt, in Spark's workers, too
+    if "same_job_of_hudi" in names:
+        variables["LAKEFMT_HUDI_BUNDLE"] = environment.bundles["1.2.0"]
     answers = folder / "answers.json"
     command = [python, str(HERE / "scenarios.py"), str(folder), str(answers), *names]
     run = subprocess.run(command, capture_output=True, text=True, timeout=400, env=variables, cwd=folder, check=False)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,9 +14,10 @@ from hypothesis import strategies as st
 
 from lakefmt.config.settings import SETTINGS
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
-from lakefmt.spark.options import SPARK_OPTIONS, parse_read_options, parse_write_options
-from lakefmt.spark.staging import take_limit
+from lakefmt.spark.option_table import ALIASES, SPARK_OPTIONS, find_option
+from lakefmt.spark.options import parse_read_options, parse_write_options
 from lakefmt.spark.types import spark_schema, table_schema
+from lakefmt.spark.writing.limits import take_limits
 
 WRITE = "hoodie.datasource.write."
 READ = "hoodie.datasource.read."
@@ -122,6 +126,40 @@ def test_what_a_read_refuses(options, text):
         parse_read_options(options)
 
 
+HUDI = json.loads((Path(__file__).parents[1] / "data" / "spark" / "hudi_1_2_0_options.json").read_text("utf-8"))[
+    "options"
+]
+
+
+@pytest.mark.parametrize("name", [*HUDI, *(old for row in HUDI.values() for old in row["older"])])
+def test_every_option_of_hudi_is_known_and_its_default_asks_for_nothing_that_is_missing(name):
+    default = next(row["default"] for key, row in HUDI.items() if name in (key, *row["older"]))
+    lowered = name.lower()
+    assert find_option(lowered) or find_option(ALIASES.get(lowered, lowered)) or lowered in (*SETTINGS, *ALIASES)
+    if default is not None and "keygenerator.class" not in name:
+        parse_read_options({name: default})
+    if default is not None:
+        parse_write_options({name: default})
+
+
+@pytest.mark.parametrize("name", sorted(name for name, option in SPARK_OPTIONS.items() if option.kind == "refused"))
+def test_what_is_refused_says_why(name):
+    with pytest.raises(UnsupportedFeature, match=re.escape(SPARK_OPTIONS[name].meaning)):
+        parse_write_options({name: "true"})
+    with pytest.raises(UnsupportedFeature, match=re.escape(SPARK_OPTIONS[name].meaning)):
+        parse_read_options({name: "true"})
+
+
+def test_what_fills_missing_columns_and_drops_stored_keys():
+    assert parse_write_options({f"{WRITE}reconcile.schema": "true"}).fills_missing
+    assert parse_write_options({"hoodie.write.set.null.for.missing.columns": "TRUE"}).fills_missing
+    assert not parse_write_options({}).fills_missing
+    dropping = parse_write_options({"hoodie.datasource.insert.dup.policy": "drop"})
+    assert dropping.settings[f"{WRITE}insert.drop.duplicates"] == "true"
+    with pytest.raises(UnknownSetting, match="expected none, drop"):
+        parse_write_options({"hoodie.datasource.insert.dup.policy": "fail"})
+
+
 @given(st.sampled_from(sorted({*SETTINGS, *SPARK_OPTIONS})), st.booleans())
 def test_names_are_known_in_every_case_of_letters(name, large):
     spelt = name.upper() if large else name
@@ -140,9 +178,9 @@ def with_refusal(name: str) -> None:
 
 def test_the_limit_of_staged_bytes_is_a_number():
     options = {"lakefmt.spark.stage.max.bytes": "10", "other": "1"}
-    assert (take_limit(options), options) == (10, {"other": "1"})
-    with pytest.raises(InvalidInputError, match="takes a number of bytes"):
-        take_limit({"lakefmt.spark.stage.max.bytes": "ten"})
+    assert (take_limits(options).stage_bytes, options) == (10, {"other": "1"})
+    with pytest.raises(InvalidInputError, match="takes a number"):
+        take_limits({"lakefmt.spark.stage.max.bytes": "ten"})
 
 
 def test_types_on_their_way_to_spark_and_back():

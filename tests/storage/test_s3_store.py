@@ -329,19 +329,45 @@ def test_how_many_requests_the_verbs_cost(store, service):
     assert counts == dict.fromkeys(verbs, 1)
 
 
-def test_arrow_fetches_only_what_it_asks_for(store, service):
-    store.put("a", b"0123456789" * 1000)
+@pytest.mark.parametrize(
+    ("size", "asked"),
+    [(0, []), (10_000, []), (256 * 1024, []), (256 * 1024 + 15, ["bytes=10-14"]), (400_000, ["bytes=10-19"])],
+)
+def test_arrow_fetches_the_end_first_and_then_only_what_it_asks_for(store, service, size, asked):
+    """Of a small object no more is asked for: the size, a footer and every column come with the end."""
+    content = (b"0123456789" * (size // 10 + 1))[:size]
+    store.put("a", content)
     fs, prefix = store.arrow_filesystem()
-    ranges = []
+    requests = []
 
     def note(environ, start_response, application):
-        if environ["REQUEST_METHOD"] == "GET":
-            ranges.append(environ.get("HTTP_RANGE"))
+        requests.append((environ["REQUEST_METHOD"], environ.get("HTTP_RANGE")))
 
     service.interference = note
     with fs.open_input_file(f"{prefix}a") as file:
-        assert file.read_at(10, 20) == b"0123456789"
-    assert ranges == ["bytes=20-29"]
+        assert file.size() == size
+        assert requests == [("GET", "bytes=-262144")]
+        for start, length in ((10, 10), (size - 20, 30), (size // 2, size), (0, 0)) if size else ((0, 10),):
+            assert file.read_at(length, start) == content[start : start + length]
+            if start == 10:
+                assert requests[1:] == [("GET", span) for span in asked]
+
+
+def test_a_service_that_knows_no_range_from_the_end(store, service):
+    """It sends the object from its beginning, without saying which part that is."""
+
+    def whole(environ, start_response, application):
+        if environ["REQUEST_METHOD"] == "GET" and environ.get("HTTP_RANGE", "").startswith("bytes=-"):
+            del environ["HTTP_RANGE"]
+
+    for size in (0, 30, 400_000):
+        content = (b"0123456789" * (size // 10 + 1))[:size]
+        service.interference = None
+        store.put(f"of {size}", content)
+        service.interference = whole
+        fs, prefix = store.arrow_filesystem()
+        with fs.open_input_file(f"{prefix}of {size}") as file:
+            assert (file.size(), file.read()) == (size, content)
 
 
 def test_a_bounded_read_fetches_no_more(store, service):

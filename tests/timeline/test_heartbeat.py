@@ -132,17 +132,17 @@ def test_hudis_lock_file_is_respected_and_released() -> None:
     assert store.info(FILE_SYSTEM_LOCK_NAME) is None
 
 
-@pytest.mark.parametrize("rival", [None, b"", b'{"owner": "another"}'])
-def test_a_lock_file_that_was_taken_away_refuses_the_commit(rival: bytes | None) -> None:
+@pytest.mark.parametrize("other", [None, b"", b'{"owner": "another"}'])
+def test_a_lock_file_that_was_taken_away_refuses_the_commit(other: bytes | None) -> None:
     store = MemoryStore()
     lock = FileSystemLock(store, "me", RetryPolicy(1.0))
     with lock.hold() as lease:
         store.delete([FILE_SYSTEM_LOCK_NAME])  # what Hudi 1.0.2 does when it fails to get the lock
-        if rival is not None:
-            store.put(FILE_SYSTEM_LOCK_NAME, rival)
+        if other is not None:
+            store.put(FILE_SYSTEM_LOCK_NAME, other)
         with pytest.raises(LeaseLost):
             lease.check()
-    assert (store.info(FILE_SYSTEM_LOCK_NAME) is None) == (rival is None), "never somebody else's"
+    assert (store.info(FILE_SYSTEM_LOCK_NAME) is None) == (other is None), "never somebody else's"
 
 
 def test_threads_queue(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -84,6 +85,30 @@ def test_what_others_write_meanwhile_is_in_the_indexes(
     for number in range(6):  # past a compaction of the metadata table
         table.upsert(rows(number, number + 4, 10 + number))
     check_metadata_table(table)
+
+
+@pytest.mark.slow
+def test_other_threads_write_through_the_same_handle_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make("cow", 8, PLAIN)
+    table.upsert(rows(0, 8, 1))
+    time = table.index.schedule("record_index")
+    seen: list[bool] = []
+
+    def another_thread() -> None:
+        pool = ThreadPoolExecutor(1)  # the timeout is reached by a failure only
+        try:
+            pool.submit(table.upsert, rows(6, 12, 2)).result(timeout=60)
+            pool.submit(table.delete, ["k0"]).result(timeout=60)
+        finally:
+            pool.shutdown(wait=False)
+        seen.append(any(each.time == time for each in table.timeline.timeline.pending))
+
+    while_building(monkeypatch, another_thread)
+    assert table.index.run() == ("files", "record_index")
+    assert seen == [True], "the others were done while the index was not"
+    assert set(check_metadata_table(table)["record_index"]) == {f"k{n}" for n in range(1, 12)}
+    table.upsert(rows(10, 14, 3))
+    assert set(check_metadata_table(table)["record_index"]) == {f"k{n}" for n in range(1, 14)}
 
 
 def test_writers_that_began_before_are_in_the_indexes() -> None:

@@ -20,10 +20,10 @@ from lakefmt.errors import StorageError
 from lakefmt.filegroups import base_writer
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import key_range
-from lakefmt.write.bulk import _external_sort, bulk_insert
-from lakefmt.write.bulk._external_sort import gather_windows, sort_stream
-from lakefmt.write.files import key_spill
-from lakefmt.write.files.key_spill import FileKeys, row_memory
+from lakefmt.sorting import external_sort, key_spill
+from lakefmt.sorting.external_sort import gather_windows, sort_stream
+from lakefmt.sorting.key_spill import FileKeys, row_memory
+from lakefmt.write.bulk import bulk_insert
 
 KEYS = st.text("abcxyzé\uffee😀", max_size=4)
 
@@ -82,13 +82,13 @@ def test_a_range_is_a_bounded_part_of_the_memory(distinct: int) -> None:
 
 def test_what_a_range_takes_of_a_run_does_not_keep_the_rest_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
-    real = _external_sort._in_order
+    real = external_sort._in_order
 
     def noted(pieces: list[pa.Table]) -> pa.Table:
         held.append((sum(piece.get_total_buffer_size() for piece in pieces), sum(piece.nbytes for piece in pieces)))
         return real(pieces)
 
-    monkeypatch.setattr(_external_sort, "_in_order", noted)
+    monkeypatch.setattr(external_sort, "_in_order", noted)
     count, memory = 200_000, 4 << 20
     table = pa.table({"k": [f"{(n * 7919) % count:06d}" for n in range(count)], "n": range(count)})
     found = list(sort_stream([table], by_k, memory))

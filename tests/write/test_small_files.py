@@ -157,7 +157,8 @@ def test_appends_are_merged_and_nothing_is_lost(kind: str, indexed: bool) -> Non
     expected = rows(0, 400).sort_by("id")
     assert read.select(expected.column_names).equals(expected)
     since, completed = results[29].instant, results[29].completion_time
-    assert since is not None and completed is not None
+    assert since is not None
+    assert completed is not None
     assert table.incremental(completed).num_rows == 100, "a merge brings no rows"
     table.upsert(rows(0, 400).set_column(3, "ts", pa.array([2] * 400)))
     assert table.read().num_rows == 400

@@ -22,8 +22,8 @@ from lakefmt.errors import (
     UnknownSetting,
     UnsupportedFeature,
 )
+from lakefmt.sorting.external_sort import sort_stream
 from lakefmt.testing.invariants import check_invariants
-from lakefmt.write.bulk._external_sort import sort_stream
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -290,13 +290,13 @@ def test_a_filter_deletes_in_the_partitions_of_its_rows_only() -> None:
 def test_a_commit_after_the_rows_were_read_is_not_undone(verb, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     table = make(ordering=None)
     table.upsert(rows(("a", "sf", 1, 1)))
-    rival = lakefmt.open_table(table.client.store.url)
+    other = lakefmt.open_table(table.client.store.url)
     real = lakefmt.Snapshot.read
 
     def read_then_lose_the_race(self, *arguments, **named):  # type: ignore[no-untyped-def]
         found = real(self, *arguments, **named)
         monkeypatch.setattr(lakefmt.Snapshot, "read", real)
-        rival.upsert(rows(("a", "sf", 1, 50)))
+        other.upsert(rows(("a", "sf", 1, 50)))
         return found
 
     monkeypatch.setattr(lakefmt.Snapshot, "read", read_then_lose_the_race)

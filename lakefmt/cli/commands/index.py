@@ -7,22 +7,36 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.confirm import confirm, dry_run_option, unneeded_yes_option, yes_option
+from lakefmt.cli.confirm import confirm, dry_run_option, show_plan, unneeded_yes_option, yes_option
 from lakefmt.cli.formatters import printable
-from lakefmt.cli.options import Pair, as_mapping, open_for, table_argument, table_options
+from lakefmt.cli.options import Pair, Partition, as_mapping, open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
     from lakefmt.check.index_check import IndexReport
+    from lakefmt.index.bucket.resize import BucketChange
     from lakefmt.metadata.reading.index_list import MetadataIndex
+    from lakefmt.write.bucket_resize import ResizeResult
 
 __all__ = ["index"]
 
+_columns_option = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="COLUMN",
+    help="Column of a secondary or expression index, or one with statistics. Repeatable.",
+)
+_name_option = click.option("--name", help="Name of a secondary or expression index; default: its column.")
+_partitioned_option = click.option(
+    "--partitioned", is_flag=True, help="A record index whose keys are unique in their data partition only."
+)
 
-@click.group(short_help="Make, list, check and drop indexes of the metadata table.")
+
+@click.group(short_help="Make, list, check and drop indexes of the metadata table; resize buckets.")
 def index() -> None:
-    """Indexes of Hudi's metadata table: what they are and what they cost is in docs/index.md."""
+    """Indexes of Hudi's metadata table, and the bucket index: what they are and what they cost is in docs/index.md."""
 
 
 @index.command("list", short_help="List the indexes.")
@@ -45,15 +59,9 @@ def list_indexes_command(
 @index.command("create", short_help="Make an index.")
 @table_argument
 @click.argument("kind")
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="COLUMN",
-    help="Column of a secondary or expression index, or one with statistics. Repeatable.",
-)
-@click.option("--name", help="Name of a secondary or expression index; default: its column.")
-@click.option("--partitioned", is_flag=True, help="A record index whose keys are unique in their data partition only.")
+@_columns_option
+@_name_option
+@_partitioned_option
 @click.option("--function", help="Function of an expression index, such as from_unixtime.")
 @click.option(
     "--index-type",
@@ -100,6 +108,101 @@ def create_command(
             function_options=function_options or None,
         )
     print_json(_index_as_json(made)) if as_json else click.echo(printable(str(made)))
+
+
+@index.command("schedule", short_help="Plan an index, to be made while others write.")
+@table_argument
+@click.argument("kind")
+@_columns_option
+@_name_option
+@_partitioned_option
+@unneeded_yes_option
+@table_options
+def schedule_command(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    kind: str,
+    columns: tuple[str, ...],
+    name: str | None,
+    partitioned: bool,
+) -> None:
+    """Plan an index of KIND for TABLE; `lakefmt index run` makes it.
+
+    KIND is as for `lakefmt index create`, but for expression_index, which is made at once.
+    """
+    view = open_for(table, options, storage_options).index
+    instant = view.schedule(kind, list(columns) or None, name=name, partitioned=partitioned)
+    if as_json:
+        print_json({"instant": instant})
+    else:
+        click.echo(f"indexing {instant} is planned; lakefmt index run makes it")
+
+
+@index.command("run", short_help="Make the indexes that are planned.")
+@table_argument
+@click.argument("instant", required=False)
+@unneeded_yes_option
+@table_options
+def run_command(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    instant: str | None,
+) -> None:
+    """Make the indexes that are planned for TABLE, or those of the plan INSTANT, while others write to it.
+
+    Plans of Apache Hudi are run, too. A run that died is begun again.
+    """
+    view = open_for(table, options, storage_options).index
+    with progress("index"):
+        ready = view.run(instant)
+    if as_json:
+        print_json({"indexes": list(ready)})
+    else:
+        click.echo(f"ready: {printable(', '.join(ready)) or 'no metadata table'}")
+
+
+@index.command("resize-buckets", short_help="Split and merge the buckets of consistent hashing.")
+@table_argument
+@click.option(
+    "--partition",
+    "partitions",
+    type=Partition(),
+    multiple=True,
+    metavar="PARTITION",
+    help="Only this partition: path, value or JSON object of values. Repeatable.",
+)
+@dry_run_option
+@unneeded_yes_option
+@table_options
+def resize_buckets_command(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    partitions: tuple[str | Mapping[str, object], ...],
+    only_plan: bool,
+) -> None:
+    """Split large buckets of TABLE and merge small ones, as its settings hoodie.bucket.index.* say.
+
+    No row is lost or changed, so the command does not ask.
+    """
+    view = open_for(table, options, storage_options).index
+    chosen = list(partitions) or None
+    if only_plan:
+        result = view.resize_buckets(chosen, dry_run=True)
+    else:
+        with progress("resize-buckets"):
+            result = view.resize_buckets(chosen)
+    if as_json:
+        print_json(_resize_as_json(result))
+    elif only_plan:
+        show_plan("\n".join([str(result), *map(_change_text, result.changes)]))
+    else:
+        click.echo(printable(str(result)))
 
 
 @index.command("drop", short_help="Drop an index.")
@@ -182,6 +285,26 @@ def _index_as_json(each: MetadataIndex) -> dict[str, object]:
         "file_groups": each.file_groups,
         "records": each.records,
         "bytes": each.size_bytes,
+    }
+
+
+def _change_text(change: BucketChange) -> str:
+    return f"{change.partition or '.'}: {len(change.dropped)} → {len(change.nodes)} buckets, {change.num_bytes:,} bytes"
+
+
+def _resize_as_json(result: ResizeResult) -> dict[str, object]:
+    return {
+        "instant": result.instant,
+        "changes": [
+            {
+                "partition": change.partition,
+                "before": len(change.dropped),
+                "after": len(change.nodes),
+                "bytes": change.num_bytes,
+            }
+            for change in result.changes
+        ],
+        "rows": result.rows,
     }
 
 

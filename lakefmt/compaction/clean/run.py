@@ -6,7 +6,7 @@ became reachable again (by a rollback) are taken off it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from time import perf_counter
@@ -52,6 +52,7 @@ from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteO
 
 __all__ = [
     "CleanResult",
+    "DeleteFiles",
     "clean_rules",
     "finish_clean",
     "is_clean_due",
@@ -62,6 +63,8 @@ __all__ = [
 ]
 
 
+#: Deletes files of the table by name; missing ones are none to worry about.
+DeleteFiles = Callable[[Sequence[str]], None]
 #: Services whose base files replace file slices also where their statistics name no previous commit.
 _REPLACING_SERVICES = frozenset({WriteOperation.COMPACT, WriteOperation.CLUSTER})
 
@@ -158,7 +161,11 @@ def plan_clean_of(client: TableClient, options: Mapping[str, object] | None = No
 
 
 def run_clean(
-    client: TableClient, options: Mapping[str, object] | None = None, *, schedule: bool = False
+    client: TableClient,
+    options: Mapping[str, object] | None = None,
+    *,
+    schedule: bool = False,
+    delete_files: DeleteFiles | None = None,
 ) -> CleanResult:
     """Delete the file slices that no reader can need any more.
 
@@ -166,6 +173,7 @@ def run_clean(
         client: the table.
         options: settings of the call.
         schedule: only request the plan; the next clean, or another engine's, executes it.
+        delete_files: deletes the files of a plan, in other processes; None: this one does.
 
     Raises:
         WriterActive: another process executes a clean.
@@ -173,7 +181,7 @@ def run_clean(
         LockUnavailable: the table lock could not be taken in time.
     """
     begun = perf_counter()
-    service = _CleanService(open_write_client(client, options))
+    service = _CleanService(open_write_client(client, options), delete_files)
     made = run_service(service, schedule=schedule)
     _remember(client, made.proposal)
     instant = None if made.run is None else made.run.instant
@@ -222,6 +230,7 @@ class _CleanService:
     """What a clean adds to the driver of services."""
 
     write_client: WriteClient
+    delete_files: DeleteFiles | None = None
 
     @property
     def action(self) -> Action:
@@ -260,7 +269,10 @@ class _CleanService:
         return  # a clean writes no files
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: CleanJob) -> None:
-        self.write_client.client.store.delete(plan.paths)
+        if self.delete_files is None:
+            self.write_client.client.store.delete(plan.paths)
+        else:
+            self.delete_files(plan.paths)
 
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: CleanJob, output: None

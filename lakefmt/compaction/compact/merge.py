@@ -5,6 +5,7 @@ Memory is bounded by the slice. Rows keep their commit time and sequence number;
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.ordering import to_mask
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
+from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, reconcile, with_meta_columns, without_meta_columns
@@ -47,6 +48,8 @@ class SliceMerge:
         schema_text: the schema of the new files, meta columns included, as Avro JSON.
         attempt: a number that no other attempt at this compaction has.
         verify: read every new file and its slice again, and compare.
+        before_put: called before a file is written; raises when it must not be.
+        adopts: a file of the name that another attempt at the operation wrote is taken as it is.
     """
 
     client: TableClient
@@ -56,6 +59,8 @@ class SliceMerge:
     schema_text: str
     attempt: int
     verify: bool = False
+    before_put: Callable[[], None] | None = None
+    adopts: bool = False
 
     def run(self, number: int, operation: CompactionOperation, files: SliceFiles) -> WriteStat:
         """Merge a slice and write its new base file.
@@ -78,6 +83,8 @@ class SliceMerge:
         reader = BaseFileReader(self.client.store, unstored)
         base, old_filter, logs, rows = self._merged(reader, file_slice)
         counts = _count_changes(base, logs, rows)
+        if self.before_put is not None:
+            self.before_put()
         change_file = self._log_changes(operation, token, base, rows)
         create_marker(self.client.store, self.time, path, "CREATE" if file_slice.base is None else "MERGE")
         bloom, keyed = None, unstored is None or not unstored.makes_keys
@@ -87,7 +94,16 @@ class SliceMerge:
         rows = named_rows(rows, name)
         if unstored is not None:
             rows = unstored.stored(rows, operation.partition, avro_to_arrow(self.schema_text))
-        size = write_base_file(self.client.store, path, rows, self.schema_text, self.settings, bloom=bloom, keyed=keyed)
+        size = write_base_file(
+            self.client.store,
+            path,
+            rows,
+            self.schema_text,
+            self.settings,
+            bloom=bloom,
+            keyed=keyed,
+            adopts=self.adopts,
+        )
         if self.verify:
             written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
             self._verify(file_slice, written)
@@ -95,7 +111,7 @@ class SliceMerge:
         return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
 
     def _virtual_columns(self) -> VirtualColumns | None:
-        return virtual_columns_of(self.state.config, self.client.schema(self.state))
+        return self.client.virtual_columns(self.client.columns_at(self.state, self.time))
 
     def _log_changes(
         self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table

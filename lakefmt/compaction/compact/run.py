@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC
 from os import cpu_count
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from lakefmt.compaction.clean.run import planned_groups
 from lakefmt.compaction.compact.merge import SliceFiles, SliceMerge
@@ -53,6 +54,9 @@ from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import InstantTime, WriteOperation, WriteStat
+
+if TYPE_CHECKING:
+    from lakefmt.compaction.operations import RunOperations
 
 __all__ = [
     "CompactionResult",
@@ -153,6 +157,7 @@ def run_compaction(
     verify: bool = False,
     only: Collection[GroupKey] | None = None,
     notes: Mapping[str, str] | None = None,
+    run_operations: RunOperations | None = None,
 ) -> CompactionResult:
     """Execute pending compactions, then plan one and execute it.
 
@@ -165,6 +170,7 @@ def run_compaction(
         verify: before it completes, read every new file and compare it with its slice.
         only: plan only these file groups, as (partition, file id); None: those that the strategy chooses.
         notes: extra metadata of the commits.
+        run_operations: runs the operations, in other processes; None: threads of this one do.
 
     Raises:
         UnsupportedFeature: the table is not merge-on-read, or lakefmt does not know how it merges.
@@ -175,7 +181,7 @@ def run_compaction(
         LockUnavailable: the table lock could not be taken in time.
     """
     begun = perf_counter()
-    service = _CompactionService(open_write_client(client, options), force, verify, only, notes or {})
+    service = _CompactionService(open_write_client(client, options), force, verify, only, notes or {}, run_operations)
     if run is not None:
         executed = run_pending(service, run)
         proposal = CompactionPlan(None) if executed is None else executed.plan
@@ -231,12 +237,14 @@ class _CompactionService(MergingService):
         verify: read every new file back before the compaction completes.
         only: plan these file groups only; None: those that the strategy chooses.
         notes: extra metadata of the commit.
+        run_operations: runs the operations in other processes; None: in this one.
     """
 
     force: bool = True
     verify: bool = False
     only: Collection[GroupKey] | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    run_operations: RunOperations | None = None
 
     @property
     def action(self) -> Action:
@@ -270,7 +278,8 @@ class _CompactionService(MergingService):
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan) -> CommitMetadata:
         client = self.write_client.client
-        schema = client.schema(state)
+        columns = client.columns_at(state, transaction.time)
+        schema = client.schema(columns)
         merge = SliceMerge(
             client,
             state,
@@ -280,8 +289,15 @@ class _CompactionService(MergingService):
             attempt=self.write_client.attempt_number,
             verify=self.verify,
         )
-        notes = {**self.notes, **client.schema_notes(state, schema)}
-        return CommitMetadata(WriteOperation.COMPACT, _merge_all(merge, plan), extra_metadata=notes, compacted=True)
+        notes = {**self.notes, **client.schema_notes(columns, schema)}
+        if self.run_operations is None:
+            stats = _merge_all(merge, plan)
+        else:
+            from lakefmt.compaction.operations import operations_of  # only where other processes run them
+
+            parts = self.run_operations(operations_of(merge, plan, self.write_client.owner))
+            stats = tuple(stat for part in parts for stat in part)
+        return CommitMetadata(WriteOperation.COMPACT, stats, extra_metadata=notes, compacted=True)
 
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan, output: CommitMetadata

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from lakefmt.compaction.clean.run import planned_groups
 from lakefmt.compaction.compact.pending import check_dead, partitions_of, read_plan
 from lakefmt.compaction.compact.plan import CompactionPlan
 from lakefmt.compaction.compact.run import CompactionResult, MergingService, check_no_earlier_write, compaction_result
-from lakefmt.compaction.log_compact._merge import LogMerge
+from lakefmt.compaction.log_compact.merge import LogMerge
 from lakefmt.compaction.log_compact.plan import (
     LogFacts,
     find_newer_compaction,
@@ -44,6 +45,9 @@ from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.rollback_executor import check_rollback_allowed
 from lakefmt.values import InstantTime, PartitionPath, WriteOperation, WriteStat
 
+if TYPE_CHECKING:
+    from lakefmt.compaction.operations import RunOperations
+
 __all__ = ["abandon_log_compaction", "plan_log_compaction_of", "run_log_compaction"]
 
 _ACTION = Action.LOG_COMPACTION
@@ -62,6 +66,7 @@ def run_log_compaction(
     schedule: bool = False,
     run: str | None = None,
     force: bool = True,
+    run_operations: RunOperations | None = None,
 ) -> CompactionResult:
     """Execute pending log compactions, then plan one and execute it.
 
@@ -71,6 +76,7 @@ def run_log_compaction(
         schedule: only request a plan; the next log compaction, or another engine's, executes it.
         run: only execute the pending log compaction of this requested time.
         force: False asks first whether enough deltacommits came since the last one.
+        run_operations: runs the operations, in other processes; None: threads of this one do.
 
     Raises:
         UnsupportedFeature: the table is not merge-on-read, or its logs cannot be merged without the base file.
@@ -81,7 +87,7 @@ def run_log_compaction(
         LockUnavailable: the table lock could not be taken in time.
     """
     begun = perf_counter()
-    service = _LogCompactionService(open_write_client(client, options), force)
+    service = _LogCompactionService(open_write_client(client, options), force, run_operations)
     if run is not None:
         executed = run_pending(service, run)
         proposal = CompactionPlan(None, log=True) if executed is None else executed.plan
@@ -96,9 +102,11 @@ class _LogCompactionService(MergingService):
 
     Attributes:
         force: False asks first whether enough deltacommits came since the last log compaction.
+        run_operations: runs the operations in other processes; None: in this one.
     """
 
     force: bool = True
+    run_operations: RunOperations | None = None
 
     @property
     def action(self) -> Action:
@@ -139,13 +147,21 @@ class _LogCompactionService(MergingService):
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan) -> CommitMetadata:
         client = self.write_client.client
-        schema = client.schema(state)
+        columns = client.columns_at(state, transaction.time)
+        schema = client.schema(columns)
         text = arrow_to_avro(schema, state.config.name, with_meta=True)
         merge = LogMerge(
             client, state, self.write_client.settings, transaction.time, text, self.write_client.attempt_number
         )
-        notes = client.schema_notes(state, schema)
-        return CommitMetadata(WriteOperation.LOG_COMPACT, merge.run(plan), extra_metadata=notes)
+        notes = client.schema_notes(columns, schema)
+        if self.run_operations is None:
+            stats = merge.run(plan)
+        else:
+            from lakefmt.compaction.operations import operations_of  # only where other processes run them
+
+            parts = self.run_operations(operations_of(merge, plan, self.write_client.owner))
+            stats = tuple(stat for part in parts for stat in part)
+        return CommitMetadata(WriteOperation.LOG_COMPACT, stats, extra_metadata=notes)
 
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan, output: CommitMetadata

@@ -6,8 +6,9 @@ value, and a delete flag. Nothing is merged here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.ordering import has_order, marked_deletes, unordered_deletes
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.virtual_columns import VirtualColumns
-from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, ReadAt, scan_blocks
+from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, LogBlock, ReadAt, scan_blocks
 from lakefmt.formats.log.data_block import (
     block_positions,
     decode_avro_content,
@@ -43,6 +44,9 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.os_errors import raise_if_transient
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, InstantTime
+
+if TYPE_CHECKING:
+    from lakefmt.schema.column_ids import ColumnPlaces
 
 __all__ = ["LogRows", "find_unreadable_blocks", "read_log_look", "read_log_rows", "select_log_blocks"]
 
@@ -131,7 +135,7 @@ def read_log_rows(
             contents[(log.path, whole.block.start)] = whole.content
     chosen = select_blocks(placed, layout=layout, is_committed=is_committed, bound=bound)
     parts, counts = [], list[int]()
-    for run in _runs(chosen):
+    for run in _runs(chosen, unstored):
         part, rows = _decode(run, [contents[(p.file.path, p.block.start)] for p in run], schema, rule, unstored)
         parts.append(part)
         counts += rows
@@ -143,15 +147,17 @@ def read_log_rows(
     )
 
 
-def _runs(chosen: Sequence[PlacedBlock]) -> list[list[PlacedBlock]]:
+def _runs(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> list[list[PlacedBlock]]:
     """Return runs of blocks to decode together: Avro blocks of one schema, up to a number of bytes."""
+    instants = {p.block.instant_time or "" for p in chosen}
+    places = {} if unstored is None else {instant: unstored.places(instant) for instant in instants}
     runs: list[list[PlacedBlock]] = []
     size = 0
     for placed in chosen:
         block = placed.block
         last = runs[-1][-1].block if runs else None
         alike = last is not None and block.kind is last.kind is BlockKind.AVRO_DATA
-        if last is not None and alike and (block.schema, block.is_partial) == (last.schema, last.is_partial):
+        if last is not None and alike and _form(block, places) == _form(last, places):
             size += block.content_size
             if size <= _RUN_BYTES:
                 runs[-1].append(placed)
@@ -159,6 +165,11 @@ def _runs(chosen: Sequence[PlacedBlock]) -> list[list[PlacedBlock]]:
         runs.append([placed])
         size = block.content_size
     return runs
+
+
+def _form(block: LogBlock, places: Mapping[str, ColumnPlaces | None]) -> tuple[object, ...]:
+    """Return what blocks have to share to be decoded together."""
+    return block.schema, block.is_partial, places.get(block.instant_time or "")
 
 
 def _positions(file_slice: FileSlice, chosen: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
@@ -269,7 +280,8 @@ def _decode(
     if block.schema is None:
         raise CorruptFile(f"{what}: the block at byte {block.start:,} has no schema")
     stored = set(avro_to_arrow(block.schema).names)
-    needed = schema.names if unstored is None else unstored.needed(schema.names) or ()
+    written = block.instant_time or ""
+    needed = schema.names if unstored is None else unstored.needed(schema.names, written) or ()
     wanted = [name for name in needed if name in stored]
     if block.kind is BlockKind.PARQUET_DATA:
         rows = _parquet_rows(content, wanted, what)
@@ -277,11 +289,12 @@ def _decode(
     else:
         rows, counts = decode_avro_contents(contents, block.schema, wanted, what=[p.file.path for p in run])
     if unstored is not None:
-        rows = unstored.complete(rows, placed.file.partition, schema.names)
+        rows = unstored.complete(rows, placed.file.partition, written, schema.names)
     if RECORD_KEY not in rows.column_names:
         raise CorruptFile(f"{what}: the rows of the block at byte {block.start:,} have no record keys")
     table = reconcile(rows, _nullable(schema))
-    brought = frozenset(stored | set(rows.column_names))
+    places = None if unstored is None else unstored.places(written)
+    brought = (frozenset(stored) if places is None else places.current_names(stored)) | set(rows.column_names)
     deletes = marked_deletes(table, rule)
     none = np.zeros(table.num_rows, dtype=bool)
     # A partial row without the ordering column has no event time.

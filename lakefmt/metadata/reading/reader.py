@@ -18,21 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
+from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.log.blocks import BlockKind
-from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.formats.properties import decode_properties
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
+from lakefmt.metadata.written_groups import WrittenGroups
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
-from lakefmt.timeline.commit import CommitMetadata, decode_commit
-from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.store import MAX_BODY_BYTES
+from lakefmt.timeline.instant import Instant, State
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
@@ -107,6 +104,7 @@ class MetadataTable:
         timeline: the instants of the metadata table.
         is_valid: tells whether the blocks of an instant count.
         files: its base files and logs.
+        written: the file groups that its commits have written.
     """
 
     store: ObjectStore
@@ -114,8 +112,8 @@ class MetadataTable:
     timeline: Timeline
     is_valid: Callable[[str], bool]
     files: MetadataFiles
+    written: WrittenGroups
     _slices: dict[str, dict[str | None, list[FileSlice]]] = field(default_factory=dict, repr=False)
-    _written: dict[str, set[str]] | None = field(default=None, repr=False)
 
     @classmethod
     def open(
@@ -154,7 +152,8 @@ class MetadataTable:
         """Return the metadata table as its own timeline, `loaded`, says that it is; see :meth:`open`."""
         timeline = _as_timeline(loaded, config.version.layout)
         valid = _validity(timeline, data_timeline, loaded)
-        return cls(store, config, timeline, valid, MetadataFiles(store, cache or MetadataFileCache()))
+        files = MetadataFiles(store, cache or MetadataFileCache())
+        return cls(store, config, timeline, valid, files, WrittenGroups(store, config.version, loaded))
 
     def has(self, partition: str) -> bool:
         """Return whether readers may use a partition: the data table advertises it."""
@@ -187,7 +186,8 @@ class MetadataTable:
         groups = check_file_groups(partition, [file.file_id for file in bases] + [file.file_id for file in logs])
         if (not groups and partition != _RECORD_INDEX) or (partition == _FILES and len(groups.get(None, ())) != 1):
             raise CorruptFile(f"{directory} has {len(groups)} file groups, where one is needed")
-        self._check_count(partition, groups)  # a partitioned record index has none before the first row
+        if partition != _FILES:  # a partitioned record index has none before the first row
+            self.written.check(partition, {file_id for ids in groups.values() for file_id in ids})
         slicing = self._slicing(bases, logs)
         slices = [_by_completion(each, slicing) for each in build_slices(bases, logs, slicing, {})]
         newest = {one.file_id: one for one in slices}
@@ -197,61 +197,6 @@ class MetadataTable:
         if lost:
             raise CorruptFile(f"{directory}: no completed instant has written files of the group {lost[0]}")
         return {run: [newest[FileId(one)] for one in ids] for run, ids in groups.items()}
-
-    def _check_count(self, partition: str, groups: dict[str | None, list[str]]) -> None:
-        """Raise when commits wrote to file groups that are not there: no gap in the numbers shows that the last is missing."""
-        if partition == _FILES:
-            return
-        if self._written is None:
-            self._written = self._read_written()
-        present = {file_id for ids in groups.values() for file_id in ids}
-        # Where there are none at all, every commit is asked whether there ever was one.
-        written = self._written if groups else self._read_written(everything=True)
-        lost = written.get(partition, set()) - present
-        if lost:  # unless it was dropped and made anew with fewer of them
-            lost &= self._read_written(self._made_at(partition), everything=not groups).get(partition, set())
-        if lost:
-            raise CorruptFile(
-                f"{METADATA_DIRECTORY}/{partition} lacks the file group {min(lost)}: keys would be looked for in wrong "
-                "places; drop this index, a later write can build it again"
-            )
-
-    def _made_at(self, partition: str) -> str:
-        """Return when a partition was made; the empty text where no instant on the timeline says so."""
-        name = f"{METADATA_DIRECTORY}/{partition}/{PARTITION_METADATA}"
-        try:
-            maker = decode_properties(self.store.read(name, MAX_BODY_BYTES), what=name).get("commitTime", "")
-        except ObjectNotFound:
-            return ""
-        return max((each.order_time for each in self.timeline.commits if each.time == maker), default="")
-
-    def _read_written(self, since: str = "", *, everything: bool = False) -> dict[str, set[str]]:
-        """Return the file groups that commits say they wrote, by partition: the last compaction names all of them.
-
-        Before the first compaction there are a few deltacommits, and all of those are read.
-
-        Parameters:
-            since: only commits that were completed at this time or later.
-            everything: read all commits, also those before the last compaction.
-        """
-        later = [each for each in self.timeline.commits if each.order_time >= since]
-        compactions = [each for each in later if each.action is Action.COMMIT]
-        deltas = [each for each in later if each.action is Action.DELTA_COMMIT]
-        commits = later if everything else compactions[-1:] or deltas
-        written: dict[str, set[str]] = {}
-        for commit in map_concurrently(self.store, [partial(self._commit, each) for each in commits]):
-            for stat in () if commit is None else commit.stats:
-                written.setdefault(stat.partition_path, set()).add(stat.file_id)
-        return written
-
-    def _commit(self, instant: Instant) -> CommitMetadata | None:
-        """Return the body of a commit of the metadata table; None: it was archived meanwhile."""
-        name = _file_name(instant, self.timeline.layout)
-        directory = MetadataTimelineStore(self.store, self.config.version, durable=False).directory
-        try:
-            return decode_commit(self.store.read(f"{directory}/{name}", MAX_BODY_BYTES), name)
-        except ObjectNotFound:
-            return None
 
     def _slicing(self, bases: Sequence[BaseFile], logs: Sequence[LogFile]) -> Timeline:
         """Return the timeline by which files make slices: with the archive where only that tells when a log was completed."""
@@ -441,11 +386,6 @@ def _by_completion(file_slice: FileSlice, timeline: Timeline) -> FileSlice:
         return file_slice  # the numbers in the names count the logs
     logs = sorted(file_slice.logs, key=lambda log: timeline.completion_of(log.instant))
     return replace(file_slice, logs=tuple(logs))
-
-
-def _file_name(instant: Instant, layout: int) -> str:
-    done = "" if layout == 1 else f"_{instant.completion}"
-    return f"{instant.time}{done}.{instant.action.value}"
 
 
 def _log_compactions(loaded: MetadataTimeline) -> frozenset[str]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups
+from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
 from lakefmt.metadata.services.file_slices import MetadataSlice, newest_slices
 from lakefmt.metadata.services.merged_records import Entries, base_entries, log_entries, merge_entries
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.metadata.writer import MetadataTableWriter, WrittenFile
+from lakefmt.metadata.written_groups import KnownCommits, WrittenGroups
 from lakefmt.timeline.instant import Action, format_instant_time, parse_instant_time
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.observer import PendingCompletion
@@ -95,7 +96,11 @@ class _Operation:
 
 
 def compact_metadata_table(
-    writer: MetadataTableWriter, timeline: MetadataTimeline, instant: str, pending: PendingCompletion
+    writer: MetadataTableWriter,
+    timeline: MetadataTimeline,
+    instant: str,
+    pending: PendingCompletion,
+    commits: KnownCommits | None = None,
 ) -> None:
     """Write a base file for every file group.
 
@@ -104,15 +109,18 @@ def compact_metadata_table(
         timeline: the metadata table's.
         instant: of the compaction.
         pending: hands out the completion time.
+        commits: of the metadata table that this handle knows.
 
     Raises:
         CorruptFile: a file of the metadata table is damaged or missing.
     """
     layout = writer.config.version.layout
+    # The compaction will name all file groups that there are: a missing one could not be seen any more.
+    due = WrittenGroups(writer.store, writer.config.version, timeline, commits or KnownCommits())
     operations = []
     for partition in writer.config.metadata_partitions:
         files = writer.files(partition)
-        check_file_groups(partition, (file.file_id for file in files))
+        writer.checked_groups(partition, files, None if partition == PartitionKind.FILES.value else due)
         operations += [_Operation(partition, one) for one in newest_slices(files, timeline, layout).values()]
     body = encode_body(BodyKind.COMPACTION_PLAN, _plan(operations))
     writer.timeline_store.request(instant, Action.COMPACTION, body)

@@ -16,6 +16,7 @@ from lakefmt.metadata.services.compaction import compact_metadata_table, compact
 from lakefmt.metadata.services.dead_instants import without_dead_instants
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.metadata.writer import MetadataTableWriter
+from lakefmt.metadata.written_groups import KnownCommits
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.observer import PendingCompletion
 
@@ -31,6 +32,7 @@ def run_metadata_services(
     settings: Settings,
     read_body: Callable[[Instant], bytes],
     loaded: MetadataTimeline,
+    commits: KnownCommits | None = None,
 ) -> MetadataTimeline:
     """Remove what dead processes left, then run the services that are due.
 
@@ -42,6 +44,7 @@ def run_metadata_services(
         settings: of the call.
         read_body: reads a file of the data table's timeline.
         loaded: the metadata table's timeline.
+        commits: of the metadata table that this handle knows.
     """
     timeline = without_dead_instants(writer, loaded, pending, read_body)
     after = settings.integer("hoodie.metadata.compact.max.delta.commits")
@@ -49,7 +52,7 @@ def run_metadata_services(
     instant = compaction_instant(timeline, pending, after, writer.config.version, is_building=building)
     retained = max(_RETAINED, 2 * after)
     if instant is not None:
-        compact_metadata_table(writer, timeline, instant, pending)
+        compact_metadata_table(writer, timeline, instant, pending, commits)
         clean_metadata_table(writer, pending, retained)
         timeline = writer.timeline_store.load()
     archive_metadata_timeline(writer, timeline, pending, metadata_archive_rules(settings, retained))

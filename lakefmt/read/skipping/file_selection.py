@@ -33,7 +33,7 @@ from lakefmt.read.skipping._by_statistics import Leaf, partitions_by_statistics,
 from lakefmt.read.skipping.key_values import indexed_values, record_keys_of_condition
 from lakefmt.read.skipping.report import UnusedIndex
 from lakefmt.read.snapshot_files import pinned_slices
-from lakefmt.values import PartitionPath, TableType
+from lakefmt.values import META_COLUMNS, PartitionPath, TableType
 
 __all__ = ["Selection", "chosen_by_statistics", "select_slices"]
 
@@ -261,7 +261,17 @@ class _Selector:
         """
         if merged and not _keeps_values(self.state.config):
             return [], "rows are merged by a function of one's own, which may return values that no file has"
-        return statistic_columns(self.plan, self.state.config, merged=merged), _NO_COLUMN
+        leaves = statistic_columns(self.plan, self.state.config, merged=merged)
+        return self._of_unaltered(leaves), _NO_COLUMN
+
+    def _of_unaltered(self, leaves: list[Leaf]) -> list[Leaf]:
+        """Return the columns whose statistics are theirs in every file: these go by the name when they were made."""
+        newest = replace(self.state, timeline=replace(self.state.timeline, bound=None))
+        for ids in (self.client.column_ids(self.state), self.client.column_ids(newest)):
+            if ids is not None:
+                names = {*META_COLUMNS, *(column.name for column in ids.history.latest.columns)} - ids.changed
+                leaves = [leaf for leaf in leaves if leaf.name.split(".", 1)[0] in names]
+        return leaves
 
     @property
     def _few_files(self) -> int:

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefmt.errors import LakefmtError
-from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.arrow_lifetime import track_arrow_use
 from lakefmt.storage.remote.client_errors import check_length
 
@@ -33,11 +32,15 @@ Failure = Callable[[Exception, str, str], LakefmtError]
 _PAUSES: Final = (0.0, 0.1, 0.3)
 
 
+#: Fetched when a file is opened: as long as one more request would take, and more than a footer has.
+_END_BYTES: Final = 256 * 1024
+
+
 class RangedObjects(Protocol):
     """What a service offers when it is asked for ranges without a driver's file in between."""
 
-    def head(self, name: str) -> ObjectInfo | None:
-        """Return an object's size, or None when there is none."""
+    def get_end(self, name: str, length: int) -> tuple[bytes, int]:
+        """Return the last `length` bytes of an object, or all of a smaller one, and its size."""
         ...
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
@@ -92,18 +95,16 @@ class CheckedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is un
 
 
 def _open_ranges(objects: RangedObjects, name: str) -> _RangeFile:
-    info = objects.head(name)
-    if info is None:
-        raise FileNotFoundError(name)
-    return _RangeFile(objects, name, info.size)
+    return _RangeFile(objects, name, *objects.get_end(name, _END_BYTES))
 
 
 class _RangeFile:
-    """An object whose ranges are requests of their own."""
+    """An object whose end is at hand, with its footer or, of a small one, all of it; other ranges are requests of their own."""
 
-    def __init__(self, objects: RangedObjects, name: str, size: int) -> None:
+    def __init__(self, objects: RangedObjects, name: str, end: bytes, size: int) -> None:
         self._objects = objects
         self._name = name
+        self._end = end
         self._position = 0
         self.size = size
         self.closed = False
@@ -112,12 +113,19 @@ class _RangeFile:
         self._position = offset
 
     def read(self, length: int) -> bytes:
-        data = self._objects.get_range(self._name, self._position, length)
+        start, stop = self._position, min(self._position + length, self.size)
+        first = self.size - len(self._end)  # of what is at hand
+        data = self._end[max(0, start - first) : max(0, stop - first)]
+        if start < min(stop, first):
+            wanted = min(stop, first) - start
+            before = self._objects.get_range(self._name, start, wanted)
+            data = before + data if len(before) == wanted else before
         self._position += len(data)
         return data
 
     def close(self) -> None:
         self.closed = True
+        self._end = b""
 
 
 class _CheckedFile:

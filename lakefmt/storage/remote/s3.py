@@ -90,21 +90,35 @@ class S3Objects:
         """Return `length` bytes of an object from `start` on; fewer only where it ends."""
         return self._fetched(name, f"bytes={start}-{start + length - 1}", length)[0]
 
-    def _fetched(self, name: str, span: str | None, limit: int | None) -> tuple[bytes, str]:
+    def get_end(self, name: str, length: int) -> tuple[bytes, int]:
+        """Return an object's last `length` bytes, or the whole of a smaller one, and its size: one request tells both."""
+        try:
+            data, answer = self._fetched(name, f"bytes=-{length}", length)
+        except OSError as error:
+            if status_of(error) != 416:
+                raise
+            return b"", 0
+        if answer.get("ContentRange"):
+            return data, int(str(answer["ContentRange"]).rpartition("/")[2])
+        # A service that knows no range from the end sends the object from its beginning.
+        size = int(answer.get("ContentLength", len(data)))
+        return (data if len(data) == size else b""), size
+
+    def _fetched(self, name: str, span: str | None, limit: int | None) -> tuple[bytes, Answer]:
         from fsspec.asyn import sync
 
-        data, mark = sync(self._fs.loop, self._fetch, self._key(name), span, limit)
-        return data, str(mark)
+        data, answer = sync(self._fs.loop, self._fetch, self._key(name), span, limit)
+        return data, answer
 
-    async def _fetch(self, key: str, span: str | None, limit: int | None) -> tuple[bytes, str]:
-        """Return an object's first `limit` bytes with its ETag; a body that was cut is asked for again, as often as s3fs asks."""
+    async def _fetch(self, key: str, span: str | None, limit: int | None) -> tuple[bytes, Answer]:
+        """Return an object's first `limit` bytes with the answer; a body that was cut is asked for again, as often as s3fs asks."""
         wanted = {} if span is None else {"Range": span}
         attempts: int = self._fs.retries
         for attempt in range(attempts):
             # s3fs repeats this request by itself, but not the reading of the answer's body.
             answer = await self._fs._call_s3("get_object", Bucket=self._bucket, Key=key, **wanted)
             try:
-                return await _whole_body(answer, limit, key), answer["ETag"]
+                return await _whole_body(answer, limit, key), answer
             except Exception as error:
                 if attempt + 1 == attempts or not is_transient(error):
                     raise
@@ -222,9 +236,10 @@ class S3Objects:
     def get_version(self, name: str, limit: int) -> Version | None:
         """Return an object, or its first `limit` bytes, with its ETag, both of one answer; None when there is none."""
         try:
-            return Version(*self._fetched(name, None, limit))
+            data, answer = self._fetched(name, None, limit)
         except FileNotFoundError:
             return None
+        return Version(data, str(answer["ETag"]))
 
     def replace(self, name: str, payload: Payload, mark: str) -> CasResult:
         """Replace an object whole if its ETag is still `mark`."""

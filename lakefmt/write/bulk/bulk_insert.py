@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.keys import KeySpec
+from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.values import PartitionPath
 from lakefmt.write.assign import FileSizing, new_file
 from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.bulk._external_sort import gather_windows, sort_stream
 from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
 from lakefmt.write.context import WriteStatus
 from lakefmt.write.files.base_file import FileInProgress, prepare
@@ -64,16 +64,16 @@ def stream_files(
     Rows wait in a window until it is full; then each partition's part becomes a row group of its file.
     """
     window_bytes = bound.settings.integer("lakefmt.write.window.bytes")
+    is_global = sort not in ("none", "partition")
     statuses: list[WriteStatus] = []
     # The pool is the inner context: when something fails, its threads end before the files are discarded.
     with ExitStack() as stack, WorkerPool(bound.threads) as workers:
         writer: _PartitionWriter | None = None
         windows: Iterator[tuple[pa.Table, bool]]
         # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
-        if sort == "global":
-            ordered = stack.enter_context(
-                closing(sort_stream(tables, lambda table: _sort_key(keyed(table)), window_bytes))
-            )
+        if is_global:
+            keys = _sort_key if sort == "global" else _keys_by_columns(sort, schema)
+            ordered = stack.enter_context(closing(sort_stream(tables, lambda table: keys(keyed(table)), window_bytes)))
             windows = map(_with_more, ordered)
         else:
             windows = stack.enter_context(closing(gather_windows(tables, window_bytes, window_bytes // _REST_PARTS)))
@@ -88,11 +88,19 @@ def stream_files(
             del batches
             # What is freed goes back to the system; what is still named would be held while the next rows gather.
             del window
-            if sort == "global":
+            if is_global:
                 statuses += writer.finish_passed()
         if writer is not None:
             statuses += writer.close()
     return statuses
+
+
+def _keys_by_columns(sort: str, schema: pa.Schema) -> Callable[[KeyedBatch], pa.Array]:
+    # Imported here: few loads are ordered by columns.
+    from lakefmt.write.bulk.row_order import OrderInPartitions, parse_sort
+
+    order = parse_sort(sort)
+    return _sort_key if order is None else OrderInPartitions(order, schema).keys
 
 
 def _with_more(window: pa.Table) -> tuple[pa.Table, bool]:

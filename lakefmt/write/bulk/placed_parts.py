@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import IndexKeys, PlacingIndex
+from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.values import PartitionPath
-from lakefmt.write.bulk._external_sort import gather_windows, sort_stream
 from lakefmt.write.ingest import KeyedBatch, read_all, record_keys
 
 __all__ = ["group_names", "placed_parts"]

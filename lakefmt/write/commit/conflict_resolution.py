@@ -256,7 +256,7 @@ def _brought_in_logs(
     A row on top of a delete in a log counts as an update, so that such a commit does not say that it brought a key. Writes
     by other indexes remember those file groups; the record index does not know them.
     """
-    with_logs = [rival for rival, commit in commits.items() if any(stat.log_files for stat in commit.stats)]
+    with_logs = [other for other, commit in commits.items() if any(stat.log_files for stat in commit.stats)]
     if not with_logs or not footprint.keys:
         return None
     index = choose_index(write_client.client, write_client.settings, now.config, now)
@@ -264,9 +264,9 @@ def _brought_in_logs(
         return None
     partitions = footprint.keys_in
     brought = [bringing_instants(write_client.client, now, keys, partitions) for keys, _ in footprint.keys]
-    for rival in with_logs:
-        if any(instant_millis(rival.time, now) in instants for instants in brought):
-            return ConflictFinding(Verdict.REBASE, Reason.KEYS, rival, partitions=tuple(sorted(partitions or ())))
+    for other in with_logs:
+        if any(instant_millis(other.time, now) in instants for instants in brought):
+            return ConflictFinding(Verdict.REBASE, Reason.KEYS, other, partitions=tuple(sorted(partitions or ())))
     return None
 
 

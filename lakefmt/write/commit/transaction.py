@@ -23,14 +23,12 @@ from lakefmt.errors import (
     InternalError,
     StateError,
     StorageError,
-    UnsupportedFeature,
     WriterActive,
 )
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.manage import SEEN_KEY, check_expression_indexes
 from lakefmt.schema import evolve
-from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
@@ -78,6 +76,7 @@ __all__ = [
     "PendingWrite",
     "abort_instant",
     "begin_instant",
+    "check_pending",
     "complete_instant",
     "concurrency_of",
     "open_for_writing",
@@ -236,7 +235,7 @@ def take_over_write(write_client: WriteClient, context: WriteContext) -> Instant
     with write_client.lock.hold() as lease:
         config = write_client.client.load_config()
         timeline = write_client.timeline(config).load()
-        pending = _check_pending(timeline, context.instant)
+        pending = check_pending(timeline, context.instant)
         stamp = read_stamp(store, context.instant)
         if stamp is not None and stamp.get("owner") != context.owner:
             raise WriterActive(f"instant {context.instant} belongs to another writer: {stamp_text(stamp)}")
@@ -252,22 +251,17 @@ def _evolved(
 
     Raises:
         SchemaMismatch: the table's schema cannot become one that takes the data.
-        UnsupportedFeature: the columns have ids, which lakefmt cannot give to new ones.
     """
     before = client.schema(state)
+    if request.alteration is not None:
+        return request.alteration.change(before)
     if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
         return before
     mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
     brought = incoming if first is None or request.partial else first.completed(incoming, before)
     if brought.equals(before):
         return before
-    after = evolve(before, brought, mode, partial=request.partial)
-    if not after.equals(before) and client.internal_schema(state) is not None:
-        raise UnsupportedFeature(
-            "the data would change the table's columns, and Spark has given these ids (hoodie.schema.on.read.enable), "
-            "which lakefmt cannot give to new ones: change the columns with ALTER TABLE in Spark, then write the data"
-        )
-    return after
+    return evolve(before, brought, mode, partial=request.partial)
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
@@ -283,6 +277,12 @@ def _pending_write(
     write_client, config = instant.write_client, state.config
     options = {**write_client.client.options, **request.options}
     schema_text, file_schema_text = write_client.client.schema_texts(config, schema)
+    history = ""
+    if request.alteration is not None or write_client.client.internal_schema(state) is not None:
+        # Imported here: few tables have column ids.
+        from lakefmt.write.commit.internal_schema import history_after
+
+        history = history_after(write_client.client, state, request, schema, instant.time)
     context = WriteContext(
         url=write_client.client.store.url,
         owner=write_client.owner,
@@ -296,6 +296,7 @@ def _pending_write(
         commit_metadata=dict(request.commit_metadata),
         partial=request.partial,
         drop_duplicates=request.drop_duplicates,
+        schema_history=history,
     )
     bound = BoundContext(write_client.client.store, context, config, write_client.settings)
     return PendingWrite(write_client, bound, state, rules, instant)
@@ -373,12 +374,13 @@ def complete_instant(
     with write_client.lock.hold() as lease:
         config, timeline, _ = _looked_again(write_client, write.state.config)
         check_writable(config)
-        _check_pending(timeline, context.instant)
+        check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
         metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now)
-        internal = write_client.client.internal_schema(now)
-        if internal is not None:  # or Spark gives the columns new ids at its next change
-            metadata = replace(metadata, extra_metadata={**metadata.extra_metadata, LATEST_SCHEMA: internal})
+        if context.schema_history or write_client.client.internal_schema(now) is not None:
+            from lakefmt.write.commit.internal_schema import with_column_ids
+
+            metadata = with_column_ids(write_client, context, begun, metadata, now)
         if strays:
             write_client.client.store.delete(strays)
         body = encode_commit(metadata, config.version, replace=write.instant.action is Action.REPLACE_COMMIT)
@@ -459,7 +461,7 @@ def _strays(write: PendingWrite, metadata: CommitMetadata) -> list[str]:
     return [name for names in plan.files.values() for name in names]
 
 
-def _check_pending(timeline: Timeline, time: InstantTime) -> Instant:
+def check_pending(timeline: Timeline, time: InstantTime) -> Instant:
     """Return the instant when it is inflight: its files are on the timeline that was just listed.
 
     Raises:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from lakefmt.errors import CorruptFile, InternalError, StorageError
+from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError
 from lakefmt.filegroups.base_writer import grown_filter, new_filter, rows_per_row_group
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.model import BaseFile, join_path
@@ -24,6 +24,7 @@ from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_fo
 from lakefmt.formats.parquet.dictionary_columns import appended, dictionary_schema, same_text, without_unused
 from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.sorting.key_spill import FileKeys, row_memory
 from lakefmt.storage.api import PutOutcome, remove_abandoned
 from lakefmt.timeline.markers import create_marker
 from lakefmt.timeline.store import put_if_absent_confirmed
@@ -39,7 +40,6 @@ from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.cdc import cdc_stats, log_changes
-from lakefmt.write.files.key_spill import FileKeys, row_memory
 from lakefmt.write.files.log_payloads import LogPayload, build_log_payloads, write_log
 from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
 
@@ -55,6 +55,8 @@ _MANY_ROWS = 1000
 _KEY_PARTS, _FLAG_PARTS = 16, 2
 #: Footer entry by which a second attempt learns what the first one counted.
 STAT_KEY = "lakefmt.write_stat"
+#: In that entry: which rows it was given.
+_DIGEST = "digest"
 
 
 def write_assigned(
@@ -142,9 +144,16 @@ def adopt(bound: BoundContext, assignment: FileAssignment) -> WriteStatus | None
     footer = BaseFileReader(bound.store).footer(written)
     try:
         counts = json.loads(footer.entries[STAT_KEY])
+        if counts.pop(_DIGEST, assignment.digest) != assignment.digest:
+            raise InvalidInputError(
+                f"{assignment.path}: a second attempt brings other rows than the first one: the input of this write is not "
+                "repeatable; store it first (a checkpoint, a table), then write it"
+            )
         counts = {name: int(count) for name, count in counts.items()}
         ends = _ends(footer.min_key, footer.max_key)
         return _status(bound, assignment, counts, info.size, ends, adopted=True)
+    except InvalidInputError:  # a ValueError, too
+        raise
     except (KeyError, ValueError, TypeError, AttributeError):
         raise CorruptFile(f"{assignment.path} exists and was not written by this write") from None
 
@@ -302,7 +311,8 @@ class FileInProgress:
         footers = key_footers(KeySummary(low, high, self._filter()), self._bound.context.file_schema_text)
         hashes = self._hashes()
         counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
-        footers[STAT_KEY] = json.dumps(counts)
+        digest = {} if self._assignment.digest is None else {_DIGEST: self._assignment.digest}
+        footers[STAT_KEY] = json.dumps({**counts, **digest})
         self._writer.close(footers)
         self._keys.close()
         outcome = self._sink.put_if_absent()

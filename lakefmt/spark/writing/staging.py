@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.errors import UnsupportedFeature
 from lakefmt.storage.api import ObjectStore
 
 __all__ = [
@@ -26,13 +26,11 @@ __all__ = [
     "read_staged",
     "remove_stage",
     "stage_rows",
-    "take_limit",
 ]
 
 STAGE: Final = ".hoodie/.lakefmt/stage"
 #: More rows, as Arrow holds them, than one process may take by default.
 MAX_BYTES: Final = 1 << 30
-LIMIT_OPTION: Final = "lakefmt.spark.stage.max.bytes"
 #: Rows are put when they have this many bytes.
 _OBJECT_BYTES: Final = 64 << 20
 
@@ -100,18 +98,6 @@ def check_size(num_bytes: int, limit: int) -> None:
             f"the rows of this write take more than {limit:,} bytes, and one process writes them: split the write, or raise "
             "lakefmt.spark.stage.max.bytes if that process has the memory"
         )
-
-
-def take_limit(options: dict[str, str]) -> int:
-    """Take the limit of staged bytes out of the options.
-
-    Raises:
-        InvalidInputError: it is no number.
-    """
-    text = options.pop(LIMIT_OPTION, str(MAX_BYTES))
-    if not text.isdecimal() or len(text) > 18:
-        raise InvalidInputError(f"{LIMIT_OPTION} takes a number of bytes, not {text[:40]!r}")
-    return int(text)
 
 
 def _put(store: ObjectStore, name: str, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> str:

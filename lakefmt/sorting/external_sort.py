@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.write.files.key_spill import row_memory, spilling
-from lakefmt.write.ingest import read_all
+from lakefmt.errors import SchemaMismatch
+from lakefmt.sorting.key_spill import row_memory, spilling
 
 __all__ = ["gather_windows", "sort_stream"]
 
@@ -98,7 +98,10 @@ def gather_windows(
 
 
 def _emptied(waiting: list[pa.Table]) -> pa.Table:
-    whole = read_all(waiting[0].schema, waiting)
+    try:
+        whole = pa.concat_tables(waiting)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatch(f"batches of one write must have one schema: {error}") from error
     waiting.clear()
     return whole
 

@@ -5,6 +5,7 @@ Memory is bounded by the logs of the slices that are merged at once. Rows keep t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from os import cpu_count
@@ -19,7 +20,6 @@ from lakefmt.filegroups.logs.writer import LogRowsOut, WrittenLog, log_form, wri
 from lakefmt.filegroups.merge.log_compaction_merge import merge_log_blocks
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.schema import avro_to_arrow
 from lakefmt.timeline.markers import create_marker
 from lakefmt.values import InstantTime, WriteStat
@@ -41,6 +41,7 @@ class LogMerge:
         time: the log compaction's requested time.
         schema_text: the schema of the new logs, meta columns included, as Avro JSON.
         attempt: a number that no other attempt has.
+        before_put: called before a file is written; raises when it must not be.
     """
 
     client: TableClient
@@ -49,6 +50,7 @@ class LogMerge:
     time: InstantTime
     schema_text: str
     attempt: int
+    before_put: Callable[[], None] | None = None
 
     def run(self, plan: CompactionPlan) -> tuple[WriteStat, ...]:
         """Merge the logs of every slice of a plan, a few slices at a time; the stats are in the order of the plan.
@@ -67,7 +69,7 @@ class LogMerge:
         asked = self.settings.integer("lakefmt.write.threads") or _MOST_THREADS
         with ThreadPoolExecutor(max(1, min(asked, cpu_count() or 1, len(plan.operations)))) as pool:
             futures = [
-                pool.submit(self._fold, number, operation, files.get(operation.partition, ({}, {})))
+                pool.submit(self.run_one, number, operation, files.get(operation.partition, ({}, {})))
                 for number, operation in enumerate(plan.operations)
             ]
             try:
@@ -77,11 +79,18 @@ class LogMerge:
                     waiting.cancel()
                 raise
 
-    def _fold(self, number: int, operation: CompactionOperation, files: SliceFiles) -> list[WriteStat]:
+    def run_one(self, number: int, operation: CompactionOperation, files: SliceFiles) -> list[WriteStat]:
+        """Merge the logs of one slice; logs of an earlier attempt of the same number are taken as they are.
+
+        Args:
+            number: index of the operation in its plan.
+            operation: the slice.
+            files: base files and logs of its partition, by name.
+        """
         # The base file may have been cleaned since and is not needed.
         file_slice = slice_of(replace(operation, base_name=None), files)
         rule, timeline = merge_rule(self.state.config), self.state.timeline
-        unstored = virtual_columns_of(self.state.config, self.client.schema(self.state))
+        unstored = self.client.virtual_columns(self.client.columns_at(self.state, self.time))
         logs = read_log_rows(
             self.client.store,
             file_slice,
@@ -97,6 +106,8 @@ class LogMerge:
         form = log_form(self.settings, self.time, self.schema_text, self.schema_text, order)
         form = replace(form, replaces=tuple(InstantTime(time) for time in logs.instants))
         name = self._name(number, operation, files)
+        if self.before_put is not None:
+            self.before_put()
         marker = "APPEND" if timeline.layout == 1 else "CREATE"
         create_marker(self.client.store, self.time, join_path(operation.partition, name), marker)
         data = folded.data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,8 +12,9 @@ from lakefmt import Table, open_table, write_table
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall
 from lakefmt.values import CommitResult, WriteOperation
+from lakefmt.write.context import WriteRequest, parse_call
 
-__all__ = ["MODES", "existing_table", "write_and_commit"]
+__all__ = ["MODES", "existing_table", "request_of", "resolve_operation", "write_and_commit"]
 
 #: Spark's save modes.
 MODES: Final = ("append", "overwrite", "error", "errorifexists", "ignore")
@@ -46,7 +48,7 @@ def write_and_commit(
     if mode not in MODES:
         raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(MODES)}")
     table = existing_table(path, call)
-    operation = _operation(call, mode, table)
+    operation = resolve_operation(call, mode, table)
     if table is not None and mode in ("error", "errorifexists"):
         raise TableExists(f"there is a table at {path}: mode('append') adds to it, mode('overwrite') replaces its rows")
     if table is not None and mode == "ignore":
@@ -70,11 +72,19 @@ def write_and_commit(
     )
 
 
-def _operation(call: WriteCall, mode: str, table: Table | None) -> str | None:
+def resolve_operation(call: WriteCall, mode: str, table: Table | None) -> str | None:
     """Return the operation that is run; None: upsert or insert, as the table has a record key."""
     if mode != "overwrite" or call.operation in ("insert_overwrite", "delete", "delete_partition"):
         return call.operation
     return "insert_overwrite_table" if table is not None else call.operation
+
+
+def request_of(operation: WriteOperation, call: WriteCall) -> WriteRequest:
+    """Return what a call asks of the core."""
+    settings = {name: value for name, value in call.settings.items() if name != "hoodie.datasource.write.operation"}
+    request, _ = parse_call(operation, {"options": settings, "commit_metadata": dict(call.commit_metadata)})
+    partial = operation is WriteOperation.DELETE  # of keys to delete the key columns are enough
+    return replace(request, partial=True) if partial else request
 
 
 def _partitions(call: WriteCall) -> list[str]:

@@ -1,0 +1,340 @@
+"""Which file slices a clustering packs and orders, and when one is due (docs/services.md, Clustering). Pure.
+
+Small slices of a partition are packed into groups; a group becomes as many files as its bytes need. Slices that have not
+the wanted order are put into groups, too, whatever their size. Files between the small limit and the target size are left
+alone; when no two small ones are left and there are still more files than their bytes need, they are packed as well. So
+packing ends, and it writes a byte three times at most.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from lakefmt.compaction.cluster.partitions import PartitionFilter
+from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.sorting.orders import RowOrder
+from lakefmt.timeline.instant import Action
+from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import FileId, PartitionPath
+
+__all__ = [
+    "ClusteringGroup",
+    "ClusteringPlan",
+    "ClusteringRules",
+    "ClusteringSlice",
+    "ClusteringStrategy",
+    "is_clustering_due",
+    "plan_clustering",
+    "slice_to_cluster",
+]
+
+_MIB = 1 << 20
+GroupKey = tuple[PartitionPath, FileId]
+
+
+class ClusteringStrategy(enum.Enum):
+    """How slices are chosen, with Hudi's names without the engine before them."""
+
+    SIZE_BASED = "SizeBasedClusteringPlanStrategy"
+    RECENT_DAYS = "RecentDaysClusteringPlanStrategy"
+    SELECTED_PARTITIONS = "SelectedPartitionsClusteringPlanStrategy"
+    SINGLE_FILE_SORT = "SingleFileSortPlanStrategy"
+    CONSISTENT_BUCKET = "ConsistentBucketClusteringPlanStrategy"
+
+    @classmethod
+    def parse(cls, text: str) -> ClusteringStrategy:
+        """Return the strategy that a class name stands for, with or without its package and engine.
+
+        Raises:
+            UnknownSetting: there is none of that name.
+
+        Example:
+            >>> ClusteringStrategy.parse("org.apache.hudi.x.SparkSizeBasedClusteringPlanStrategy").name
+            'SIZE_BASED'
+        """
+        name = text.rpartition(".")[2]
+        for engine in ("Spark", "Java", "Flink"):
+            name = name.removeprefix(engine)
+        try:
+            return cls(name)
+        except ValueError:
+            names = ", ".join(f"Spark{strategy.value}" for strategy in cls)
+            raise UnknownSetting(f"unknown clustering plan strategy {text!r}: expected one of {names}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringRules:
+    """What is clustered, and how.
+
+    Attributes:
+        strategy: how slices are chosen.
+        order: how the rows of a group are ordered.
+        small_bytes: slices below this size are packed.
+        target_bytes: a new file is full at this size.
+        group_bytes: bytes of a group.
+        max_groups: groups of a plan.
+        single_slices: a group may have one slice.
+        partitions: which partitions are looked at.
+        max_commits: commits after which a clustering is due.
+    """
+
+    strategy: ClusteringStrategy = ClusteringStrategy.SIZE_BASED
+    order: RowOrder = field(default_factory=RowOrder)
+    small_bytes: int = 300 * _MIB
+    target_bytes: int = 1024 * _MIB
+    group_bytes: int = 2048 * _MIB
+    max_groups: int = 30
+    single_slices: bool = True
+    partitions: PartitionFilter = field(default_factory=PartitionFilter)
+    max_commits: int = 4
+
+    def __post_init__(self) -> None:
+        if min(self.target_bytes, self.group_bytes, self.max_groups, self.max_commits) < 1 or self.small_bytes < 0:
+            raise InvalidInputError("limits of a clustering are at least 1, and the limit of small files at least 0")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringSlice:
+    """One file slice whose rows move.
+
+    Attributes:
+        partition: where its files are.
+        file_id: its file group.
+        base_name: name of the base file; None when there is none.
+        log_names: names of the logs, oldest first.
+        base_bytes: size of the base file.
+        log_bytes: size of the logs.
+    """
+
+    partition: PartitionPath
+    file_id: FileId
+    base_name: str | None
+    log_names: tuple[str, ...] = ()
+    base_bytes: int = 0
+    log_bytes: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of its files."""
+        return self.base_bytes + self.log_bytes
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its files, relative to the table."""
+        names = self.log_names if self.base_name is None else (self.base_name, *self.log_names)
+        return tuple(join_path(self.partition, name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringGroup:
+    """Slices of one partition whose rows become new file groups together.
+
+    Attributes:
+        slices: the slices.
+        num_outputs: how many files are expected.
+    """
+
+    slices: tuple[ClusteringSlice, ...]
+    num_outputs: int = 1
+
+    @property
+    def partition(self) -> PartitionPath:
+        """Where its files are."""
+        return self.slices[0].partition
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of its files."""
+        return sum(each.num_bytes for each in self.slices)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Files, bytes and MiB, with the names of Hudi's plans."""
+        read = sum(each.num_bytes // _MIB for each in self.slices)
+        write = sum(each.base_bytes // _MIB for each in self.slices)
+        return {
+            "TOTAL_LOG_FILES": float(sum(len(each.log_names) for each in self.slices)),
+            "TOTAL_IO_READ_MB": float(read),
+            "TOTAL_IO_WRITE_MB": float(write),
+            "TOTAL_IO_MB": float(read + write),
+            "TOTAL_LOG_FILES_SIZE": float(sum(each.log_bytes for each in self.slices)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringPlan:
+    """What a clustering rewrites: prints one line per group.
+
+    Attributes:
+        groups: the groups, in the order in which they are rewritten.
+        order: how the rows of a group are ordered.
+        target_bytes: a new file is full at this size; 0: as the settings of the executor say.
+        left: groups that did not fit into the plan.
+        due: whether enough commits came since the last clustering; a call can ask for one that is not due.
+    """
+
+    groups: tuple[ClusteringGroup, ...] = ()
+    order: RowOrder = field(default_factory=RowOrder)
+    target_bytes: int = 0
+    left: int = 0
+    due: bool = True
+
+    @property
+    def num_slices(self) -> int:
+        """How many slices are rewritten."""
+        return sum(len(group.slices) for group in self.groups)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the files that are rewritten."""
+        return sum(group.num_bytes for group in self.groups)
+
+    @property
+    def partitions(self) -> tuple[PartitionPath, ...]:
+        """The partitions of the groups, each once."""
+        return tuple(dict.fromkeys(group.partition for group in self.groups))
+
+    @property
+    def file_groups(self) -> frozenset[GroupKey]:
+        """The file groups whose rows move."""
+        return frozenset((each.partition, each.file_id) for group in self.groups for each in group.slices)
+
+    def __str__(self) -> str:
+        rest = f"; {self.left:,} groups left for later" if self.left else ""
+        early = "" if self.due else "; not due yet"
+        title = (
+            f"cluster: {self.num_slices:,} slices in {len(self.groups):,} groups, {self.num_bytes:,} bytes, "
+            f"rows {self.order}{rest}{early}"
+        )
+        lines = [
+            f"  {group.partition or '.'}: {len(group.slices):,} slices, {group.num_bytes:,} bytes → "
+            f"{group.num_outputs:,} files"
+            for group in self.groups
+        ]
+        return "\n".join([title, *lines])
+
+
+def is_clustering_due(timeline: Timeline, max_commits: int) -> bool:
+    """Return whether enough commits came since the last clustering, finished or planned.
+
+    Args:
+        timeline: the active timeline.
+        max_commits: how many are enough.
+
+    Example:
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> names = [f"2026010100000{n}000_2026010100000{n}500.commit" for n in range(3)]
+        >>> [is_clustering_due(timeline_from_names(names, 2), n) for n in (3, 4)]
+        [True, False]
+    """
+    replacing = [i.time for i in timeline.completed_of(Action.REPLACE_COMMIT)]
+    planned = [i.time for i in timeline.pending if i.action in (Action.CLUSTERING, Action.REPLACE_COMMIT)]
+    last = max([*replacing, *planned], default="")
+    return sum(i.time > last for i in timeline.commits) >= max_commits
+
+
+def slice_to_cluster(file_slice: FileSlice) -> ClusteringSlice:
+    """Return a file slice as a plan names it."""
+    base = file_slice.base
+    return ClusteringSlice(
+        file_slice.partition,
+        file_slice.file_id,
+        None if base is None else base.name,
+        tuple(log.name for log in file_slice.logs),
+        0 if base is None else base.size,
+        sum(log.size for log in file_slice.logs),
+    )
+
+
+def plan_clustering(
+    slices: Iterable[FileSlice],
+    busy: Collection[GroupKey],
+    rules: ClusteringRules,
+    *,
+    ordered: Collection[GroupKey] = (),
+    due: bool = True,
+) -> ClusteringPlan:
+    """Return what a clustering rewrites.
+
+    Args:
+        slices: the latest committed slices of the chosen partitions.
+        busy: file groups in a pending plan.
+        rules: what is clustered, and how.
+        ordered: file groups whose rows have the wanted order already.
+        due: whether enough commits came; it is passed on.
+
+    Example:
+        >>> from lakefmt.filegroups.model import BaseFile
+        >>> files = [BaseFile("p", f"f{n}-0_0-0-0_20260101000000000.parquet", f"f{n}-0", "", "20260101000000000", 9)
+        ...          for n in range(3)]
+        >>> slices = [FileSlice("p", file.file_id, file.instant, file) for file in files]
+        >>> print(plan_clustering(slices, (), ClusteringRules()))
+        cluster: 3 slices in 1 groups, 27 bytes, rows as they are
+          p: 3 slices, 27 bytes → 1 files
+    """
+    by_partition: dict[PartitionPath, list[ClusteringSlice]] = {}
+    for file_slice in slices:
+        if (file_slice.partition, file_slice.file_id) not in busy:
+            by_partition.setdefault(file_slice.partition, []).append(slice_to_cluster(file_slice))
+    groups: list[ClusteringGroup] = []
+    for partition in sorted(by_partition):
+        groups += _groups(by_partition[partition], rules, frozenset(ordered))
+    chosen = tuple(groups[: rules.max_groups])
+    return ClusteringPlan(chosen, rules.order, rules.target_bytes, len(groups) - len(chosen), due)
+
+
+def _groups(
+    slices: Sequence[ClusteringSlice], rules: ClusteringRules, ordered: frozenset[GroupKey]
+) -> list[ClusteringGroup]:
+    """Return the groups of one partition."""
+    # The largest first, as in Hudi; names make it the same in every run.
+    largest_first = sorted(slices, key=lambda each: (-each.num_bytes, each.file_id))
+    unordered = [
+        each for each in largest_first if rules.order.columns and (each.partition, each.file_id) not in ordered
+    ]
+    if rules.strategy is ClusteringStrategy.SINGLE_FILE_SORT:
+        return [ClusteringGroup((each,)) for each in (unordered if rules.order.columns else _with_logs(largest_first))]
+    packed = set(_too_small(largest_first, rules))
+    members = [each for each in largest_first if each in packed or each in unordered]
+    return [
+        ClusteringGroup(tuple(run), max(1, -(-sum(each.num_bytes for each in run) // rules.target_bytes)))
+        for run in _runs(members, rules.group_bytes)
+        if _is_worth(run, rules, unordered)
+    ]
+
+
+def _with_logs(slices: Sequence[ClusteringSlice]) -> list[ClusteringSlice]:
+    return [each for each in slices if each.log_names]
+
+
+def _too_small(slices: Sequence[ClusteringSlice], rules: ClusteringRules) -> list[ClusteringSlice]:
+    """Return the slices that are packed: small ones, else all below the target where they are more than their bytes need."""
+    small = [each for each in slices if each.num_bytes < rules.small_bytes]
+    if len(small) > 1 or not rules.small_bytes:
+        return small
+    below_target = [each for each in slices if each.num_bytes < rules.target_bytes]
+    needed = -(-sum(each.num_bytes for each in below_target) // rules.target_bytes)
+    return below_target if len(below_target) > needed + 1 else small
+
+
+def _runs(members: Sequence[ClusteringSlice], group_bytes: int) -> list[list[ClusteringSlice]]:
+    """Return slices in runs of at most so many bytes; a larger slice is a run of its own."""
+    runs: list[list[ClusteringSlice]] = []
+    total = 0
+    for each in members:  # slices, not rows
+        if not runs or total + each.num_bytes > group_bytes:
+            runs.append([])
+            total = 0
+        runs[-1].append(each)
+        total += each.num_bytes
+    return runs
+
+
+def _is_worth(run: Sequence[ClusteringSlice], rules: ClusteringRules, unordered: Collection[ClusteringSlice]) -> bool:
+    """Return whether a group changes anything: several slices become fewer, or rows get their order."""
+    if len(run) > 1:
+        return True
+    return rules.single_slices and (run[0] in unordered or bool(run[0].log_names))

@@ -1,0 +1,316 @@
+"""Rewrite one group of slices: their rows, logs merged in and ordered, become new file groups (effects).
+
+Slices are read one after the other, base files without logs row group by row group. Rows that are put in an order wait in
+temporary files; what is held is the memory of the settings, or one slice with logs if that is more. Rows keep their commit
+time and sequence number; only the file name in them changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringSlice
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import merge_rule
+from lakefmt.errors import SnapshotExpired, StateError, StorageError
+from lakefmt.filegroups.base_writer import named_rows, new_filter, rows_per_row_group
+from lakefmt.filegroups.logs.reader import read_log_rows
+from lakefmt.filegroups.merge.merged_slice import merge_logs
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
+from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.names import base_file_name, has_bucket_number
+from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
+from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
+from lakefmt.sorting.external_sort import gather_windows, sort_stream
+from lakefmt.sorting.key_spill import FileKeys
+from lakefmt.sorting.orders import ColumnScale, Layout, RowOrder, column_scale, order_column, order_columns, sort_keys
+from lakefmt.storage.api import PutOutcome
+from lakefmt.timeline.markers import create_marker
+from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteStat
+
+__all__ = ["ORDER_ENTRY", "GroupRewrite", "order_entry"]
+
+#: Footer entry of a base file whose rows were ordered by a clustering.
+ORDER_ENTRY = "lakefmt.order"
+
+#: Rows of a group that has no order are written in windows of this part of the memory.
+_PARTS = 8
+#: Keys of a file beyond this wait on the disk.
+_KEY_BYTES = 64 << 20
+#: A file is full at this part of the target size: what is written next could be more than its rest.
+_FULL = 15 / 16
+#: What a filter takes for each key, as text.
+_FILTER_BYTES = 5
+_BY_SAMPLE = "sample"
+
+
+def order_entry(order: RowOrder) -> str:
+    """Return what a base file's footer says of the order of its rows.
+
+    Example:
+        >>> order_entry(RowOrder(("a", "b")))
+        '{"columns": ["a", "b"], "layout": "linear"}'
+    """
+    return json.dumps({"columns": list(order.columns), "layout": order.layout.value})
+
+
+@dataclass(frozen=True)
+class GroupRewrite:
+    """What the groups of one clustering have in common.
+
+    Attributes:
+        client: the table.
+        state: its properties and timeline.
+        settings: codec, filter, memory and durability of the new files.
+        time: the clustering's requested time.
+        schema_text: the schema of the new files, meta columns included, as Avro JSON.
+        order: how the rows of a group are ordered.
+        target_bytes: a new file is full at this size.
+        attempt: a number that no other attempt at this clustering has.
+        memory_bytes: what may be held.
+        files: base files and logs of the partitions, by path.
+    """
+
+    client: TableClient
+    state: TableState
+    settings: Settings
+    time: InstantTime
+    schema_text: str
+    order: RowOrder
+    target_bytes: int
+    attempt: int
+    memory_bytes: int
+    files: Mapping[str, BaseFile | LogFile] = field(default_factory=dict)
+
+    @cached_property
+    def _virtual(self) -> VirtualColumns | None:
+        return virtual_columns_of(self.state.config, self.client.schema(self.state))
+
+    @cached_property
+    def _file_schema(self) -> pa.Schema:
+        return avro_to_arrow(self.schema_text)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return self._file_schema if self._virtual is None else with_meta_columns(self._virtual.schema)
+
+    @cached_property
+    def _reader(self) -> BaseFileReader:
+        return BaseFileReader(self.client.store, self._virtual)
+
+    def run(self, number: int, group: ClusteringGroup) -> list[WriteStat]:
+        """Write the new files of a group.
+
+        Args:
+            number: index of the group in its plan.
+            group: the slices.
+
+        Raises:
+            SnapshotExpired: a file of the plan does not exist any more.
+            CorruptFile: a file or block is damaged.
+        """
+        slices = [self._found(each) for each in group.slices]
+        with ExitStack() as stack:
+            rows = stack.enter_context(closing(self._ordered(slices)))
+            return self._write(number, group, rows)
+
+    # ----------------------------------------------------------------------------------------------------------- reading
+
+    def _found(self, each: ClusteringSlice) -> FileSlice:
+        gone = [path for path in each.paths if path not in self.files]
+        if gone:
+            raise SnapshotExpired(
+                f"{gone[0]} is gone, and a pending clustering needs it: withdraw that clustering, then cluster again"
+            )
+        found = [self.files[path] for path in each.paths]
+        base = next((file for file in found if isinstance(file, BaseFile)), None)
+        logs = sorted(
+            (file for file in found if isinstance(file, LogFile)), key=lambda log: (log.instant, log.version, log.name)
+        )
+        instant = base.instant if base is not None else logs[0].instant
+        return FileSlice(each.partition, each.file_id, instant, base, tuple(logs))
+
+    def _rows(self, file_slice: FileSlice) -> Iterator[pa.Table]:
+        if file_slice.logs:
+            yield self._merged(file_slice)
+        elif file_slice.base is not None:
+            for rows in self._reader.row_groups(file_slice.base, self._schema.names):
+                yield reconcile(rows, self._schema)
+
+    def _merged(self, file_slice: FileSlice) -> pa.Table:
+        base, schema = self._schema.empty_table(), self._schema
+        if file_slice.base is not None:
+            base = reconcile(self._reader.rows(file_slice.base, schema.names), schema)
+        timeline, rule = self.state.timeline, merge_rule(self.state.config)
+        logs = read_log_rows(
+            self.client.store,
+            file_slice,
+            schema,
+            rule,
+            layout=timeline.layout,
+            is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+            bound=self.time,
+            positions=True,
+            unstored=self._virtual,
+        )
+        return merge_logs(base, logs, rule)
+
+    def _ordered(self, slices: list[FileSlice]) -> Generator[pa.Table]:
+        stream = (rows for file_slice in slices for rows in self._rows(file_slice))
+        if not self.order.columns:
+            for window, _ in gather_windows(stream, max(1, self.memory_bytes // _PARTS)):
+                yield window
+            return
+        scales = self._scales(slices)
+        with closing(sort_stream(stream, lambda rows: sort_keys(rows, self.order, scales), self.memory_bytes)) as rows:
+            yield from rows
+
+    def _scales(self, slices: list[FileSlice]) -> dict[str, ColumnScale] | None:
+        """Return the scales of the columns of a curve, from a sample of the base files; None: values count as they are."""
+        method = self.settings.text("hoodie.layout.optimize.curve.build.method") or ""
+        if self.order.layout is Layout.LINEAR or len(self.order.columns) < 2 or method.lower() != _BY_SAMPLE:
+            return None
+        bases = [file_slice.base for file_slice in slices if file_slice.base is not None]
+        asked = self.settings.integer("hoodie.layout.optimize.build.curve.sample.size")
+        schema = pa.schema([self._schema.field(name) for name in order_columns(self.order)])
+        samples = [
+            _sampled(reconcile(self._reader.rows(base, schema.names), schema), max(1, asked // len(bases)))
+            for base in bases
+        ]
+        if not samples:
+            return None
+        sample = pa.concat_tables(samples)
+        return {name: column_scale(order_column(sample, name)) for name in self.order.columns}
+
+    # ----------------------------------------------------------------------------------------------------------- writing
+
+    def _write(self, number: int, group: ClusteringGroup, tables: Iterable[pa.Table]) -> list[WriteStat]:
+        row_bytes = self._row_bytes(group)
+        stats: list[WriteStat] = []
+        with ExitStack() as stack:
+            file: _NewFile | None = None
+            for table in tables:
+                rows = table
+                while rows.num_rows:
+                    if file is None:
+                        file = self._opened(stack, group.partition, f"{number}-{self.attempt}-{len(stats)}")
+                    room = max(1, int((self.target_bytes - file.size) / row_bytes))
+                    file.append(rows.slice(0, room))
+                    rows = rows.slice(room)
+                    if file.size >= self.target_bytes * _FULL:
+                        stats.append(file.finish())
+                        file = None
+            if file is not None:
+                stats.append(file.finish())
+        return stats
+
+    def _row_bytes(self, group: ClusteringGroup) -> float:
+        """Return about how many bytes a row takes in a file."""
+        bases = [self.files[path] for each in group.slices for path in each.paths]
+        footers = [(base.size, self._reader.footer(base).num_rows) for base in bases if isinstance(base, BaseFile)]
+        size, rows = sum(size for size, _ in footers), sum(rows for _, rows in footers)
+        return max(1.0, size / rows) if rows else 64.0
+
+    def _opened(self, stack: ExitStack, partition: PartitionPath, token: str) -> _NewFile:
+        uuid = self.client.ids.new_uuid()
+        if has_bucket_number(uuid):  # one in some ten thousand: it would be taken for a bucket's
+            uuid = "f" + uuid[1:]
+        file_id = FileId(f"{uuid}-0")
+        name = base_file_name(file_id, token, self.time)
+        path = join_path(partition, name)
+        create_marker(self.client.store, self.time, path, "CREATE")
+        return _NewFile(self, stack, partition, file_id, name)
+
+
+def _sampled(rows: pa.Table, count: int) -> pa.Table:
+    if rows.num_rows <= count:
+        return rows
+    return rows.take(pa.array(np.linspace(0, rows.num_rows - 1, count).astype(np.int64)))
+
+
+class _NewFile:
+    """A base file of a new file group that is being written; nothing of it is visible before :meth:`finish`."""
+
+    def __init__(
+        self, rewrite: GroupRewrite, stack: ExitStack, partition: PartitionPath, file_id: FileId, name: str
+    ) -> None:
+        self._rewrite, self._partition, self._file_id, self._name = rewrite, partition, file_id, name
+        self._path = join_path(partition, name)
+        settings = rewrite.settings
+        durable = settings.text("lakefmt.durability") == "fsync"
+        self._sink = stack.enter_context(rewrite.client.store.create(self._path, durable=durable))
+        codec = settings.text("hoodie.parquet.compression.codec") or "zstd"
+        level = settings.integer("lakefmt.parquet.compression.level")
+        self._writer = BaseFileWriter(self._sink.file, rewrite._file_schema, codec, level)
+        stack.callback(self._writer.discard)
+        self._keys = FileKeys()
+        stack.callback(self._keys.close)
+        virtual = rewrite._virtual
+        self._keyed = virtual is None or not virtual.makes_keys
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, with what the key filter will take."""
+        return int(self._sink.size) + _FILTER_BYTES * len(self._keys)
+
+    def append(self, rows: pa.Table) -> None:
+        """Write rows that have all their columns."""
+        named = named_rows(rows, self._name)
+        if self._keyed:
+            self._keys.add(named.column(RECORD_KEY), copy=True)
+            if self._keys.held_bytes > _KEY_BYTES:
+                self._keys.spill()
+        virtual = self._rewrite._virtual
+        if virtual is not None:
+            named = virtual.stored(named, self._partition, self._rewrite._file_schema)
+        self._writer.write(named, rows_per_row_group(named))
+
+    def finish(self) -> WriteStat:
+        """Give the file its footers and its name.
+
+        Raises:
+            StateError: a file of this name exists.
+            StorageError: the store does not say whether the file is there.
+        """
+        low, high = self._keys.range
+        footers = key_footers(KeySummary(low, high, self._filter()), self._rewrite.schema_text)
+        if self._rewrite.order.columns:
+            footers = {**footers, ORDER_ENTRY: order_entry(self._rewrite.order)}
+        count = self._writer.num_rows
+        self._writer.close(footers)
+        self._keys.close()
+        outcome, size = self._sink.put_if_absent(), self._sink.size
+        if outcome is PutOutcome.UNKNOWN:
+            existing = self._rewrite.client.store.info(self._path)
+            if existing is None or existing.size != size:
+                raise StorageError(f"the store does not say whether {self._path} was written", transient=True)
+        elif outcome is PutOutcome.REFUSED:
+            raise StateError(f"{self._path} exists already: somebody else is writing it; nothing was replaced")
+        return WriteStat(
+            file_id=self._file_id,
+            partition_path=self._partition,
+            path=self._path,
+            num_writes=count,
+            num_inserts=count,
+            total_write_bytes=size,
+            file_size_in_bytes=size,
+        )
+
+    def _filter(self) -> BloomFilter | None:
+        settings = self._rewrite.settings
+        if not self._keyed or not settings.flag("hoodie.parquet.bloom.filter.enabled"):
+            return None
+        bloom = new_filter(settings, len(self._keys))
+        memory = self._rewrite.memory_bytes
+        bloom.add_pieces(self._keys.pieces(max(1, memory // 16)), memory // 2)
+        return bloom

@@ -1,0 +1,418 @@
+"""Clustering: pack small files and put rows in an order (docs/services.md, Clustering; docs/format.md, Clustering).
+
+A plan is requested, its groups are rewritten without the table lock, and a replacecommit hides the old file groups. A
+write that would change a file group of the plan is refused meanwhile, so what was planned is what is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from os import cpu_count
+from time import perf_counter
+
+from lakefmt.compaction.clean.run import planned_groups
+from lakefmt.compaction.cluster.partitions import PartitionFilter, PartitionMode, choose_cluster_partitions
+from lakefmt.compaction.cluster.pending import (
+    check_groups_unchanged,
+    check_not_at_work,
+    discard_new_files,
+    is_outdated,
+    pending_clusterings,
+    read_clustering_plan,
+    release_clustering,
+    withdraw_clustering,
+)
+from lakefmt.compaction.cluster.plan import (
+    ClusteringPlan,
+    ClusteringRules,
+    ClusteringStrategy,
+    is_clustering_due,
+    plan_clustering,
+)
+from lakefmt.compaction.cluster.records import LAYOUT, SORT_COLUMNS, TARGET_BYTES, clustering_plan_record
+from lakefmt.compaction.cluster.rewrite import ORDER_ENTRY, GroupRewrite, order_entry
+from lakefmt.compaction.service import PlanRun, load_for_service, run_pending, run_service
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import TableConfig, check_writable, merge_rule
+from lakefmt.errors import InstantNotFound, InstantNotPending, UnsupportedFeature
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.virtual_columns import stored_schema
+from lakefmt.index import choose_index, places_new_keys
+from lakefmt.schema import arrow_to_avro
+from lakefmt.sorting.orders import Layout, RowOrder, check_order
+from lakefmt.timeline.commit import CommitMetadata, encode_commit
+from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.locks.open import Lease
+from lakefmt.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.instant import InstantTransaction
+from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+
+__all__ = [
+    "ClusteringResult",
+    "ClusteringWish",
+    "clustering_rules",
+    "has_pending_clustering",
+    "plan_clustering_of",
+    "run_clustering",
+    "run_waiting_clusterings",
+]
+
+GroupKey = tuple[PartitionPath, FileId]
+
+#: Groups that are rewritten at a time; they share the memory.
+_MOST_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringResult:
+    """What a clustering did; prints as one line.
+
+    Attributes:
+        instant: its requested time; None: there was nothing to rewrite, or it is only a plan.
+        plan: the groups.
+        completion_time: when it became visible; None: it did not.
+        files: the new files, group by group.
+        finished: pending clusterings that were executed before.
+        seconds: how long it took.
+    """
+
+    instant: InstantTime | None
+    plan: ClusteringPlan
+    completion_time: InstantTime | None = None
+    files: tuple[WriteStat, ...] = ()
+    finished: tuple[InstantTime, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the new files."""
+        return sum(stat.num_writes for stat in self.files)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the new files."""
+        return sum(stat.total_write_bytes for stat in self.files)
+
+    def __str__(self) -> str:
+        if self.completion_time is None:
+            return str(self.plan)
+        return (
+            f"cluster {self.instant}: {self.plan.num_slices:,} slices became {len(self.files):,} files, "
+            f"{self.num_rows:,} rows {self.plan.order}, {self.bytes_written:,} bytes, {self.seconds:.3f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringWish:
+    """What a call asks for besides its settings.
+
+    Attributes:
+        order: how rows are ordered; None: as the settings say.
+        only: plan these file groups only; None: those that the strategy chooses.
+        partitions: plan these partitions only; None: those that the settings name.
+    """
+
+    order: RowOrder | None = None
+    only: Collection[GroupKey] | None = None
+    partitions: Collection[PartitionPath] | None = None
+
+
+_NO_WISH = ClusteringWish()
+
+
+def clustering_rules(settings: Settings) -> ClusteringRules:
+    """Return the rules that settings ask for.
+
+    Raises:
+        UnknownSetting: a strategy, order or filter of that name does not exist.
+
+    Example:
+        >>> from lakefmt.config.settings import resolve_settings
+        >>> clustering_rules(resolve_settings({"hoodie.clustering.plan.strategy.max.num.groups": 3})).max_groups
+        3
+    """
+    prefix = "hoodie.clustering.plan.strategy."
+    strategy = ClusteringStrategy.parse(settings.text(f"{prefix}class") or "")
+    mode = PartitionMode.parse(settings.text("hoodie.clustering.plan.partition.filter.mode") or "NONE")
+    if strategy is ClusteringStrategy.RECENT_DAYS:
+        mode = PartitionMode.RECENT_DAYS
+    if strategy is ClusteringStrategy.SELECTED_PARTITIONS:
+        mode = PartitionMode.SELECTED_PARTITIONS
+    selected = _names(settings.text(f"{prefix}partition.selected"))
+    return ClusteringRules(
+        strategy=strategy,
+        order=RowOrder(_names(settings.text(SORT_COLUMNS)), Layout.parse(settings.text(LAYOUT) or "linear")),
+        small_bytes=settings.integer(f"{prefix}small.file.limit"),
+        target_bytes=settings.integer(TARGET_BYTES),
+        group_bytes=settings.integer(f"{prefix}max.bytes.per.group"),
+        max_groups=settings.integer(f"{prefix}max.num.groups"),
+        single_slices=settings.flag(f"{prefix}single.group.clustering.enabled"),
+        partitions=PartitionFilter(
+            mode,
+            settings.integer(f"{prefix}daybased.lookback.partitions"),
+            settings.integer(f"{prefix}daybased.skipfromlatest.partitions"),
+            settings.text(f"{prefix}cluster.begin.partition") or "",
+            settings.text(f"{prefix}cluster.end.partition") or "",
+            frozenset(map(PartitionPath, selected)) if selected else None,
+            settings.text(f"{prefix}partition.regex.pattern") or "",
+        ),
+        max_commits=settings.integer(f"hoodie.clustering.{_pace(settings)}.max.commits"),
+    )
+
+
+def _pace(settings: Settings) -> str:
+    return "inline" if settings.flag("hoodie.clustering.inline") else "async"
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in (text or "").split(","))))
+
+
+def plan_clustering_of(
+    client: TableClient, options: Mapping[str, object] | None = None, wish: ClusteringWish = _NO_WISH
+) -> ClusteringPlan:
+    """Return what :func:`run_clustering` would schedule; nothing is changed."""
+    service = _service(client, options, wish)
+    return service.propose(load_for_service(service))
+
+
+def run_clustering(
+    client: TableClient,
+    options: Mapping[str, object] | None = None,
+    wish: ClusteringWish = _NO_WISH,
+    *,
+    schedule: bool = False,
+    run: str | None = None,
+    force: bool = True,
+) -> ClusteringResult:
+    """Execute pending clusterings, then plan one and execute it.
+
+    Args:
+        client: the table.
+        options: settings of the call.
+        wish: what is asked for besides.
+        schedule: only request a plan; the next clustering, or another engine's, executes it.
+        run: only execute the pending clustering of this requested time.
+        force: False asks first whether enough commits came since the last one.
+
+    Raises:
+        UnsupportedFeature: the index of the table decides the file group of a key.
+        InvalidInputError: rows cannot be ordered so.
+        WriterActive: another process executes a clustering; on version 6 also when a write is pending.
+        CommitConflict: another engine changed a file group of the plan meanwhile.
+        InstantNotFound: there is no pending clustering at `run`.
+        CorruptFile: a plan or data file is damaged.
+        LockUnavailable: the table lock could not be taken in time.
+    """
+    begun = perf_counter()
+    service = _service(client, options, wish, force=force)
+    if run is not None:
+        _check_is_clustering(service, run)
+        executed = run_pending(service, run)
+        plan = ClusteringPlan() if executed is None else executed.plan
+        return _result(plan, executed, (), perf_counter() - begun)
+    # The driver would take overwrites of version 6 for clusterings: they have the same action.
+    finished = () if schedule else _run_waiting(service)
+    made = run_service(service, schedule=True) if schedule else run_service(service)
+    return _result(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
+
+
+def has_pending_clustering(client: TableClient) -> bool:
+    """Return whether a clustering is planned or at work."""
+    return bool(pending_clusterings(client, client.load()))
+
+
+def run_waiting_clusterings(client: TableClient, options: Mapping[str, object] | None = None) -> None:
+    """Execute the pending clusterings, whichever engine planned them."""
+    _run_waiting(_service(client, options, _NO_WISH))
+
+
+def _service(
+    client: TableClient, options: Mapping[str, object] | None, wish: ClusteringWish, *, force: bool = True
+) -> _ClusteringService:
+    write_client = open_write_client(client, options)
+    layout = client.load_config().version.layout
+    return _ClusteringService(write_client, Action.CLUSTERING if layout > 1 else Action.REPLACE_COMMIT, wish, force)
+
+
+def _check_is_clustering(service: _ClusteringService, time: str) -> None:
+    state = load_for_service(service)
+    if all(pending.time != time for pending in pending_clusterings(service.write_client.client, state)):
+        raise InstantNotFound(f"no clustering is pending at {time}")
+
+
+def _run_waiting(service: _ClusteringService) -> tuple[InstantTime, ...]:
+    """Execute pending clusterings; return those that were completed."""
+    runs = []
+    for pending in pending_clusterings(service.write_client.client, load_for_service(service)):
+        with suppress(InstantNotFound):  # another process has completed or withdrawn it in the meantime
+            runs.append(run_pending(service, pending.time))
+    return tuple(run.instant for run in runs if run is not None)
+
+
+def _result(
+    proposal: ClusteringPlan,
+    run: PlanRun[ClusteringPlan, CommitMetadata] | None,
+    finished: tuple[InstantTime, ...],
+    seconds: float,
+) -> ClusteringResult:
+    if run is None or run.completed is None or run.output is None:
+        return ClusteringResult(None if run is None else run.instant, proposal, finished=finished, seconds=seconds)
+    return ClusteringResult(run.instant, run.plan, run.completed.order_time, run.output.stats, finished, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClusteringService:
+    """What clustering adds to the driver of services.
+
+    Attributes:
+        write_client: the table.
+        action: ``clustering``, of version 6 ``replacecommit``.
+        wish: what the call asks for besides its settings.
+        force: False asks first whether enough commits came since the last clustering.
+    """
+
+    write_client: WriteClient
+    action: Action
+    wish: ClusteringWish = _NO_WISH
+    force: bool = True
+
+    def check_table(self, config: TableConfig) -> None:
+        """Raise when lakefmt cannot write such a table."""
+        check_writable(config)
+        merge_rule(config)
+
+    def propose(self, state: TableState) -> ClusteringPlan:
+        client, rules = self.write_client.client, clustering_rules(self.write_client.settings)
+        rules = rules if self.wish.order is None else replace(rules, order=self.wish.order)
+        due = is_clustering_due(state.timeline, rules.max_commits)
+        if not (due or self.force):
+            return ClusteringPlan(order=rules.order, due=False)
+        if places_new_keys(choose_index(client, self.write_client.settings, state.config, state)):
+            raise UnsupportedFeature(
+                "the table has a bucket index: every key has its file group, and clustering would take it elsewhere; split "
+                "and merge the buckets of consistent hashing with table.index.resize_buckets"
+            )
+        check_order(rules.order, client.schema(state))
+        slices = self._chosen(state, rules)
+        busy = frozenset(planned_groups(self.write_client, state))
+        return plan_clustering(slices, busy, rules, ordered=_ordered_groups(client, slices, rules.order), due=due)
+
+    def _chosen(self, state: TableState, rules: ClusteringRules) -> list[FileSlice]:
+        client = self.write_client.client
+        slices = client.slices(state, None if self.wish.partitions is None else sorted(self.wish.partitions))
+        if self.wish.only is not None:
+            slices = [each for each in slices if (each.partition, each.file_id) in self.wish.only]
+        if self.wish.partitions is not None:
+            return slices
+        now = client.clock.now()
+        hour = now.astimezone(state.config.zone).hour
+        chosen = set(choose_cluster_partitions(sorted({each.partition for each in slices}), rules.partitions, hour))
+        return [each for each in slices if each.partition in chosen]
+
+    def encode(self, state: TableState, proposal: ClusteringPlan) -> tuple[ClusteringPlan, bytes] | None:
+        """Return the plan and the content of its requested file; None: there is nothing to do."""
+        if not proposal.groups:
+            return None
+        record = clustering_plan_record(self.write_client.client.store, proposal)
+        return proposal, encode_body(BodyKind.REQUESTED_REPLACE, record)
+
+    def check_idle(self, state: TableState, pending: Instant) -> None:
+        if _is_own(self.write_client.client, state, pending):
+            check_not_at_work(self.write_client, state, pending)
+
+    def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> ClusteringPlan | None:
+        client = self.write_client.client
+        if not _is_own(client, state, pending):
+            return None  # an overwrite of version 6
+        plan = read_clustering_plan(client, state, pending)
+        if plan is None or is_outdated(client, state, pending, plan):
+            withdraw_clustering(self.write_client, state, pending, lease)
+            return None
+        return plan
+
+    def discard_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
+        discard_new_files(self.write_client, state, time, plan)
+
+    def execute(self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan) -> CommitMetadata:
+        client, settings = self.write_client.client, self.write_client.settings
+        schema = client.schema(state)
+        check_order(plan.order, schema)
+        bases, logs = client.storage_listing(state.config).files(plan.partitions)
+        threads = _threads(settings, len(plan.groups))
+        rewrite = GroupRewrite(
+            client,
+            state,
+            settings,
+            transaction.time,
+            arrow_to_avro(stored_schema(state.config, schema), state.config.name, with_meta=True),
+            plan.order,
+            plan.target_bytes or settings.integer(TARGET_BYTES),
+            self.write_client.attempt_number,
+            max(1, settings.integer("lakefmt.write.window.bytes") // threads),
+            {**{base.path: base for base in bases}, **{log.path: log for log in logs}},
+        )
+        replaced: dict[PartitionPath, tuple[FileId, ...]] = {}
+        for group in plan.groups:
+            ids = tuple(each.file_id for each in group.slices)
+            replaced[group.partition] = (*replaced.get(group.partition, ()), *ids)
+        stats = _rewritten(rewrite, plan, threads)
+        return CommitMetadata(WriteOperation.CLUSTER, stats, replaced, client.schema_notes(state, schema))
+
+    def finish_output(
+        self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan, output: CommitMetadata
+    ) -> tuple[bytes, CommitMetadata]:
+        client = self.write_client.client
+        lost = [stat.path for stat in output.stats if client.store.info(stat.path) is None]
+        if lost:
+            # A process that took this one for dead has deleted them, and executes the plan itself.
+            raise InstantNotPending(
+                f"the clustering {transaction.time} was taken over by another process: {lost[0]} is gone"
+            )
+        check_groups_unchanged(client, state, transaction.time, plan)
+        return encode_commit(output, state.config.version, replace=True), output
+
+    def release_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
+        release_clustering(self.write_client, state, time, self.action, plan)
+
+
+def _is_own(client: TableClient, state: TableState, pending: Instant) -> bool:
+    return any(each.time == pending.time for each in pending_clusterings(client, state))
+
+
+def _ordered_groups(client: TableClient, slices: Collection[FileSlice], order: RowOrder) -> frozenset[GroupKey]:
+    """Return the file groups whose rows have an order already: a clustering wrote it, and nothing changed them since."""
+    if not order.columns:
+        return frozenset()
+    wanted = order_entry(order)
+    return frozenset(
+        (each.partition, each.file_id)
+        for each in slices
+        if each.base is not None
+        and not each.logs
+        and client.reader.footer(each.base).entries.get(ORDER_ENTRY) == wanted
+    )
+
+
+def _threads(settings: Settings, groups: int) -> int:
+    asked = settings.integer("lakefmt.write.threads") or _MOST_THREADS
+    return max(1, min(asked, cpu_count() or 1, groups))
+
+
+def _rewritten(rewrite: GroupRewrite, plan: ClusteringPlan, threads: int) -> tuple[WriteStat, ...]:
+    """Rewrite the groups, a few at a time; the stats are in the order of the plan."""
+    if threads == 1:
+        return tuple(stat for number, group in enumerate(plan.groups) for stat in rewrite.run(number, group))
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(rewrite.run, number, group) for number, group in enumerate(plan.groups)]
+        try:
+            return tuple(stat for future in futures for stat in future.result())
+        except BaseException:
+            for waiting in futures:
+                waiting.cancel()
+            raise

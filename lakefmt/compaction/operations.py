@@ -1,0 +1,117 @@
+"""The operations of a plan as single calls, for engines that spread them over processes.
+
+One process plans, requests and completes, as ever: it gives :func:`lakefmt.compaction.compact.run.run_compaction` a function
+that runs the operations. Workers anywhere call :func:`run_operation`, twice or again after a crash as they like: the name of
+every file is fixed by the attempt of the process that plans, and a file that is there already is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakefmt.compaction.compact.merge import SliceFiles, SliceMerge
+from lakefmt.compaction.compact.plan import CompactionPlan
+from lakefmt.compaction.log_compact.merge import LogMerge
+from lakefmt.config.settings import resolve_settings
+from lakefmt.errors import InstantNotPending
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.storage.open import open_store
+from lakefmt.timeline.heartbeat import read_stamp
+from lakefmt.values import InstantTime, WriteStat
+
+__all__ = ["RunOperations", "ServiceOperations", "operations_of", "run_operation"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOperations:
+    """The operations of a compaction, or log compaction, that is inflight; it pickles, without open files and secrets.
+
+    Attributes:
+        url: the table.
+        options: settings of the call and of the handle.
+        owner: the writer whose heartbeat keeps the instant alive.
+        state: the table when the plan was made.
+        time: the requested time of the instant.
+        schema_text: the schema of the new files, meta columns included, as Avro JSON.
+        attempt: a number that no other attempt has.
+        plan: the operations.
+        verify: compare every new base file with its file slice.
+    """
+
+    url: str
+    options: Mapping[str, object] = field(repr=False)
+    owner: str
+    state: TableState = field(repr=False)
+    time: InstantTime
+    schema_text: str = field(repr=False)
+    attempt: int
+    plan: CompactionPlan
+    verify: bool = False
+
+
+#: Runs all operations, each by :func:`run_operation`; what each returned, in the order of the plan.
+RunOperations = Callable[[ServiceOperations], Sequence[tuple[WriteStat, ...]]]
+
+
+def operations_of(merge: SliceMerge | LogMerge, plan: CompactionPlan, owner: str) -> ServiceOperations:
+    """Return the operations of a plan for other processes.
+
+    Args:
+        merge: what the operations have in common.
+        plan: the slices.
+        owner: the writer.
+    """
+    settings = merge.settings
+    given = (name for name, origin in settings.origins.items() if origin not in ("default", "table"))
+    options = {name: settings.values[name] for name in given}
+    verify = isinstance(merge, SliceMerge) and merge.verify
+    return ServiceOperations(
+        merge.client.store.url,
+        {**merge.client.options, **options},
+        owner,
+        replace(merge.state, history=None),
+        merge.time,
+        merge.schema_text,
+        merge.attempt,
+        plan,
+        verify,
+    )
+
+
+def run_operation(
+    operations: ServiceOperations, number: int, storage_options: Mapping[str, object] | None = None
+) -> tuple[WriteStat, ...]:
+    """Run one operation: merge the logs of one file slice; runs anywhere, any number of times.
+
+    Args:
+        operations: of the plan.
+        number: the index of the operation in its plan.
+        storage_options: credentials; operations carry none.
+
+    Returns:
+        The entries for the commit.
+
+    Raises:
+        InstantNotPending: the process that plans is dead, or another one has taken the plan over.
+        SnapshotExpired: a file of the plan does not exist any more.
+        CorruptFile: a file or block is damaged.
+    """
+    store = open_store(operations.url, storage_options)
+    client = TableClient(store, operations.options)
+    state, operation = operations.state, operations.plan.operations[number]
+
+    def check() -> None:
+        stamp = read_stamp(store, operations.time)
+        if stamp is None or stamp.get("owner") != operations.owner:
+            raise InstantNotPending(f"the service {operations.time} has ended, or another process has taken it over")
+
+    check()
+    bases, logs = client.storage_listing(state.config).files([operation.partition])
+    files: SliceFiles = {base.name: base for base in bases}, {log.name: log for log in logs}
+    settings = resolve_settings(operations.options, None, state.config.properties)
+    common = (client, state, settings, operations.time, operations.schema_text, operations.attempt)
+    if operations.plan.log:
+        return tuple(LogMerge(*common, before_put=check).run_one(number, operation, files))
+    merge = SliceMerge(*common, verify=operations.verify, before_put=check, adopts=True)
+    return (merge.run(number, operation, files),)

@@ -1,0 +1,339 @@
+"""Alterations of a table's columns: add, drop, rename, change (docs/schema.md). Pure.
+
+Names have dots for nested fields, ``element`` for the elements of a list and ``value`` for the values of a map, as in
+Spark's ``ALTER TABLE``. What would lose values, or change what keys and partition paths are made of, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakefmt.errors import InvalidInputError, SchemaMismatch
+from lakefmt.schema.avro import AVRO_DEFAULT, AVRO_DOC
+from lakefmt.schema.evolve import check_names
+from lakefmt.schema.history import Column, InternalSchema, kind_of
+from lakefmt.schema.type_changes import check_type_change
+from lakefmt.schema.types import (
+    check_avro_names,
+    list_type,
+    map_type,
+    normalise_field,
+    spark_type,
+    struct_fields,
+)
+from lakefmt.values import META_COLUMNS
+
+__all__ = ["Alteration", "Position", "add_column", "drop_column", "rename_column", "update_column"]
+
+#: Columns and nested fields that stay as they are, each with what the table makes of it.
+Bound = Mapping[str, str]
+_Fields = list[pa.Field]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a column goes among those beside it: behind one, or before one; neither: at the end, or where it is."""
+
+    after: str | None = None
+    before: str | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a place was asked for."""
+        return self.after is not None or self.before is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One change of a table's columns.
+
+    Attributes:
+        change: makes the new columns of the table's, both without meta columns.
+        renamed: the old full name and the new last name, of a column that keeps its id under another name.
+    """
+
+    change: Callable[[pa.Schema], pa.Schema]
+    renamed: tuple[str, str] | None = None
+
+    def keeping_ids(self, schema: InternalSchema) -> InternalSchema:
+        """Return the internal schema with the new name of a renamed column.
+
+        Example:
+            >>> known = InternalSchema(0, (Column(0, "a", "int"),), 0)
+            >>> Alteration(lambda schema: schema, ("a", "b")).keeping_ids(known).columns[0].name
+            'b'
+        """
+        if self.renamed is None:
+            return schema
+        path, name = self.renamed
+        return replace(schema, columns=_renamed_columns(schema.columns, path.split("."), name))
+
+
+def _renamed_columns(columns: Sequence[Column], path: Sequence[str], name: str) -> tuple[Column, ...]:
+    first, *rest = path
+    return tuple(
+        column
+        if column.name != first
+        else replace(column, fields=_renamed_columns(column.fields, rest, name))
+        if rest
+        else replace(column, name=name)
+        for column in columns
+    )
+
+
+def add_column(
+    schema: pa.Schema, name: str, kind: pa.DataType, position: Position, comment: str | None = None
+) -> pa.Schema:
+    """Return the columns with a new one, which is null in all stored rows.
+
+    Raises:
+        SchemaMismatch: the name is taken or not allowed, or the type cannot be stored.
+        InvalidInputError: the place does not exist.
+
+    Example:
+        >>> add_column(pa.schema([("a", pa.int32())]), "b", pa.string(), Position(before="a")).names
+        ['b', 'a']
+    """
+    path = _path(name)
+    _check_new_name(path[-1], name)
+    made = normalise_field(pa.field(path[-1], kind), name)
+    check_names([made], name.removesuffix(path[-1]))
+    notes = None if comment is None else {AVRO_DOC: comment.encode()}
+    made = pa.field(made.name, spark_type(made.type), nullable=True, metadata=notes)
+
+    def added(fields: _Fields) -> _Fields:
+        _check_free(fields, path[-1], name)
+        return _placed([*fields, made], made.name, position, name)
+
+    return _edited(schema, path, added)
+
+
+def drop_column(schema: pa.Schema, name: str, bound: Bound) -> pa.Schema:
+    """Return the columns without one; no later column gets its values.
+
+    Raises:
+        InvalidInputError: there is no such column.
+        SchemaMismatch: it is the last one, or the table is built on it.
+
+    Example:
+        >>> drop_column(pa.schema([("a", pa.int32()), ("b", pa.int32())]), "b", {}).names
+        ['a']
+    """
+    path = _path(name)
+    _check_bound(name, bound, "dropped")
+
+    def dropped(fields: _Fields) -> _Fields:
+        _found(fields, path[-1], name)
+        rest = [field for field in fields if field.name != path[-1]]
+        if not rest:
+            raise SchemaMismatch(
+                f"column {name!r} is the last one of {'the table' if len(path) == 1 else 'its struct'}"
+            )
+        return rest
+
+    return _edited(schema, path, dropped)
+
+
+def rename_column(schema: pa.Schema, old: str, new: str, bound: Bound) -> pa.Schema:
+    """Return the columns with another name for one, which keeps its values.
+
+    Args:
+        schema: the table's columns.
+        old: the full name.
+        new: the new name: of a nested field its last part, or the full name.
+        bound: columns that stay as they are.
+
+    Raises:
+        InvalidInputError: there is no such column.
+        SchemaMismatch: the new name is taken or not allowed, or the table is built on the column.
+
+    Example:
+        >>> rename_column(pa.schema([("a", pa.int32())]), "a", "b", {}).names
+        ['b']
+    """
+    path, last = _path(old), last_name(old, new)
+    _check_bound(old, bound, "renamed")
+    _check_new_name(last, new)
+
+    def renamed(fields: _Fields) -> _Fields:
+        found = _found(fields, path[-1], old)
+        others = [field for field in fields if field is not found]
+        _check_free(others, last, new)
+        return [field.with_name(last) if field is found else field for field in fields]
+
+    return _edited(schema, path, renamed)
+
+
+def last_name(old: str, new: str) -> str:
+    """Return the last part of a column's new name.
+
+    Raises:
+        SchemaMismatch: the new name is one in another struct.
+
+    Example:
+        >>> last_name("s.a", "b"), last_name("s.a", "s.b")
+        ('b', 'b')
+    """
+    inside, _, last = new.rpartition(".")
+    if inside and inside != old.rpartition(".")[0]:
+        raise SchemaMismatch(f"column {old!r} cannot become {new!r}: a field stays in its struct")
+    return last
+
+
+def update_column(
+    schema: pa.Schema,
+    name: str,
+    bound: Bound,
+    *,
+    kind: pa.DataType | None = None,
+    nullable: bool | None = None,
+    comment: str | None = None,
+    position: Position = Position(),
+) -> pa.Schema:
+    """Return the columns with another type, nullability, comment or place of one; None leaves it as it is.
+
+    Raises:
+        InvalidInputError: there is no such column or place.
+        SchemaMismatch: Hudi does not allow the type, values could be lost, or the table is built on the column.
+
+    Example:
+        >>> update_column(pa.schema([("a", pa.int32())]), "a", {}, kind=pa.int64()).field("a").type
+        DataType(int64)
+    """
+    path = _path(name)
+    if kind is not None or nullable is not None:
+        _check_bound(name, bound, "changed")
+
+    def updated(fields: _Fields) -> _Fields:
+        found = _found(fields, path[-1], name)
+        changed = found if kind is None else _with_type(found, kind, name)
+        if nullable is not None:
+            changed = changed.with_nullable(_checked_nullable(found, nullable, name))
+        if comment is not None:
+            changed = changed.with_metadata({**(changed.metadata or {}), AVRO_DOC: comment.encode()})
+        result = [changed if field is found else field for field in fields]
+        return _placed(result, found.name, position, name) if position.is_given else result
+
+    return _edited(schema, path, updated, in_struct=position.is_given)
+
+
+def _with_type(field: pa.Field, kind: pa.DataType, name: str) -> pa.Field:
+    wanted = normalise_field(pa.field(field.name, kind), name)
+    wanted = wanted.with_type(spark_type(wanted.type))
+    if wanted.type == field.type:
+        return field
+    if pt.is_nested(field.type) or pt.is_nested(wanted.type):
+        raise SchemaMismatch(f"column {name!r} is {field.type}: change the fields in it, not the whole")
+    check_type_change(name, kind_of(field), kind_of(wanted))
+    notes = {key: note for key, note in (field.metadata or {}).items() if key == AVRO_DOC}
+    return pa.field(field.name, wanted.type, field.nullable or AVRO_DEFAULT in (field.metadata or {}), notes or None)
+
+
+def _checked_nullable(field: pa.Field, nullable: bool, name: str) -> bool:
+    if field.nullable and not nullable:
+        raise SchemaMismatch(
+            f"column {name!r} may hold nulls, and stored rows may have them: it cannot become required"
+        )
+    return nullable
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+
+def _path(name: str) -> list[str]:
+    path = name.split(".")
+    if not all(path):
+        raise InvalidInputError(f"no column {name!r}: an empty name")
+    if path[0] in META_COLUMNS:
+        raise SchemaMismatch(f"column {name!r} is one of Hudi's own: it stays as it is")
+    return path
+
+
+def _check_new_name(last: str, name: str) -> None:
+    check_avro_names([last], name.rpartition(".")[0])
+    if last.startswith("_hoodie_"):
+        raise SchemaMismatch(f"column name {name!r} begins with _hoodie_, as Hudi's own columns do: take another one")
+
+
+def _check_free(fields: Sequence[pa.Field], last: str, name: str) -> None:
+    taken = next((field.name for field in fields if field.name.lower() == last.lower()), None)
+    if taken is not None:
+        raise SchemaMismatch(
+            f"there is a column {taken!r} already, and Spark takes {name!r} for the same: take another name"
+        )
+
+
+def _check_bound(name: str, bound: Bound, done: str) -> None:
+    for column, what in bound.items():
+        if column == name or column.startswith(f"{name}.") or name.startswith(f"{column}."):
+            raise SchemaMismatch(f"column {name!r} cannot be {done}: it is {what}")
+
+
+def _found(fields: Sequence[pa.Field], last: str, name: str) -> pa.Field:
+    found = next((field for field in fields if field.name == last), None)
+    if found is None:
+        raise InvalidInputError(f"no column {name!r}; there are {', '.join(repr(field.name) for field in fields)}")
+    return found
+
+
+def _placed(fields: _Fields, last: str, position: Position, name: str) -> _Fields:
+    """Return the fields with one of them moved to a place."""
+    if not position.is_given:
+        return fields
+    if position.after is not None and position.before is not None:
+        raise InvalidInputError(f"column {name!r}: give after= or before=, not both")
+    asked = position.after if position.after is not None else position.before
+    beside = str(asked)
+    inside = name.rpartition(".")[0]
+    if inside and beside.startswith(f"{inside}."):
+        beside = beside[len(inside) + 1 :]
+    moved = next(field for field in fields if field.name == last)
+    rest = [field for field in fields if field is not moved]
+    names = [field.name for field in rest]
+    if beside not in names:
+        raise InvalidInputError(f"column {name!r} cannot be placed beside {asked!r}: there are {names}")
+    index = names.index(beside) + (position.after is not None)
+    return [*rest[:index], moved, *rest[index:]]
+
+
+# -------------------------------------------------------------------------------------------------------------- editing
+
+
+def _edited(
+    schema: pa.Schema, path: Sequence[str], edit: Callable[[_Fields], _Fields], *, in_struct: bool | None = None
+) -> pa.Schema:
+    """Return a schema whose struct around the last part of a path was edited.
+
+    Args:
+        schema: the columns.
+        path: the parts of a full name.
+        edit: makes the new fields of the struct, or the new element or value.
+        in_struct: False where an element of a list or a value of a map may be edited, too; None: as for True.
+    """
+    fields = _edited_fields(list(schema), path, edit, list(path), in_struct is not False)
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _edited_fields(
+    fields: _Fields, path: Sequence[str], edit: Callable[[_Fields], _Fields], whole: Sequence[str], in_struct: bool
+) -> _Fields:
+    if len(path) == 1:
+        return edit(fields)
+    name = ".".join(whole)
+    found = _found(fields, path[0], ".".join(whole[: len(whole) - len(path) + 1]))
+    kind = found.type
+    if pt.is_struct(kind):
+        made = pa.struct(_edited_fields(struct_fields(kind), path[1:], edit, whole, in_struct))
+    elif pt.is_list(kind) or pt.is_map(kind):
+        part = kind.value_field.with_name("element") if pt.is_list(kind) else kind.item_field.with_name("value")
+        if path[1] != part.name or (in_struct and len(path) == 2):
+            raise InvalidInputError(f"no column {name!r}: {found.name!r} is {kind}, its part is {part.name!r}")
+        (part,) = _edited_fields([part], path[1:], edit, whole, in_struct)
+        made = list_type(part) if pt.is_list(kind) else map_type(part)
+    else:
+        raise InvalidInputError(f"no column {name!r}: {found.name!r} is {kind}, which has no fields")
+    return [field.with_type(made) if field is found else field for field in fields]

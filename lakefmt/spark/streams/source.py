@@ -1,0 +1,169 @@
+"""A table as the source of a stream (effects): Spark asks a worker of its own for offsets, and tasks for rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import datasource
+
+from lakefmt import open_table
+from lakefmt.errors import SnapshotExpired
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.read.incremental import is_rewrite, select_commits
+from lakefmt.read.snapshot import planned_clusterings, with_archived_instants
+from lakefmt.spark.options import parse_read_options
+from lakefmt.spark.scan import PlannedScan, SparkSplit, open_scan
+from lakefmt.spark.streams.offsets import (
+    EARLIEST,
+    CommitSize,
+    choose_end,
+    decode_offset,
+    encode_offset,
+    take_source_options,
+)
+from lakefmt.storage.time_source import SystemTimeSource
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # PySpark before 4.2 asks for the newest offset alone
+    ReadLimit = ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = SupportsTriggerAvailableNow = object
+
+__all__ = ["TableStreamReader"]
+
+_log = logging.getLogger("lakefmt.spark")
+#: Spark asks for offsets without pause; the timeline is listed this often.
+_SECONDS: Final = 1.0
+_LOST: Final = (
+    "failOnDataLoss=false leaves out what a clean removed; with a new checkpoint folder "
+    "hoodie.datasource.streaming.startOffset names another start"
+)
+
+
+@dataclass
+class _Split(datasource.InputPartition):
+    plan: PlannedScan
+    split: SparkSplit
+
+
+class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the commits of a table, a range of them in each batch.
+
+    Args:
+        path: the table.
+        options: as Spark hands them.
+        names: the columns that the query reads.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, str], names: Sequence[str]) -> None:
+        self.path, self.names = path, tuple(names)
+        self.options, self.query = take_source_options(options)
+        self._call = parse_read_options(self.query)
+        self._target: str | None = None
+        self._listed: tuple[float, TableState] | None = None
+        self._client: TableClient | None = None
+        self._clock = SystemTimeSource()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_listed": None, "_client": None}
+
+    # ------------------------------------------------------------------------------------------------------- offsets
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the names are those of Spark
+        """Return where a query without a checkpoint begins."""
+        start = self.options.start
+        if start == "latest":
+            start = self._end(EARLIEST, None, None)
+        return encode_offset(EARLIEST if start == "earliest" else start)
+
+    def latestOffset(self, start: Mapping[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the next batch; `start` when there is nothing new."""
+        begin = EARLIEST if start is None else decode_offset(start)
+        files = limit.max_files if isinstance(limit, ReadMaxFiles) and limit is not None else None
+        num_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) and limit is not None else None
+        return encode_offset(self._end(begin, files, num_bytes))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limit that the options ask for; Spark passes it on, unless the trigger takes all."""
+        if self.options.max_files is not None:
+            return ReadMaxFiles(self.options.max_files)
+        if self.options.max_bytes is not None:
+            return ReadMaxBytes(self.options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the query: what is there now."""
+        self._target = self._end(EARLIEST, None, None)
+
+    def _end(self, start: str, max_files: int | None, max_bytes: int | None) -> str:
+        client, state = self._load()
+        state = with_archived_instants(client, state, start)
+        sizes = []
+        for instant in select_commits(state.timeline, start, self._target, planned_clusterings(client, state)):
+            commit = client.commit_metadata(state, instant)
+            if not is_rewrite(commit):
+                num_bytes = sum(stat.file_size_in_bytes for stat in commit.stats)
+                sizes.append(CommitSize(instant.order_time, len(commit.stats), num_bytes))
+        return choose_end(
+            sizes, start, max_files=max_files, max_bytes=max_bytes, readable_from=_readable_from(client, state)
+        )
+
+    def _load(self) -> tuple[TableClient, TableState]:
+        """Return the table, listed anew when the last listing is old."""
+        now = self._clock.monotonic()
+        if self._client is None:
+            table = open_table(self.path, options=self._call.settings, storage_options=self._call.storage)
+            self._client = table.client
+        if self._listed is None or now - self._listed[0] >= _SECONDS:
+            self._listed = (now, self._client.load())
+        return self._client, self._listed[1]
+
+    # ---------------------------------------------------------------------------------------------------------- rows
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[datasource.InputPartition]:
+        """Return what the tasks of a batch read."""
+        begin, last = decode_offset(start), decode_offset(end)
+        if not self.options.fails_on_loss:
+            begin = self._readable_start(begin, last)
+        if begin >= last:
+            return []
+        told = {"begin": begin, "end": last}
+        bounds = {f"hoodie.datasource.read.{side}.instanttime": time for side, time in told.items()}
+        try:
+            plan = open_scan(self.path, {**self.query, **bounds}).plan(columns=self.names)
+        except SnapshotExpired as error:
+            raise SnapshotExpired(f"{error}; {_LOST}") from None
+        return [_Split(replace(plan, splits=()), split) for split in plan.splits]
+
+    def _readable_start(self, start: str, end: str) -> str:
+        """Return the start of what is left of a range."""
+        client, state = self._load()
+        oldest = _readable_from(client, state)
+        left = oldest if self._call.query == "cdc" else end
+        if start >= oldest or (self._call.query != "cdc" and end >= oldest):
+            return start
+        _log.warning("%s: changes after %s up to %s were cleaned away and are left out", self.path, start, left)
+        return left
+
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one split."""
+        if isinstance(partition, _Split):
+            try:
+                yield from partition.plan.read(partition.split)
+            except SnapshotExpired as error:
+                raise SnapshotExpired(f"{error}; {_LOST}") from None
+
+
+def _readable_from(client: TableClient, state: TableState) -> str:
+    """Return the oldest completion time as of which the table can be read for sure."""
+    oldest = client.retained_from(state)
+    return "" if oldest is None else state.timeline.completion_of(oldest)

@@ -1,0 +1,176 @@
+"""Write DataFrames by functions, on every release of PySpark that lakefmt takes (effects)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lakefmt import Table
+from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
+from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
+from lakefmt.spark.types import dataframe_schema
+from lakefmt.spark.writing.commit import MODES, existing_table, write_and_commit
+from lakefmt.spark.writing.distributed import SparkWrite
+from lakefmt.spark.writing.limits import take_limits
+from lakefmt.spark.writing.plan import SparkWritePlan
+from lakefmt.spark.writing.staging import (
+    StagedRows,
+    check_size,
+    new_stage,
+    read_staged,
+    remove_stage,
+    stage_rows,
+)
+from lakefmt.storage.open import open_store
+from lakefmt.values import CommitResult, WriteOperation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["explain_write", "last_commit", "write_dataframe"]
+
+#: The result of the latest write of this process, by path.
+_results: Final[dict[str, CommitResult]] = {}
+_REMEMBERED: Final = 100
+
+
+def write_dataframe(
+    df: DataFrame,
+    path: str,
+    mode: str = "append",
+    *,
+    commit_metadata: Mapping[str, str] | None = None,
+    progress: bool = False,
+    **options: object,
+) -> CommitResult:
+    """Write the rows of a DataFrame in one commit.
+
+    Few rows are written by this process, others by Spark's tasks; :func:`explain_write` says which. This process commits.
+
+    Args:
+        df: the rows.
+        path: the table; it is created if there is none.
+        mode: ``append`` runs the operation of the options; ``overwrite`` replaces all rows, older states stay readable;
+            ``error`` and ``ignore`` if there is a table.
+        commit_metadata: texts to keep in the commit, beside those of the options.
+        progress: say on the standard error stream what is done.
+        **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store.
+
+    Returns:
+        What was committed.
+
+    Raises:
+        TableExists: there is a table, and the mode is ``error``.
+        UnknownSetting: an option that is not known.
+        UnsupportedFeature: more rows than one process should take (``lakefmt.spark.stage.max.bytes``).
+    """
+    texts = option_texts(options)
+    limits = take_limits(texts, _shuffle_partitions(df))
+    call = with_commit_metadata(parse_write_options(texts), commit_metadata)
+    schema = dataframe_schema(df.schema)
+    table = _existing_table(path, mode, call)
+    if table is not None and mode == "ignore":
+        return CommitResult(None, operation=WriteOperation((call.operation or "upsert").upper()))
+    result: CommitResult | None = None
+    if call.operation == "delete_partition":
+        result = write_and_commit(path, mode, call, schema, list)
+    elif table is not None or call.operation != "delete":
+        with closing(SparkWrite(df, path, mode, schema, call, limits, table, _printer(progress))) as write:
+            result = write.run()
+    if result is None:
+        result = _stage_and_commit(df, path, mode, call, schema, limits.stage_bytes)
+    _remember(path, result)
+    return result
+
+
+def explain_write(df: DataFrame, path: str, mode: str = "append", **options: object) -> SparkWritePlan:
+    """Return how a write would run: by which way, over how many tasks and files, and why. The rows are counted for it.
+
+    Args:
+        df: the rows.
+        path: the table.
+        mode: as for :func:`write_dataframe`.
+        **options: as for :func:`write_dataframe`.
+
+    Raises:
+        TableExists: there is a table, and the mode is ``error``.
+        UnknownSetting: an option that is not known.
+    """
+    texts = option_texts(options)
+    limits = take_limits(texts, _shuffle_partitions(df))
+    call = parse_write_options(texts)
+    table = _existing_table(path, mode, call)
+    if call.operation == "delete_partition":
+        return SparkWritePlan("driver", "no rows are written", "delete_partition", 0)
+    if table is None and call.operation == "delete":
+        raise TableNotFound(f"there is no table at {path}: nothing can be deleted")
+    with closing(SparkWrite(df, path, mode, dataframe_schema(df.schema), call, limits, table)) as write:
+        return write.plan()
+
+
+def _shuffle_partitions(df: DataFrame) -> int:
+    text = df.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or "200"
+    return max(1, int(text))
+
+
+def _printer(progress: bool) -> Callable[[str], object]:
+    return partial(print, "lakefmt:", file=sys.stderr, flush=True) if progress else lambda _: None
+
+
+def _stage_and_commit(
+    df: DataFrame, path: str, mode: str, call: WriteCall, schema: pa.Schema, limit: int
+) -> CommitResult:
+    """Let tasks stage the rows and write them here."""
+    stage, store = new_stage(), open_store(path, call.storage)
+    try:
+        staged = _stage(df, path, call, stage, schema, limit)
+        check_size(sum(part.num_bytes for part in staged), limit)
+        return write_and_commit(path, mode, call, schema, lambda: read_staged(store, staged))
+    finally:
+        remove_stage(store, stage)
+
+
+def with_commit_metadata(call: WriteCall, texts: Mapping[str, str] | None) -> WriteCall:
+    """Return a call that keeps more texts in its commit."""
+    return replace(call, commit_metadata={**call.commit_metadata, **texts}) if texts else call
+
+
+def _existing_table(path: str, mode: str, call: WriteCall) -> Table | None:
+    """Return the table if there is one; refuse a mode before Spark computes anything."""
+    if mode not in MODES:
+        raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(MODES)}")
+    table = existing_table(path, call)
+    if table is not None and mode in ("error", "errorifexists"):
+        raise TableExists(f"there is a table at {path}: mode('append') adds to it, mode('overwrite') replaces its rows")
+    return table
+
+
+def _stage(df: DataFrame, path: str, call: WriteCall, stage: str, schema: pa.Schema, limit: int) -> list[StagedRows]:
+    storage = dict(call.storage)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = stage_rows(open_store(path, storage), stage, batches, schema, limit)
+        text = json.dumps([list(done.names), done.rows, done.num_bytes])
+        yield pa.RecordBatch.from_pydict({"staged": pa.array([text], pa.string())})
+
+    parts = [json.loads(row["staged"]) for row in df.mapInArrow(run, "staged string").collect()]  # one for each task
+    return [StagedRows(tuple(names), rows, num_bytes) for names, rows, num_bytes in parts]
+
+
+def last_commit(path: str) -> CommitResult | None:
+    """Return the result of the latest write to a table by :func:`write_dataframe` in this process; None: there was none."""
+    return _results.get(path)
+
+
+def _remember(path: str, result: CommitResult) -> None:
+    _results.pop(path, None)
+    _results[path] = result
+    while len(_results) > _REMEMBERED:
+        del _results[next(iter(_results))]

@@ -1,0 +1,288 @@
+"""One write of a DataFrame whose files Spark's tasks write (effects): key, count, plan, hand out, write, commit.
+
+Only DataFrames are used, no RDDs and no context of Spark, so that Spark 3.5, 4 and Connect go the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from lakefmt import Table, create_table
+from lakefmt.compaction.scheduler import run_services
+from lakefmt.create_and_write import check_agreement
+from lakefmt.index import Index, RecordIndex
+from lakefmt.index.bloom import BloomIndex
+from lakefmt.index.bucket.fixed import BucketIndex
+from lakefmt.index.simple import SimpleIndex
+from lakefmt.spark.options import WriteCall
+from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit
+from lakefmt.spark.writing.lookup import (
+    HANDED,
+    LOCATED,
+    found_rows,
+    group_task,
+    hand_out_task,
+    locate_task,
+    plan_handing,
+)
+from lakefmt.spark.writing.packed_rows import PREPARED, ROUTED, unpack
+from lakefmt.spark.writing.plan import Limits, PartitionRows, SparkWritePlan, WriteFacts, plan_spark_write
+from lakefmt.spark.writing.spread import slot_images, slot_of, spread_over
+from lakefmt.spark.writing.task_errors import typed_errors
+from lakefmt.spark.writing.tasks import DONE, direct_task, prepare_task, results_of, route_task, write_task
+from lakefmt.values import CommitResult, PartitionPath, WriteOperation
+from lakefmt.write.commit.callbacks import notify_callbacks
+from lakefmt.write.context import APPENDING, REPLACING
+from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_and_commit
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter
+from lakefmt.write.transaction import WriteTransaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SparkWrite"]
+
+
+class SparkWrite:
+    """One write of a DataFrame; :meth:`close` lets Spark forget the rows.
+
+    Args:
+        df: the rows.
+        path: the table.
+        mode: a save mode of Spark.
+        schema: the schema of the rows.
+        call: what the options ask for.
+        limits: how much one process takes.
+        table: the table; None: there is none yet.
+        say: is told what is done.
+    """
+
+    def __init__(
+        self,
+        df: DataFrame,
+        path: str,
+        mode: str,
+        schema: pa.Schema,
+        call: WriteCall,
+        limits: Limits,
+        table: Table | None,
+        say: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._df, self._path, self._schema, self._call, self._limits = df, path, schema, call, limits
+        self._table, self._say = table, say
+        self._mode = mode
+        operation = resolve_operation(call, mode, table)
+        if operation is None:
+            known_key = call.creation.get("record_key") if table is None else table.properties.record_key_fields
+            operation = "upsert" if known_key else "insert"
+        self._request = request_of(WriteOperation(operation.upper()), call)
+        self._prepared: DataFrame | None = None
+        trial = None if table is not None else self._create(f"memory://lakefmt-trial/{uuid4().hex}", {})
+        known = table or trial
+        assert known is not None  # noqa: S101  (one of the two)
+        if table is not None:
+            check_agreement(
+                table, **{name: call.creation.get(name) for name in ("record_key", "ordering", "partition_by")}
+            )
+        try:
+            planned = WriteTransaction.plan_only(known.client, self._request, schema)
+            self._index = planned.index
+            self._facts = self._facts_of(known, planned)
+        finally:
+            if trial is not None:
+                trial.client.store.delete_tree("")
+        combines = self._request.operation is WriteOperation.UPSERT
+        self._planned = SharedWrite(planned.context, planned.state, self._index.is_global, combines)
+        self._plan: SparkWritePlan | None = None
+
+    def _create(self, place: str, storage: Any) -> Table:
+        creation = {**self._call.creation}
+        creation["name"] = creation.get("name") or self._path.rstrip("/").rsplit("/", 1)[-1] or None
+        return create_table(
+            place,
+            schema=self._schema,
+            if_exists="error" if self._mode in ("error", "errorifexists", "ignore") else "open",
+            storage_options=storage,
+            options=dict(self._call.settings),
+            **creation,
+        )
+
+    def _facts_of(self, table: Table, planned: WriteTransaction) -> WriteFacts:
+        request, index = self._request, self._index
+        keeps_keys = request.drop_duplicates or request.operation not in {*APPENDING, *REPLACING}
+        alone = _why_alone(table, request.operation, index, self._schema, keeps_keys=keeps_keys)
+        appends = (
+            request.operation is WriteOperation.BULK_INSERT and not keeps_keys and not isinstance(index, BucketIndex)
+        )
+        return WriteFacts(
+            request.operation.value.lower(),
+            keeps_keys=keeps_keys,
+            places=isinstance(index, BucketIndex),
+            appends=appends and not alone,
+            is_global=keeps_keys and index.is_global,
+            alone=alone,
+        )
+
+    # --- plan ----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> SparkWritePlan:
+        """Return how the rows will be written; counts them where that decides it."""
+        if self._plan is None:
+            counted = [] if self._facts.alone or self._facts.appends else self._counted()
+            self._plan = plan_spark_write(self._facts, counted, self._limits, self._stored_files)
+        return self._plan
+
+    _stored_files = 0
+
+    def _counted(self) -> list[PartitionRows]:
+        from pyspark.sql import functions as f
+
+        task = prepare_task(self._planned, self._schema)
+        self._prepared = self._df.mapInArrow(task, PREPARED).persist()
+        counts = self._prepared.groupBy("partition").agg(f.sum("rows").alias("rows"), f.sum("bytes").alias("bytes"))
+        with self._stage("key and count the rows"):
+            rows = counts.collect()
+        stored = self._stored_bytes([PartitionPath(row["partition"]) for row in rows])
+        return sorted(
+            (
+                PartitionRows(row["partition"], row["rows"], row["bytes"], *stored.get(row["partition"], (0, False)))
+                for row in rows
+            ),
+            key=lambda one: one.partition,
+        )
+
+    def _stored_bytes(self, partitions: Sequence[PartitionPath]) -> dict[str, tuple[int, bool]]:
+        stored: dict[str, tuple[int, bool]] = {}
+        if self._table is None:
+            return stored
+        for file_slice in self._table.client.slices(self._planned.state, partitions):
+            size = 0 if file_slice.base is None else file_slice.base.size
+            stored[file_slice.partition] = (stored.get(file_slice.partition, (0, True))[0] + size, True)
+            self._stored_files += 1
+        return stored
+
+    # --- run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> CommitResult | None:
+        """Write and commit; None: tasks cannot write these rows, so that one process has to.
+
+        Raises:
+            CommitConflict: another writer changed the same file groups meanwhile.
+            InvalidInputError: the input is not repeatable, and was asked for twice; the table is as it was.
+        """
+        plan = self.plan()
+        self._say(str(plan))
+        if plan.way == "driver" and self._prepared is not None:
+            return self._write_here()
+        if plan.way == "driver":
+            return None
+        table = self._table or self._create(self._path, dict(self._call.storage))
+        client, request = table.client, self._request
+        # What is looked up is counted in between, too.
+        rows = None if plan.way == "lookup" else plan.rows
+        given = TaskRows(rows, frozenset(map(PartitionPath, plan.places)))
+        result = run_tasks_and_commit(client, request, self._schema, given, lambda shared: self._results(plan, shared))
+        if result is None:
+            return CommitResult(None, operation=request.operation)
+        result = notify_callbacks(client, result, request, None)
+        failures = run_services(client, request.options, beside=table.services)
+        return result if not failures else _with_warnings(result, failures)
+
+    def _write_here(self) -> CommitResult:
+        """Write few rows in this process."""
+        assert self._prepared is not None  # noqa: S101  (the caller asked)
+        with self._stage("hand the rows to the driver"):
+            packed = self._prepared.select("source", "number", "data").collect()
+        tables = [unpack(row["data"]) for row in sorted(packed, key=lambda row: (row["source"], row["number"]))]
+        schema = tables[0].schema if tables else self._schema
+        return write_and_commit(self._path, self._mode, self._call, schema, lambda: tables)
+
+    def _results(self, plan: SparkWritePlan, shared: SharedWrite) -> list[TaskResult]:
+        storage = dict(self._call.storage)
+        if plan.way == "direct":
+            written = self._df.mapInArrow(direct_task(shared, self._schema, storage), DONE)
+        else:
+            spread = self._spread(plan, shared)
+            if plan.way == "lookup":
+                return self._look_up_and_write(plan, shared, spread)
+            written = spread.mapInArrow(write_task(plan, shared, storage, slot_of(self._df, plan.tasks)), DONE)
+        with self._stage(f"write files by {plan.way}"):
+            return results_of(written.collect())
+
+    def _spread(self, plan: SparkWritePlan, shared: SharedWrite) -> DataFrame:
+        """Return the rows where their tasks are."""
+        index = self._index if isinstance(self._index, BucketIndex) else None
+        assert self._prepared is not None  # noqa: S101  (the plan has counted rows)
+        images = slot_images(self._df, plan.tasks)
+        return spread_over(self._prepared.mapInArrow(route_task(plan, shared, index, images), ROUTED), plan.tasks)
+
+    def _look_up_and_write(self, plan: SparkWritePlan, shared: SharedWrite, spread: DataFrame) -> list[TaskResult]:
+        storage = dict(self._call.storage)
+        located = spread.mapInArrow(locate_task(shared, storage, slot_of(self._df, plan.tasks)), LOCATED).persist()
+        try:
+            with self._stage("look up the keys"):
+                found, given, record_bytes = found_rows(located)
+            check_conservation(plan.rows, [TaskResult(0, (), given)])
+            if not found:
+                return []
+            groups = TaskWriter(shared, 0, storage).plan(found, record_bytes)
+            handing = plan_handing(groups, self._limits.tasks)
+            handed = located.mapInArrow(hand_out_task(handing, slot_images(self._df, handing.num_slots)), HANDED)
+            task = group_task(handing, shared, storage, slot_of(self._df, handing.num_slots))
+            written = spread_over(handed, handing.num_slots).mapInArrow(task, DONE)
+            self._say(f"{len(groups):,} files, {sum(one.rows for one in found):,} rows for them")
+            with self._stage("write files by lookup"):
+                results = results_of(written.collect())
+            check_conservation(sum(one.rows for one in found), results)
+            return results
+        finally:
+            located.unpersist()
+
+    @contextmanager
+    def _stage(self, text: str) -> Iterator[None]:
+        self._say(text)
+        with typed_errors(), job_description(self._df.sparkSession, f"lakefmt: {text} ({self._path})"):
+            yield
+
+    def close(self) -> None:
+        """Let Spark forget the rows."""
+        if self._prepared is not None:
+            self._prepared.unpersist()
+
+
+def _why_alone(table: Table, operation: WriteOperation, index: Index, schema: pa.Schema, *, keeps_keys: bool) -> str:
+    """Return why one process has to write; empty: tasks can."""
+    spec = table.client.key_spec(table.properties)
+    if operation is WriteOperation.DELETE:
+        lacking = [f.name for f in spec.partition_fields if f.name.split(".", 1)[0] not in schema.names]
+        if spec.auto_keys or lacking:
+            return "the keys to delete do not say their partition"
+    if not isinstance(index, BloomIndex | SimpleIndex | BucketIndex | RecordIndex):
+        return f"the index {index.name} ({type(index).__name__}) is kept by one process"
+    return ""
+
+
+@contextmanager
+def job_description(spark: SparkSession, text: str) -> Iterator[None]:
+    """Let Spark's pages show what a job does; Connect has no such names."""
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty("spark.job.description", before)
+
+
+def _with_warnings(result: CommitResult, more: Sequence[str]) -> CommitResult:
+    from dataclasses import replace
+
+    return replace(result, warnings=(*result.warnings, *more))

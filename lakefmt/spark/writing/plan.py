@@ -1,0 +1,210 @@
+"""Which way the rows of a DataFrame take into files (pure): decided from counts, before the first effect.
+
+``driver``: one process writes them; ``direct``: every task writes the rows that it has; ``partition`` and ``bucket``: the
+rows of a partition path, or of some of its buckets, go to one task; ``lookup``: tasks find out where keys are stored, then
+the rows of a file group go to one task.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+__all__ = ["Limits", "PartitionRows", "SparkWritePlan", "TaskPlace", "WriteFacts", "plan_spark_write"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one process takes.
+
+    Attributes:
+        driver_rows: no more rows are written by the driver while tasks could write them.
+        driver_bytes: the same in bytes of rows.
+        task_bytes: what a task should get, rows and stored files together.
+        task_max_bytes: rows of one partition path that one task may be given.
+        stage_bytes: rows that one process writes at most where tasks cannot.
+        tasks: no more tasks.
+    """
+
+    driver_rows: int = 50_000
+    driver_bytes: int = 32 << 20
+    task_bytes: int = 64 << 20
+    task_max_bytes: int = 256 << 20
+    stage_bytes: int = 1 << 30
+    tasks: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRows:
+    """What was counted of one partition path.
+
+    Attributes:
+        partition: the path.
+        rows: rows that go there.
+        num_bytes: their bytes, as Arrow holds them.
+        stored_bytes: bytes of the files that are there.
+        is_stored: there are file groups.
+    """
+
+    partition: str
+    rows: int
+    num_bytes: int
+    stored_bytes: int = 0
+    is_stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFacts:
+    """What is known of a write before its rows.
+
+    Attributes:
+        operation: Hudi's name.
+        keeps_keys: rows meet stored rows of the same key.
+        is_global: a key may be stored in any partition path.
+        places: the index decides the file group of every key.
+        appends: nothing is looked up and no row changes hands: every task writes new files.
+        alone: why one process has to write; empty: tasks can.
+    """
+
+    operation: str
+    keeps_keys: bool
+    is_global: bool = False
+    places: bool = False
+    appends: bool = False
+    alone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """The tasks that write a partition path: `parts` of them, from `first` on."""
+
+    first: int
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SparkWritePlan:
+    """How a write will run; prints what and why.
+
+    Attributes:
+        way: ``driver``, ``direct``, ``partition``, ``bucket`` or ``lookup``.
+        why: one sentence.
+        operation: Hudi's name.
+        rows: how many rows; None: nobody counts them.
+        num_bytes: their bytes, as Arrow holds them.
+        tasks: how many tasks write.
+        places: the tasks of each partition path.
+        stored_files: file groups that are in these partition paths.
+        stored_bytes: their bytes.
+    """
+
+    way: str
+    why: str
+    operation: str
+    rows: int | None = None
+    num_bytes: int = 0
+    tasks: int = 1
+    places: Mapping[str, TaskPlace] = field(default_factory=dict, repr=False)
+    stored_files: int = 0
+    stored_bytes: int = 0
+
+    @property
+    def later_parts(self) -> frozenset[int]:
+        """Tasks of a partition path but its first one: small files are that one's."""
+        return frozenset(place.first + n for place in self.places.values() for n in range(1, place.parts))
+
+    def __str__(self) -> str:
+        rows = "rows that nobody counts" if self.rows is None else f"{self.rows:,} rows ({self.num_bytes:,} bytes)"
+        lines = [
+            f"{self.operation}: {rows} by {self.way}: {self.why}",
+            f"  tasks       {self.tasks:,}",
+            f"  partitions  {len(self.places):,}",
+            f"  stored      {self.stored_files:,} file groups ({self.stored_bytes:,} bytes) in these partitions",
+        ]
+        split = [name for name, place in self.places.items() if place.parts > 1]
+        return "\n".join(
+            [*lines, *(f"  split       {name or '.'} over {self.places[name].parts} tasks" for name in split[:10])]
+        )
+
+
+def plan_spark_write(
+    facts: WriteFacts, counted: Sequence[PartitionRows], limits: Limits, stored_files: int = 0
+) -> SparkWritePlan:
+    """Return the plan of a write.
+
+    Args:
+        facts: what is asked for.
+        counted: the rows by partition path; nothing is counted where tasks append.
+        limits: how much one process takes.
+        stored_files: file groups in these partition paths.
+
+    Example:
+        >>> counted = [PartitionRows("a", 90_000, 70 << 20), PartitionRows("b", 10, 1000)]
+        >>> plan = plan_spark_write(WriteFacts("upsert", keeps_keys=True), counted, Limits())
+        >>> plan.way, plan.tasks, plan.places["a"].parts
+        ('partition', 3, 2)
+    """
+    rows, num_bytes = sum(one.rows for one in counted), sum(one.num_bytes for one in counted)
+    about: dict[str, Any] = {
+        "operation": facts.operation,
+        "stored_files": stored_files,
+        "stored_bytes": sum(p.stored_bytes for p in counted),
+    }
+    if facts.appends:
+        return SparkWritePlan("direct", "new files need no look-up, so no row changes hands", **about)
+    about |= {"rows": rows, "num_bytes": num_bytes}
+    if facts.alone:
+        return SparkWritePlan("driver", facts.alone, places={p.partition: TaskPlace(0) for p in counted}, **about)
+    if rows <= limits.driver_rows and num_bytes <= limits.driver_bytes:
+        why = f"no more than {limits.driver_rows:,} rows and {limits.driver_bytes:,} bytes"
+        return SparkWritePlan("driver", why, places={p.partition: TaskPlace(0) for p in counted}, **about)
+    if facts.is_global:
+        tasks = _tasks_for(num_bytes, limits)
+        anywhere = {p.partition: TaskPlace(0, tasks) for p in counted}
+        why = "the index is global: a key may be in any partition"
+        return SparkWritePlan("lookup", why, tasks=tasks, places=anywhere, **about)
+    large = [p for p in counted if _is_whole(p, facts) and p.num_bytes > limits.task_max_bytes]
+    if large:
+        why = f"the rows of partition {large[0].partition or '.'} are more than a task takes ({limits.task_max_bytes:,} bytes)"
+        places, tasks = _places(replace(facts, keeps_keys=False), counted, limits)
+        return SparkWritePlan("lookup", why, tasks=tasks, places=places, **about)
+    places, tasks = _places(facts, counted, limits)
+    if facts.places:
+        return SparkWritePlan("bucket", "the key's hash tells its file group", tasks=tasks, places=places, **about)
+    why = "the rows of every partition path fit a task" if facts.keeps_keys else "no stored row is looked for"
+    return SparkWritePlan("partition", why, tasks=tasks, places=places, **about)
+
+
+def _is_whole(one: PartitionRows, facts: WriteFacts) -> bool:
+    """Return whether one task must have all rows of a partition path: it looks for their keys in files that others would write."""
+    return facts.keeps_keys and one.is_stored and not facts.places
+
+
+def _tasks_for(num_bytes: int, limits: Limits) -> int:
+    return max(1, min(limits.tasks, -(-num_bytes // limits.task_bytes)))
+
+
+def _places(facts: WriteFacts, counted: Sequence[PartitionRows], limits: Limits) -> tuple[dict[str, TaskPlace], int]:
+    """Return the tasks of each partition path: large ones have several, small ones share one."""
+    places: dict[str, TaskPlace] = {}
+    small: list[tuple[int, str]] = []
+    tasks = 0
+    for one in counted:
+        weight = one.num_bytes + (one.stored_bytes if facts.keeps_keys else 0)
+        parts = 1 if _is_whole(one, facts) else _tasks_for(weight, limits)
+        if parts > 1:
+            places[one.partition] = TaskPlace(tasks, parts)
+            tasks += parts
+        else:
+            small.append((weight, one.partition))
+    if small:
+        shared = min(len(small), _tasks_for(sum(weight for weight, _ in small), limits))
+        load = [(0, tasks + number) for number in range(shared)]
+        for weight, partition in sorted(small, reverse=True):  # the largest first, each to the task with the least
+            taken, task = heapq.heappop(load)
+            places[partition] = TaskPlace(task)
+            heapq.heappush(load, (taken + weight, task))
+        tasks += shared
+    return places, tasks

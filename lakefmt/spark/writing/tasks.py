@@ -1,0 +1,179 @@
+"""What Spark's tasks do of a write (effects): functions from Arrow batches to Arrow batches, for ``mapInArrow``."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.index import PlacingIndex
+from lakefmt.spark.writing.packed_rows import by_partition, pack, sorted_tables, unpack
+from lakefmt.spark.writing.plan import SparkWritePlan
+from lakefmt.storage.open import open_store
+from lakefmt.write.ingest import key_batch
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, key_rows, split_rows
+
+__all__ = [
+    "DONE",
+    "Task",
+    "direct_task",
+    "done_batch",
+    "prepare_task",
+    "results_of",
+    "route_task",
+    "task_rows",
+    "write_task",
+]
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+#: What a writing task answers.
+DONE: Final = "result binary"
+#: Rows are keyed together until they have this many bytes.
+_KEYED_BYTES: Final = 32 << 20
+#: Rows of a stream are written together until they have this many bytes.
+_WINDOW_BYTES: Final = 128 << 20
+
+_PREPARED: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("source", pa.int32()),
+        ("number", pa.int32()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("data", pa.binary()),
+    ]
+)
+_ROUTED: Final = pa.schema(
+    [("slot", pa.int32()), ("source", pa.int32()), ("number", pa.int32()), ("rows", pa.int64()), ("data", pa.binary())]
+)
+_DONE: Final = pa.schema([("result", pa.binary())])
+
+
+def prepare_task(shared: SharedWrite, schema: pa.Schema) -> Task:
+    """Return the task that keys rows and packs those of each partition path."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source, number = _partition_number(), 0
+        for batch in key_rows(shared, _windows(batches, schema, _KEYED_BYTES)):
+            columns: dict[str, list[Any]] = {name: [] for name in _PREPARED.names}
+            for partition, rows in by_partition(batch):
+                values = (partition, source, number, rows.num_rows, rows.nbytes, pack(rows))
+                for name, value in zip(columns, values, strict=True):
+                    columns[name].append(value)
+                number += 1
+            yield pa.RecordBatch.from_pydict(columns, schema=_PREPARED)
+
+    return run
+
+
+def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | None, images: Sequence[int]) -> Task:
+    """Return the task that tells packed rows their task; rows of a partition path that several tasks write are split.
+
+    Args:
+        plan: the plan of the write.
+        shared: the write.
+        index: decides the file group of every key; None: none does.
+        images: the value of the column ``slot`` for each task (:func:`~lakefmt.spark.writing.spread.slot_images`).
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():  # packed rows, not rows
+                yield _routed(row)
+
+    def _routed(row: dict[str, Any]) -> pa.RecordBatch:
+        # A partition path that was not counted: the input is not repeatable, which the count of rows will show.
+        place = plan.places.get(row["partition"]) or plan.places[min(plan.places)]
+        tables = {place.first: None} if place.parts == 1 else _split(row["data"], place.parts, place.first)
+        slots = list(tables)
+        columns = {
+            "slot": [images[slot] for slot in slots],
+            "source": [row["source"]] * len(slots),
+            "number": [row["number"]] * len(slots),
+            "rows": [row["rows"] if rows is None else rows.num_rows for rows in tables.values()],
+            "data": [row["data"] if rows is None else pack(rows) for rows in tables.values()],
+        }
+        return pa.RecordBatch.from_pydict(columns, schema=_ROUTED)
+
+    def _split(data: bytes, parts: int, first: int) -> dict[int, pa.Table | None]:
+        rows = unpack(data)
+        client = TableClient(open_store("memory://lakefmt-keys"))
+        spec = client.key_spec(shared.state.config)
+        numbers = split_rows(key_batch(spec, rows, rows.schema, allow_null_elements=True), parts, index)
+        return {first + part: rows.filter(pa.array(numbers == part)) for part in map(int, np.unique(numbers))}
+
+    return run
+
+
+def write_task(
+    plan: SparkWritePlan, shared: SharedWrite, storage: Mapping[str, object], slot_of: Callable[[int], int]
+) -> Task:
+    """Return the task that writes the rows of one task, all of them together."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task, tables in task_rows(batches, slot_of):
+            writer = TaskWriter(shared, task, storage, fills_small_files=task not in plan.later_parts)
+            writer.write(pa.concat_tables(tables))
+            yield done_batch(writer.result())
+
+    return run
+
+
+def task_rows(batches: Iterable[pa.RecordBatch], slot_of: Callable[[int], int]) -> Iterator[tuple[int, list[pa.Table]]]:
+    """Yield the number of the task whose rows these are, and the rows in the order of their sources; nothing without rows."""
+    some = [batch for batch in batches if batch.num_rows]
+    if not some:
+        return
+    held = pa.Table.from_batches(some)
+    for slot in sorted(held.column("slot").unique().to_pylist()):  # one, as a rule
+        yield slot_of(slot), sorted_tables(held.filter(pc.field("slot") == slot).to_batches())
+
+
+def direct_task(shared: SharedWrite, schema: pa.Schema, storage: Mapping[str, object]) -> Task:
+    """Return the task that writes the rows as they come: nobody else has rows of its new files."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        writer = TaskWriter(shared, _partition_number(), storage)
+        for table in _windows(batches, schema, _WINDOW_BYTES):
+            writer.write(table, in_order=False)
+        yield done_batch(writer.result())
+
+    return run
+
+
+def results_of(rows: Iterable[Any]) -> list[TaskResult]:
+    """Return what tasks answered."""
+    # Pickled by our own tasks a moment ago, never stored.
+    return [pickle.loads(bytes(row["result"])) for row in rows]  # noqa: S301
+
+
+def done_batch(result: TaskResult) -> pa.RecordBatch:
+    """Return a task's answer."""
+    return pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]}, schema=_DONE)
+
+
+def _windows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:
+    """Yield rows in tables of at least `most` bytes, but the last one."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        held.append(batch.select(schema.names).cast(schema))
+        held_bytes += held[-1].nbytes
+        if held_bytes >= most:
+            yield pa.Table.from_batches(held, schema)
+            held, held_bytes = [], 0
+    if sum(batch.num_rows for batch in held):
+        yield pa.Table.from_batches(held, schema)
+
+
+def _partition_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()

@@ -1,0 +1,115 @@
+"""File groups of a write whose keys tasks have looked up (pure): what was found, counted, becomes the files to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.index import Located
+from lakefmt.values import FileId, InstantTime, PartitionPath
+from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows
+from lakefmt.write.context import FileAssignment
+
+__all__ = ["NEW", "FoundRows", "GroupToWrite", "plan_groups"]
+
+#: The file id of rows whose key is not stored.
+NEW = FileId("")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """Rows that go to one file group, or to new ones.
+
+    Attributes:
+        partition: of the file group.
+        file_id: of the file group; :data:`NEW`: the keys are new.
+        rows: how many.
+    """
+
+    partition: PartitionPath
+    file_id: FileId
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupToWrite:
+    """One file to write.
+
+    Attributes:
+        assignment: the file.
+        file_slice: what is stored of its file group; None: nothing.
+        found_rows: rows whose key it has.
+        new_rows: rows with new keys that it takes, as far as their number was known.
+    """
+
+    assignment: FileAssignment
+    file_slice: FileSlice | None
+    found_rows: int
+    new_rows: int
+
+
+def plan_groups(
+    found: Sequence[FoundRows],
+    slices: Sequence[FileSlice],
+    sizing: FileSizing,
+    instant: InstantTime,
+    new_uuid: Callable[[], str],
+    logs: Logs | None,
+    *,
+    appends: bool,
+) -> list[GroupToWrite]:
+    """Return the files to write, by the planner of every write (:func:`~lakefmt.write.assign.assign_rows`).
+
+    Args:
+        found: what the look-up found; of a file group one entry.
+        slices: the latest file slices of the partitions.
+        sizing: how large files should be.
+        instant: the write's instant time.
+        new_uuid: makes names for new file groups.
+        logs: how changes go to logs; None: base files are rewritten.
+        appends: no key was looked for.
+
+    Example:
+        >>> ids = iter(["1c1e4c0f-0000-4000-8000-000000000000"])
+        >>> sizing = FileSizing(1000, 0, 1.0)
+        >>> (group,) = plan_groups(
+        ...     [FoundRows("p", NEW, 7)], [], sizing, "20260101000000000", lambda: next(ids), None, appends=False
+        ... )
+        >>> group.new_rows, group.assignment.file_name
+        (7, '1c1e4c0f-0000-4000-8000-000000000000-0_0-0-0_20260101000000000.parquet')
+    """
+    numbers = {(one.partition, one.file_id): number for number, one in enumerate(slices)}
+    new = [one for one in found if one.file_id == NEW]
+    old = [one for one in found if one.file_id != NEW]
+    names = list(dict.fromkeys(one.partition for one in found))
+    codes = {name: code for code, name in enumerate(names)}
+    # One row stands for all that a file group has; of new ones the planner wants each.
+    counts = [one.rows for one in new] + [1] * len(old)
+    indices = np.repeat(np.array([codes[one.partition] for one in [*new, *old]], np.int32), counts)
+    partitions = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(names, pa.string()))
+    num_new = len(indices) - len(old)
+    stay = Located(
+        np.arange(num_new, len(indices)), np.array([numbers[one.partition, one.file_id] for one in old], np.int64)
+    )
+    routes = Routes(None) if appends else Routes(stay)
+    rows_of = {(one.partition, one.file_id): one.rows for one in old}
+    return [
+        GroupToWrite(
+            replace(each.assignment, num_rows=None),
+            _slice_of(each.assignment, slices, numbers),
+            rows_of.get((each.assignment.partition, each.assignment.file_id), 0),
+            int(np.count_nonzero(each.rows < num_new)),
+        )
+        for each in assign_rows(partitions, routes, slices, sizing, instant, new_uuid, logs)
+    ]
+
+
+def _slice_of(
+    file: FileAssignment, slices: Sequence[FileSlice], numbers: Mapping[tuple[PartitionPath, FileId], int]
+) -> FileSlice | None:
+    number = numbers.get((file.partition, file.file_id))
+    return None if number is None else slices[number]

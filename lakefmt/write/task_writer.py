@@ -1,0 +1,347 @@
+"""The steps between begin and commit, done by many tasks of a cluster, each for its own rows (effects).
+
+One process begins the write and commits it (:class:`~lakefmt.write.transaction.WriteTransaction`); the tasks are given its
+context and its state, and key, place and write rows. What a task decides follows from its number and its rows alone: a
+second attempt gives every file the name that the first one gave it, and adopts the file. So two tasks must never have rows
+of one file group; who hands out the rows sees to that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Final
+from uuid import NAMESPACE_OID, uuid5
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.bloom.murmur import murmur_hadoop
+from lakefmt.formats.names import base_file_name
+from lakefmt.index import IndexKeys, PlacingIndex
+from lakefmt.index.bucket.fixed import bucket_of
+from lakefmt.metadata.reading.listing import ListingByMetadata
+from lakefmt.storage.open import open_store
+from lakefmt.timeline.instant import Action
+from lakefmt.transactions.client import write_client_of
+from lakefmt.transactions.instant import InstantTransaction
+from lakefmt.values import RECORD_KEY, InstantTime
+from lakefmt.write._slice_state import log_placing
+from lakefmt.write.assign import Assigned, new_rows, rows_by_file_group
+from lakefmt.write.assign import _by_partition as rows_by_partition
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.commit.transaction import PendingWrite, check_pending, concurrency_of
+from lakefmt.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteStatus
+from lakefmt.write.ingest import KeyedBatch, combine, key_batch, with_keys
+from lakefmt.write.pipeline import PlacedRows, complete_log_rows
+from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, plan_groups
+from lakefmt.write.transaction import WriteTransaction
+
+__all__ = ["SharedWrite", "TaskResult", "TaskWriter", "key_rows", "split_rows", "task_ids"]
+
+Numbers = npt.NDArray[np.int64]
+
+#: Sequence numbers of files are numbers of tasks times this: no two tasks give one twice.
+_FILES_OF_A_TASK: Final = 1 << 16
+_SMALL_FILES: Final = "hoodie.parquet.small.file.limit"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWrite:
+    """What every task of one write is given. It pickles, and carries no secrets.
+
+    Attributes:
+        context: the write; one that is only planned serves to key rows.
+        state: the table when the write began.
+        across_partitions: a key is one row of the whole table (a global index).
+        combines: rows of one key become one.
+    """
+
+    context: WriteContext
+    state: TableState
+    across_partitions: bool = False
+    combines: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What one task did.
+
+    Attributes:
+        task: its number.
+        statuses: the files that it wrote.
+        rows_in: rows that it was given.
+        null_elements: columns of lists with null elements among its rows.
+    """
+
+    task: int
+    statuses: tuple[WriteStatus, ...]
+    rows_in: int
+    null_elements: frozenset[str] = frozenset()
+
+
+def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedBatch]:
+    """Yield rows in the table's schema with their keys and partition paths, those of one key combined table by table.
+
+    Raises:
+        SchemaMismatch: the rows do not fit the table.
+        InvalidKey: a key or partition value cannot be used.
+    """
+    bound = BoundContext(open_store("memory://lakefmt-keys"), shared.context, shared.state.config)
+    spec = TableClient(bound.store).key_spec(bound.config)
+    allow = bound.settings.text("lakefmt.write.null_list_elements") == "allow"
+    for table in tables:
+        schema = bound.schema
+        if shared.context.partial:
+            schema = pa.schema([field for field in schema if field.name in table.column_names])
+        batch = key_batch(spec, table, schema, allow_null_elements=allow)
+        # A merge function may want all rows of a key at once, and deletes that it makes have no column to travel in.
+        if shared.combines and batch.keys is not None and bound.rule.custom is None:
+            combined = combine(
+                batch, bound.rule, across_partitions=shared.across_partitions, whole=not shared.context.partial
+            )
+            batch = batch if MOVED_AWAY in combined.table.column_names else combined
+        yield batch
+
+
+def split_rows(batch: KeyedBatch, parts: int, index: PlacingIndex | None) -> Numbers:
+    """Return the part of every row (pure): all rows of a key, and of a bucket where an index places rows, are in one.
+
+    Args:
+        batch: the rows.
+        parts: how many parts there are.
+        index: decides the file group of every key; None: none does.
+    """
+    if parts == 1:
+        return np.zeros(batch.num_rows, np.int64)
+    if batch.keys is None:
+        return np.arange(batch.num_rows, dtype=np.int64) * parts // max(1, batch.num_rows)
+    if index is None:
+        return murmur_hadoop(batch.keys, 1).astype(np.int64) % parts
+    placement = index.place(IndexKeys(batch.keys, batch.partitions), [], lambda: f"{'0' * 8}-0000-4000-8000-{'0' * 12}")
+    buckets = np.array([bucket_of(file_id) or 0 for _, file_id in placement.file_groups], np.int64)
+    return buckets[placement.groups] % parts
+
+
+def task_ids(owner: str, task: int) -> Callable[[], str]:
+    """Return the function that gives a task's new file groups their ids: the same ones at every attempt.
+
+    Example:
+        >>> task_ids("w", 3)() == task_ids("w", 3)() != task_ids("w", 4)()
+        True
+    """
+    numbers = count()
+    return lambda: str(uuid5(NAMESPACE_OID, f"{owner}/{task}/{next(numbers)}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    new_uuid: Callable[[], str]
+
+
+class TaskWriter:
+    """Writes the rows of one task, in one step or in several.
+
+    Args:
+        shared: the write.
+        task: the task's number.
+        storage_options: credentials of the store.
+        fills_small_files: new rows may go to small files; False: another task fills those of the same partition.
+    """
+
+    def __init__(
+        self,
+        shared: SharedWrite,
+        task: int,
+        storage_options: Mapping[str, object] | None = None,
+        *,
+        fills_small_files: bool = True,
+    ) -> None:
+        context, self._task = shared.context, task
+        if not fills_small_files:
+            context = replace(context, options={**context.options, _SMALL_FILES: 0})
+        store = open_store(context.url, storage_options)
+        ids = _Ids(task_ids(context.owner, task))
+        client = TableClient(store, dict(context.options), ids=ids, metadata_listing=ListingByMetadata())
+        bound = BoundContext(store, context, shared.state.config)
+        self._write_client = write_client_of(client, bound.settings, context.owner)
+        # Without a heartbeat: the process that began keeps the write alive.
+        instant = InstantTransaction(self._write_client, context.instant, Action(context.action))
+        pending = PendingWrite(self._write_client, bound, shared.state, concurrency_of(self._write_client), instant)
+        self._transaction = WriteTransaction(pending)
+        self._statuses: list[WriteStatus] = []
+        self._files = self._rows_in = 0
+
+    def write(self, table: pa.Table, *, in_order: bool = True) -> None:
+        """Key, look up, place and write rows.
+
+        Args:
+            table: the rows.
+            in_order: sort them by partition and key, because they may come in another order the next time.
+
+        Raises:
+            InstantNotPending: the write was aborted or rolled back: its files would stay for ever.
+            InvalidInputError: an earlier attempt of this task had other rows.
+        """
+        transaction = self._transaction
+        self._rows_in += table.num_rows
+        batch = transaction.key(table)
+        if in_order and batch.keys is not None:
+            batch = batch.take(pc.sort_indices(_order(batch)))
+        placed = transaction.place(transaction.locate(batch))
+        digests = _Digests(placed.batch)
+        assigned = [
+            _numbered(each, transaction.context.instant, self._first + n, digests)
+            for n, each in enumerate(placed.assigned)
+        ]
+        self._files += len(assigned)
+        self._check_pending()
+        self._statuses += transaction.write(PlacedRows(placed.batch, assigned))
+
+    def locate(self, table: pa.Table) -> Iterator[tuple[FoundRows, float, pa.Table]]:
+        """Key rows and look up their keys: yield the rows of each file group, and those of each partition that are new.
+
+        A key that leaves its partition is in both, marked as leaving where it is stored.
+
+        Returns:
+            For each what was found, the bytes that a stored row takes, and the rows with their keys.
+        """
+        transaction = self._transaction
+        self._rows_in += table.num_rows
+        batch = transaction.key(table)
+        located = transaction.locate(batch.take(pc.sort_indices(_order(batch))))
+        batch, routes, size = located.batch, located.routes, located.sizing.record_bytes
+        rows = with_keys(batch.table, batch.keys)
+        for pairs, leaves in ((routes.stay, False), (routes.leave, True)):
+            for number, some in () if pairs is None else rows_by_file_group(pairs.slices, pairs.rows):
+                one, given = located.slices[number], rows.take(pa.array(some))
+                yield FoundRows(one.partition, one.file_id, len(some)), size, _leaving(given) if leaves else given
+        for partition, some in rows_by_partition(batch.partitions, new_rows(batch.num_rows, routes)):
+            yield FoundRows(partition, NEW, len(some)), size, rows.take(pa.array(some))
+
+    def plan(self, found: Sequence[FoundRows], record_bytes: float) -> list[GroupToWrite]:
+        """Return the files to write for what the tasks have found.
+
+        Args:
+            found: of a file group one entry.
+            record_bytes: the bytes that a stored row takes.
+        """
+        transaction, client, state = self._transaction, self._write_client.client, self._transaction.state
+        sizing = replace(transaction.sizing(pa.table({})), record_bytes=record_bytes)
+        return plan_groups(
+            found,
+            client.slices(state, list({one.partition: None for one in found})),
+            sizing,
+            transaction.context.instant,
+            client.ids.new_uuid,
+            log_placing(client, state),
+            appends=transaction.context.operation in APPENDING,
+        )
+
+    def write_group(self, group: GroupToWrite, tables: Iterable[pa.Table]) -> None:
+        """Write the file of one file group.
+
+        Args:
+            group: the file.
+            tables: its rows, with their keys, as :meth:`locate` gave them.
+
+        Raises:
+            InstantNotPending: the write was aborted or rolled back: its file would stay for ever.
+            InvalidInputError: an earlier attempt at this file had other rows.
+        """
+        transaction, file = self._transaction, group.assignment
+        rows = pa.concat_tables(tables, promote_options="default")  # only rows that leave have the column that says so
+        self._rows_in += rows.num_rows
+        keys = rows.column(RECORD_KEY).combine_chunks()
+        here = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(keys), np.int32)), pa.array([file.partition]))
+        batch = KeyedBatch(rows.drop_columns([RECORD_KEY]), keys, here)
+        each = Assigned(file, np.arange(len(keys)))
+        if group.file_slice is not None and file.log is not None:
+            client, bound, state = self._write_client.client, transaction.bound, transaction.state
+            (each,) = complete_log_rows(
+                client, bound, state, [each], [group.file_slice], keys, batch.table.column_names
+            )
+        each = replace(each, assignment=replace(file, digest=_Digests(batch).of(each.rows)))
+        self._check_pending()
+        self._statuses += transaction.write(PlacedRows(batch, [each]))
+
+    @property
+    def _first(self) -> int:
+        return self._task * _FILES_OF_A_TASK + self._files
+
+    def _check_pending(self) -> None:
+        timeline = self._write_client.timeline(self._transaction.state.config).load()
+        check_pending(timeline, self._transaction.context.instant)
+
+    def result(self) -> TaskResult:
+        """Return what was done so far."""
+        return TaskResult(self._task, tuple(self._statuses), self._rows_in, self._transaction.null_elements)
+
+
+def _leaving(rows: pa.Table) -> pa.Table:
+    """Return rows whose key leaves the file group that they go to."""
+    kept = rows.drop_columns([MOVED_AWAY]) if MOVED_AWAY in rows.column_names else rows
+    return kept.append_column(MOVED_AWAY, pa.array(np.ones(rows.num_rows, bool)))
+
+
+def _order(batch: KeyedBatch) -> pa.Array:
+    return pc.binary_join_element_wise(batch.partitions.cast(pa.string()), batch.keys, "\x00")
+
+
+class _Digests:
+    """Tells the rows of one attempt from those of another, by their keys; where keys are generated, by all rows."""
+
+    def __init__(self, batch: KeyedBatch) -> None:
+        self._keys = batch.keys
+        self._whole = "" if batch.keys is not None else _digest(batch.table)
+
+    def of(self, rows: Numbers) -> str:
+        """Return the digest of rows by their numbers."""
+        if self._keys is None:
+            return f"{self._whole}-{len(rows)}"
+        return _digest(pa.table({"key": self._keys.take(pa.array(rows))}))
+
+
+def _digest(table: pa.Table) -> str:
+    sink = _Hash()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
+        for batch in table.combine_chunks().to_batches():
+            writer.write_batch(batch)
+    return sink.hash.hexdigest()
+
+
+class _Hash:
+    """A file that keeps the hash of what is written."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.hash = hashlib.blake2b(digest_size=16)
+
+    def write(self, data: bytes) -> int:
+        """Take bytes."""
+        self.hash.update(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _numbered(each: Assigned, instant: InstantTime, number: int, digests: _Digests) -> Assigned:
+    """Return an assignment whose file has the sequence number of its task, and that knows its rows."""
+    file = each.assignment
+    if file.log is None:
+        name = base_file_name(file.file_id, f"{number}-0-0", instant)
+    else:
+        head, _, token = file.file_name.rpartition("_")
+        name = f"{head}_{number}-{token.partition('-')[2]}"
+    assignment = replace(file, file_name=name, sequence=number, digest=digests.of(each.rows))
+    return replace(each, assignment=assignment)
