@@ -153,7 +153,7 @@ def faults(spark: Any, root: Path) -> dict[str, Any]:
 
 
 def _changing(spark: Any, marks: Path) -> Any:
-    """Return rows that are more every time they are computed, and that Spark does not keep."""
+    """Return rows that are fewer every time they are computed, and that Spark does not keep."""
     marks.mkdir()
 
     def grow(batches: Any) -> Any:
