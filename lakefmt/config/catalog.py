@@ -448,6 +448,22 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "the metadata table is compacted after this many of its deltacommits",
         minimum=1,
     ),
+    _inert(
+        "hoodie.schema.on.read.enable", "column ids are followed wherever a table has them ([schema.md](schema.md))"
+    ),
+    _honoured(
+        "hoodie.datasource.write.reconcile.schema",
+        _bool,
+        False,
+        "data that lack columns of the table are written with nulls in them ([schema.md](schema.md))",
+    ),
+    _honoured("hoodie.write.set.null.for.missing.columns", _bool, False, "the same, by Hudi's newer name"),
+    _honoured(
+        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
+        _bool,
+        False,
+        "data that lack columns of the table take these out of it ([schema.md](schema.md))",
+    ),
     _honoured(
         "hoodie.metadata.log.compaction.enable",
         _bool,
