@@ -84,7 +84,11 @@ class LakefmtDataSource(DataSource):
         limit = take_limits(options).stage_bytes
         call = parse_write_options(options)
         return _Writer(
-            _path(self.options), "overwrite" if overwrite else "append", call, dataframe_schema(schema), limit
+            _path(self.options),
+            "overwrite" if overwrite else "append",
+            call,
+            dataframe_schema(schema, call.zoneless),
+            limit,
         )
 
     def _open(self) -> SparkScan:

@@ -159,6 +159,9 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.streamer.source.kafka.value.deserializer.class": _inert("of Hudi's own ingestion tool"),
     # --- lakefmt's own
     "lakefmt.meta_columns": _honoured("of a read: also the five `_hoodie_*` columns; default `true`"),
+    "lakefmt.spark.cdc.images": _honoured(
+        "of a query of changes: `before` and `after` are texts of JSON (`json`, default, as in Hudi) or structs (`struct`)"
+    ),
     "lakefmt.spark.read.filter": _honoured(
         "of a read: SQL text as `Table.read` takes it; partitions and files without such rows are left out before there are tasks"
     ),
@@ -173,6 +176,17 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
         "of a write: `refuse` (default): columns of `timestamp_ntz` are refused; `utc`: their values are times in UTC"
     ),
     "lakefmt.spark.stage.max.bytes": _honoured("of a write: bytes of rows that one process may take; default 1 GiB"),
+    "lakefmt.spark.driver.max.rows": _honoured(
+        "of a write by functions: the driver writes no more rows; default 50,000"
+    ),
+    "lakefmt.spark.driver.max.bytes": _honoured("the same in bytes of rows, as Arrow holds them; default 32 MiB"),
+    "lakefmt.spark.task.bytes": _honoured("of a write by functions: rows and stored files of one task; default 64 MiB"),
+    "lakefmt.spark.task.max.bytes": _honoured(
+        "rows of one partition path that one task takes; of more, keys are looked up first; default 256 MiB"
+    ),
+    "hoodie.bulkinsert.sort.mode": _honoured(
+        "of a write by functions: `NONE` (default), `PARTITION_SORT` or `GLOBAL_SORT`"
+    ),
 }
 #: Names of the same option, older ones first.
 ALIASES: Final = {
