@@ -448,6 +448,35 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "the metadata table is compacted after this many of its deltacommits",
         minimum=1,
     ),
+    _inert(
+        "hoodie.schema.on.read.enable", "column ids are followed wherever a table has them ([schema.md](schema.md))"
+    ),
+    _honoured(
+        "hoodie.datasource.write.reconcile.schema",
+        _bool,
+        False,
+        "data that lack columns of the table are written with nulls in them ([schema.md](schema.md))",
+    ),
+    _honoured("hoodie.write.set.null.for.missing.columns", _bool, False, "the same, by Hudi's newer name"),
+    _honoured(
+        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
+        _bool,
+        False,
+        "data that lack columns of the table take these out of it ([schema.md](schema.md))",
+    ),
+    _honoured(
+        "hoodie.metadata.log.compaction.enable",
+        _bool,
+        False,
+        "the logs of the metadata table are merged into one between its compactions",
+    ),
+    _honoured(
+        "hoodie.metadata.log.compaction.blocks.threshold",
+        int,
+        5,
+        "number of deltacommits, and of log blocks of a file slice, after which that is done",
+        minimum=1,
+    ),
     _honoured(
         "hoodie.combine.before.upsert", _bool, True, "combine records with the same key within a batch before an upsert"
     ),
@@ -817,6 +846,14 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "number of rows of that sample, for each group",
         minimum=1,
     ),
+    _honoured(
+        "hoodie.clustering.updates.strategy",
+        _text,
+        "SparkRejectUpdateStrategy",
+        "a write meets a planned clustering of the same file groups: `SparkRejectUpdateStrategy` refuses the write, "
+        "`SparkAllowUpdateStrategy` withdraws the plan unless it is at work; with or without the package",
+    ),
+    _inert("hoodie.clustering.rollback.pending.replacecommit.on.conflict", "said by the updates strategy"),
     _inert("hoodie.clustering.execution.strategy.class", "rows are ordered and packed as the plan says"),
     _inert("hoodie.clustering.preserve.commit.metadata", "rows keep their commit times"),
     _honoured("hoodie.compact.inline", _bool, False, "compact after a commit when the trigger strategy says so"),
@@ -886,7 +923,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _inert(
-        "hoodie.log.compaction.enable", "in Hudi it applies to the metadata table; use `hoodie.log.compaction.inline`"
+        "hoodie.log.compaction.enable",
+        "use `hoodie.log.compaction.inline`, or `hoodie.metadata.log.compaction.enable` for the metadata table",
     ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),

@@ -75,11 +75,13 @@ class TableState:
 
     Attributes:
         history: the archived timeline, if it was loaded.
+        newest_columns: an earlier state is read in the columns that the table has now.
     """
 
     config: TableConfig
     timeline: Timeline
     history: History | None = None
+    newest_columns: bool = False
 
     def as_of(self, bound: str) -> TableState:
         """Return the state with the instants requested at or before `bound`."""
@@ -293,7 +295,8 @@ class TableClient:
 
     def _telling_commit(self, state: TableState) -> CommitMetadata | None:
         """Return the newest commit that defines the table schema."""
-        for instant in reversed(state.timeline.commits):
+        timeline = state.timeline.unbounded if state.newest_columns else state.timeline
+        for instant in reversed(timeline.commits):
             commit = self.commit_metadata(state, instant)
             if commit.operation not in _SERVICES and commit.extra_metadata.get(SCHEMA_KEY):
                 return commit

@@ -126,6 +126,8 @@ class SchemaHistory:
 
     def as_of(self, latest: InternalSchema) -> SchemaHistory:
         """Return the history up to a schema, which is the table's then."""
+        if latest == self.latest:
+            return self
         earlier = tuple(schema for schema in self.schemas if schema.version < latest.version)
         return SchemaHistory(columns_text((latest, *earlier)), (latest, *earlier))
 
@@ -176,8 +178,10 @@ def parse_history(text: str, what: str) -> SchemaHistory:
     schemas = _loaded(text, what).get("schemas")
     if not isinstance(schemas, list) or not schemas:
         raise CorruptFile(f"{what} holds no list of schemas")
-    parsed = sorted((_schema(schema, what) for schema in schemas), key=lambda schema: -schema.version)
-    return SchemaHistory(columns_text(parsed), tuple(parsed))
+    parsed = tuple(_schema(schema, what) for schema in schemas)
+    newest_first = tuple(sorted(parsed, key=lambda schema: -schema.version))
+    is_kept = text.startswith(_BEGIN) and newest_first == parsed
+    return SchemaHistory(text if is_kept else columns_text(newest_first), newest_first)
 
 
 def _loaded(text: str, what: str) -> Json:

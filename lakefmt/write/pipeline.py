@@ -56,7 +56,7 @@ from lakefmt.write.assign import (
 )
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, WriteStatus
-from lakefmt.write.files.base_file import bloom_filters_of_small_files, write_assigned, write_assigned_log
+from lakefmt.write.files.base_file import announce, bloom_filters_of_small_files, write_assigned, write_assigned_log
 from lakefmt.write.files.log_payloads import build_log_payloads, holds_whole_rows
 from lakefmt.write.files.meta_columns import POSITION
 from lakefmt.write.files.workers import WorkerPool, results
@@ -413,10 +413,14 @@ def write_assigned_files(
         rows, base = route(batch, each), each.assignment.base
         footer = None if base is None else footer_of(base)
         alone = len(assigned) == 1
-        return write_assigned(bound, each.assignment, [rows], alone=alone, bloom=bloom, known_footer=footer)
+        return write_assigned(
+            bound, each.assignment, [rows], alone=alone, bloom=bloom, known_footer=footer, announced=announced
+        )
 
+    announced: bool | None = None
     if len(assigned) < 2:
         return [write(number) for number in range(len(assigned))]
+    announced = announce(bound, [each.assignment for each in assigned])
     pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
     with WorkerPool(min(bound.threads, len(assigned))) as workers:

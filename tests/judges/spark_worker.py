@@ -41,6 +41,8 @@ def session(jar: str, scratch: str, memory: str) -> SparkSession:
         "-XX:-UsePerfData",
     ]  # leaves nothing behind when killed
     java += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    # Hudi measures the bloom index's view of files, locks included, when it reads ranges from the metadata table.
+    java += [f"--add-opens=java.base/java.util.concurrent{part}=ALL-UNNAMED" for part in ("", ".atomic", ".locks")]
     settings = {
         "spark.driver.extraClassPath": jar,
         "spark.executor.extraClassPath": jar,

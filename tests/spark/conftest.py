@@ -18,7 +18,15 @@ ROOT = HERE.parents[1]
 #: The flights of the demonstration that the newest release writes; the last month arrives late.
 MONTHS = (2, 9)
 #: What PySpark 3.5 is asked, in a session that has Hudi's JAR, too.
-OLDEST = ("functions", "registered", "same_job_of_lakefmt", "same_job_of_hudi", "each_goes_on")
+OLDEST = (
+    "functions",
+    "registered",
+    "written_by_tasks",
+    "faults",
+    "same_job_of_lakefmt",
+    "same_job_of_hudi",
+    "each_goes_on",
+)
 
 
 def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
@@ -58,7 +66,12 @@ def pyspark_newest(folder_newest: Path) -> dict[str, dict]:
 
 
 @pytest.fixture(scope="session")
-def pyspark_oldest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+def folder_oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tables of PySpark 3.5 are."""
+    return tmp_path_factory.mktemp("oldest")
+
+
+@pytest.fixture(scope="session")
+def pyspark_oldest(folder_oldest: Path) -> dict[str, dict]:
     """What PySpark 3.5, which has no data sources in Python, answers."""
-    folder = tmp_path_factory.mktemp("oldest")
-    return run_scenarios(required(spark_environment().python), folder, *OLDEST)
+    return run_scenarios(required(spark_environment().python), folder_oldest, *OLDEST)

@@ -18,6 +18,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 
 import same_job  # beside this file
 import stream_scenarios
+import write_scenarios
 from pyspark.sql import SparkSession
 
 import lakefmt.spark as lakefmt_spark
@@ -51,7 +52,7 @@ from range({rows})
 
 def session() -> SparkSession:
     """Return a small local session, in a zone that is not UTC."""
-    builder = SparkSession.builder.master("local[2]").appName("lakefmt")
+    builder = SparkSession.builder.master("local[2,4]").appName("lakefmt")
     bundle = os.environ.get("LAKEFMT_HUDI_BUNDLE")
     hudi = {} if bundle is None else {"spark.driver.extraClassPath": bundle, **HUDI}
     for name, value in {
@@ -284,9 +285,9 @@ def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
     scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, flights]
-    scenarios += [*stream_scenarios.SCENARIOS, *same_job.SCENARIOS]
+    scenarios += [*write_scenarios.SCENARIOS, *stream_scenarios.SCENARIOS, *same_job.SCENARIOS]
     if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
-        scenarios += same_job.WITH_HUDI
+        scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told = {}

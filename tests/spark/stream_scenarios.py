@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import lakefmt
 import lakefmt.spark as lakefmt_spark
 
@@ -16,6 +18,8 @@ OPTIONS = {
     "hoodie.datasource.write.precombine.field": "ts",
     "hoodie.datasource.write.streaming.retry.interval.ms": "0",
 }
+#: A query that does not come to its end says so.
+SECONDS = 60
 SCHEMA = "id string, v long, ts long"
 CHECKPOINT = "_hudi_streaming_sink_checkpoint"
 
@@ -46,7 +50,9 @@ def run(writer: Any, checkpoint: Path, path: str | None = None) -> str:
     writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     try:
         query = writer.start() if path is None else writer.start(path)
-        query.awaitTermination()
+        if not query.awaitTermination(SECONDS):
+            query.stop()
+            return "the query did not end"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -126,4 +132,147 @@ def refusal(call: Callable[[], Any]) -> str:
     return "nothing was raised"
 
 
-SCENARIOS = (sinks,)
+# ------------------------------------------------------------------------------------------------------------- sources
+
+QUERY, FORMAT = "hoodie.datasource.query.type", "hoodie.datasource.query.incremental.format"
+
+
+NO_SERVICES = {"hoodie.clean.automatic": False}
+
+
+def upsert(
+    path: str, *keys: str, v: int, table_type: str | None = None, partition_by: Any = None, **options: Any
+) -> None:
+    """Commit some rows by plain lakefmt."""
+    data = pa.table({"id": list(keys), "v": pa.array([v] * len(keys), pa.int64())})
+    made = {} if table_type is None else {"table_type": table_type, "partition_by": partition_by}
+    lakefmt.write_table(path, data, mode="append", record_key="id", name="read", options=options, **made)
+
+
+def read_batches(
+    spark: Any, path: str, checkpoint: Path, columns: tuple[str, ...] = ("id", "v"), **options: Any
+) -> Any:
+    """Return the rows of every batch of a query that reads a table until nothing is left, or how it failed."""
+    told: list[list[list[Any]]] = []
+    frame = spark.readStream.format("lakefmt").options(**options).load(path).selectExpr(*columns)
+    failed = run(
+        frame.writeStream.foreachBatch(lambda rows, _: told.append(sorted(map(list, rows.collect())))), checkpoint
+    )
+    return failed or told
+
+
+def sources(spark: Any, root: Path) -> dict[str, Any]:
+    """Read commits as batches: all at once, one by one, after a restart, as changes, after a clean; copy a table."""
+    path, checkpoint = str(root / "sources"), root / "sources-checkpoint"
+    upsert(path, "a", "b", v=1)
+    upsert(path, "b", "c", v=2)
+    upsert(path, "c", v=3)
+    answers: dict[str, Any] = {
+        "one by one": read_batches(spark, path, root / "files-checkpoint", maxFilesPerTrigger=1),
+        "bytes": len(read_batches(spark, path, root / "bytes-checkpoint", maxBytesPerTrigger=1)),
+        "at once": read_batches(spark, path, checkpoint),
+        "latest": read_batches(spark, path, root / "latest", **{"hoodie.datasource.streaming.startOffset": "latest"}),
+    }
+    upsert(path, "d", v=4)
+    answers["restarted"] = read_batches(spark, path, checkpoint)
+    answers["after latest"] = read_batches(spark, path, root / "latest")
+    changes = {QUERY: "incremental", FORMAT: "cdc", "maxFilesPerTrigger": 2}
+    images = ("op", "coalesce(after.id, before.id)", "before.v", "after.v")
+    answers["changes"] = read_batches(spark, path, root / "cdc", images, **changes)
+    copy = str(root / "copied")
+    frame = spark.readStream.format("lakefmt").options(maxFilesPerTrigger=1).load(path)
+    keyed = {"hoodie.datasource.write.recordkey.field": "id", "path": copy}
+    answers["copy failed"] = run(frame.writeStream.format("lakefmt").options(**keyed), root / "copy-checkpoint")
+    answers["copied"] = [rows(copy) == rows(path), commits(copy)]
+    forget(root / "copy-checkpoint", len(commits(copy)) - 1)
+    answers["copy again"] = run(frame.writeStream.format("lakefmt").options(**keyed), root / "copy-checkpoint")
+    answers["copied again"] = [rows(copy) == rows(path), len(commits(copy))]
+    small = {"hoodie.clean.commits.retained": 1, "hoodie.clean.automatic": True}
+    for v in range(5, 9):
+        upsert(path, "a", v=v, **small)
+    lakefmt.open_table(path).clean(options={"hoodie.clean.commits.retained": 1})
+    answers["cleaned"] = read_batches(spark, path, root / "cdc", images, **changes)
+    answers["left"] = read_batches(spark, path, root / "cdc", images, failOnDataLoss="false", **changes)
+    answers["state"] = read_batches(spark, path, root / "files-checkpoint", maxFilesPerTrigger=1)
+    answers["refused"] = refusal(lambda: spark.readStream.format("lakefmt").options(maxFilesPerTrigger=0).load(path))
+    return answers
+
+
+# ------------------------------------------------------------------------------------------------------------ services
+
+
+def services(spark: Any, root: Path) -> dict[str, Any]:
+    """Compact, fold logs and clean by tasks; a task that fails; a stream with a compaction beside it."""
+    path = str(root / "services")
+    upsert(path, *"abcdef", v=1, table_type="mor", partition_by="v")
+    for _ in range(3):
+        upsert(path, *"abcdef", v=1, **NO_SERVICES)
+    folded = lakefmt_spark.compact(spark, path, log=True, **{"hoodie.log.compaction.blocks.threshold": 2})
+    before = rows(path)
+    scheduled = lakefmt_spark.compact(spark, path, schedule=True)
+    (pending,) = lakefmt.open_table(path).client.load().timeline.pending
+    done = lakefmt_spark.compact(spark, path, run=pending.time, verify=True)
+    upsert(path, "a", v=1, **NO_SERVICES)
+    lakefmt_spark.compact(spark, path)
+    cleaned = lakefmt_spark.clean(spark, path, **{"hoodie.clean.commits.retained": 1})
+    upsert(path, "b", v=1, **NO_SERVICES)
+    lakefmt_spark.compact(spark, path, schedule=True)
+    (lost,) = Path(path).glob("v=1/.*.log.*_*")
+    lost.rename(root / "lost.log")
+    failed = refusal(lambda: lakefmt_spark.compact(spark, path))
+    (root / "lost.log").rename(lost)
+    again = lakefmt_spark.compact(spark, path)
+    source, streamed = root / "services-in", str(root / "services-streamed")
+    batches(source, 5)
+    options = {**OPTIONS, "hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    sink = lakefmt_spark.stream_batch(streamed, **options, **{"hoodie.compact.inline.max.delta.commits": 2})
+    stream = stream_of(spark, source).writeStream
+    beside = run(stream.foreachBatch(lambda frame, number: (sink(frame, number), sink.wait())), root / "services-at")
+    return {
+        "folded": [folded.plan.log, len(folded.files)],
+        "scheduled": [scheduled.completion_time, pending.action.value],
+        "compacted": [len(done.files), done.num_rows, rows(path) == before],
+        "cleaned": cleaned.files_deleted > 0,
+        "failed": failed,
+        "again": [len(again.finished), rows(path) == before],
+        "beside": beside or [commits(streamed).count("COMPACT") > 0, len(rows(streamed))],
+    }
+
+
+# -------------------------------------------------------------------------------------------------------- beside Hudi
+
+
+def takeovers(spark: Any, root: Path) -> dict[str, Any]:
+    """Hudi goes on with a stream of lakefmt, and lakefmt with one of Hudi: a batch that is in the table stays out."""
+    source, path, checkpoint = root / "takeovers-in", str(root / "takeovers"), root / "takeovers-checkpoint"
+    hudi = {**OPTIONS, "hoodie.metadata.enable": "false", "hoodie.write.table.version": "8"}
+    hudi |= {"hoodie.write.auto.upgrade": "false"}
+    batches(source, 2)
+    sink = lakefmt_spark.stream_batch(path, **OPTIONS)
+    run(stream_of(spark, source).writeStream.foreachBatch(crashing(sink, 1)), checkpoint)
+    answers: dict[str, Any] = {"ours": [len(commits(path)), label_of(path)]}
+    run(stream_of(spark, source).writeStream.format("hudi").options(**hudi), checkpoint, path)
+    answers["skipped by Hudi"] = len(commits(path))
+    batches(source, 1, start=2)
+    answers["failed"] = run(stream_of(spark, source).writeStream.format("hudi").options(**hudi), checkpoint, path)
+    answers["by Hudi"] = [len(commits(path)), label_of(path)]
+    forget(checkpoint, 2)
+    run(stream_of(spark, source).writeStream.foreachBatch(lakefmt_spark.stream_batch(path, **OPTIONS)), checkpoint)
+    answers["skipped by lakefmt"] = len(commits(path))
+    batches(source, 1, start=3)
+    run(stream_of(spark, source).writeStream.foreachBatch(lakefmt_spark.stream_batch(path, **OPTIONS)), checkpoint)
+    answers["again ours"] = [len(commits(path)), label_of(path), len(rows(path))]
+    read = spark.read.format("hudi").load(path).selectExpr("id", "v").collect()
+    answers["read by Hudi"] = sorted(map(list, read)) == rows(path)
+    return answers
+
+
+def forget(checkpoint: Path, batch: int) -> None:
+    """Let Spark's own log lack a batch, as after a crash between the table's commit and Spark's."""
+    done = checkpoint / "commits" / str(batch)
+    done.unlink()
+    done.with_name(f".{done.name}.crc").unlink(missing_ok=True)
+
+
+SCENARIOS = (sinks, sources, services)
+WITH_HUDI = (takeovers,)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+
 import lakefmt
 from lakefmt.values import META_COLUMNS
+from tests.spark.written_by_tasks import (
+    WAYS,
+    check_faults,
+    check_written_by_tasks,
+    expected_rows,
+    in_order,
+)
 
 #: k0, k1 and k2 were changed, the keys from k27 on deleted.
 ROWS = sorted([f"k{n}", -1.0 if n < 3 else n * 1.5] for n in range(27))
@@ -98,3 +107,52 @@ def test_functions_and_registered_formats(pyspark_newest):
 
 def test_functions_and_registered_formats_of_3_5(pyspark_oldest):
     check_functions_and_registration(pyspark_oldest)
+
+
+def test_tasks_write_every_way(pyspark_newest, folder_newest, hudi_rs_judge):
+    told = pyspark_newest["written_by_tasks"]
+    assert set(told) == set(WAYS), told
+    check_written_by_tasks(told, folder_newest)
+    for name in WAYS:
+        assert in_order(hudi_rs_judge.snapshot(folder_newest / f"tasks_{name}")) == expected_rows(name)
+
+
+def test_tasks_write_every_way_of_3_5(pyspark_oldest, folder_oldest):
+    told = pyspark_oldest["written_by_tasks"]
+    assert set(told) == {"partition", "lookup"}, told
+    check_written_by_tasks(told, folder_oldest)
+
+
+def test_apache_hudi_reads_what_tasks_wrote_and_goes_on(pyspark_newest, folder_newest, spark_judge):
+    assert "failed" not in pyspark_newest["written_by_tasks"]
+    for name in WAYS:
+        assert in_order(spark_judge.snapshot(folder_newest / f"tasks_{name}")) == expected_rows(name)
+    # One key in the file of every way's look-up, one new.
+    rows = pa.table({"id": ["k69", "new"], "city": ["c0", "c1"], "v": [7.0, 8.0], "ts": pa.array([99, 99])})
+    for name in ("partition", "lookup"):
+        spark_judge.write(folder_newest / f"tasks_{name}", rows)
+        after = {*expected_rows(name), ("k69", "c0", 7.0), ("new", "c1", 8.0)} - {("k69", "c0", 138.0)}
+        assert in_order(lakefmt.open_table(folder_newest / f"tasks_{name}").read()) == sorted(after)
+
+
+def check_shapes(told: dict) -> None:
+    """Compare what a release wrote of odd inputs."""
+    assert (told["skewed"], told["one key"], told["none"]) == (100, 1, None)
+    assert (told["insert"], told["dropped"], told["overwrite"]) == (10, 0, 10)
+    assert [told[f"bulk {mode}"] for mode in ("NONE", "PARTITION_SORT", "GLOBAL_SORT")] == [20, 20, 20]
+    assert (told["wider"], told["flags"]) == (1, ["s105"])  # a new column
+    # 90 rows, of which one was changed to 2; ten of 3, sixty of 4; the other partition was overwritten.
+    assert told["cities"] == [["large", 160, 89.0 + 2.0 + 30.0 + 2.0 + 240.0], ["small", 10, 30.0]]
+    assert told["generated"] == [80, 80]
+
+
+def test_odd_inputs(pyspark_newest):
+    check_shapes(pyspark_newest["shapes_of_input"])
+
+
+def test_faults_of_tasks(pyspark_newest):
+    check_faults(pyspark_newest["faults"])
+
+
+def test_faults_of_tasks_of_3_5(pyspark_oldest):
+    check_faults(pyspark_oldest["faults"])

@@ -26,7 +26,7 @@ from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
+from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name, has_bucket_number
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
@@ -94,7 +94,7 @@ class GroupRewrite:
 
     @cached_property
     def _virtual(self) -> VirtualColumns | None:
-        return virtual_columns_of(self.state.config, self.client.schema(self.state))
+        return self.client.virtual_columns(self.client.columns_at(self.state, self.time))
 
     @cached_property
     def _file_schema(self) -> pa.Schema:
@@ -127,15 +127,15 @@ class GroupRewrite:
     # ----------------------------------------------------------------------------------------------------------- reading
 
     def _found(self, each: ClusteringSlice) -> FileSlice:
-        gone = [path for path in each.paths if path not in self.files]
-        if gone:
+        missing = [path for path in each.paths if path not in self.files]
+        if missing:
             raise SnapshotExpired(
-                f"{gone[0]} is gone, and a pending clustering needs it: withdraw that clustering, then cluster again"
+                f"{missing[0]} is gone, and a pending clustering needs it: withdraw that clustering, then cluster again"
             )
-        found = [self.files[path] for path in each.paths]
-        base = next((file for file in found if isinstance(file, BaseFile)), None)
+        files = [self.files[path] for path in each.paths]
+        base = next((file for file in files if isinstance(file, BaseFile)), None)
         logs = sorted(
-            (file for file in found if isinstance(file, LogFile)), key=lambda log: (log.instant, log.version, log.name)
+            (file for file in files if isinstance(file, LogFile)), key=lambda log: (log.instant, log.version, log.name)
         )
         instant = base.instant if base is not None else logs[0].instant
         return FileSlice(each.partition, each.file_id, instant, base, tuple(logs))

@@ -27,7 +27,7 @@ def read_expression_stats(
         partitions: paths of data partitions; None: all.
 
     Returns:
-        Columns as of :func:`~lakefmt.metadata.reading.stats_reader.read_column_stats`, but ``value_count`` is without the
+        Columns as of :func:`~lakefmt.metadata.reading.stats_reader.read_stats`, but ``value_count`` is without the
         rows with null.
 
     Raises:

@@ -12,8 +12,9 @@ import pyarrow.types as pt
 
 from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.reading.reader import MetadataTable
-from lakefmt.metadata.reading.stats_reader import read_column_stats, read_partition_stats
+from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read._filter_conditions import satisfiable
 from lakefmt.read.filters import filter_columns
 from lakefmt.read.scan import Query
@@ -88,7 +89,7 @@ def slices_by_statistics(
     wanted = paths if len(paths) <= _MANY_PARTITIONS else None
     guarantees = []
     for leaf in leaves:
-        stats = read_column_stats(table, leaf.name, leaf.kind, wanted)
+        stats = read_stats(table, PartitionKind.COLUMN_STATS, leaf.name, leaf.kind, wanted)
         if stats.num_rows:
             guarantees.append(range_guarantees(leaf.expression, joined_ranges(stats, files)))
     if not guarantees:
@@ -128,7 +129,13 @@ def partitions_by_statistics(
     guarantees = []
     for leaf in leaves:
         if exact_in_partitions(leaf.kind):
-            stats = read_partition_stats(table, leaf.name, leaf.kind, partitions if count <= _MANY_PARTITIONS else None)
+            stats = read_stats(
+                table,
+                PartitionKind.PARTITION_STATS,
+                leaf.name,
+                leaf.kind,
+                partitions if count <= _MANY_PARTITIONS else None,
+            )
             ranges = joined_ranges(stats, rows)
             # Files that are older than a column have null in it, and no statistics.
             ranges = ranges.set_column(2, "has_nulls", pa.array(np.ones(count, bool)))

@@ -266,7 +266,7 @@ class _Selector:
 
     def _of_unaltered(self, leaves: list[Leaf]) -> list[Leaf]:
         """Return the columns whose statistics are theirs in every file: these go by the name when they were made."""
-        newest = replace(self.state, timeline=replace(self.state.timeline, bound=None))
+        newest = replace(self.state, timeline=self.state.timeline.unbounded)
         for ids in (self.client.column_ids(self.state), self.client.column_ids(newest)):
             if ids is not None:
                 names = {*META_COLUMNS, *(column.name for column in ids.history.latest.columns)} - ids.changed

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from lakefmt.index import Index, RecordIndex
 from lakefmt.index.bloom import BloomIndex
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.index.simple import SimpleIndex
+from lakefmt.keys import key_spec_from_properties
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit
 from lakefmt.spark.writing.lookup import (
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkWrite"]
 
+#: How many rows Spark hands to Python at once, and how many packed ones, of 32 MiB each, it may be.
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_PACKED_ROWS: Final = "32"
+
 
 class SparkWrite:
     """One write of a DataFrame; :meth:`close` lets Spark forget the rows.
@@ -59,6 +64,7 @@ class SparkWrite:
         call: what the options ask for.
         limits: how much one process takes.
         table: the table; None: there is none yet.
+        sort: the order of a bulk insert: ``none``, ``partition`` (in each task) or ``global``.
         say: is told what is done.
     """
 
@@ -71,10 +77,11 @@ class SparkWrite:
         call: WriteCall,
         limits: Limits,
         table: Table | None,
+        sort: str = "none",
         say: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._df, self._path, self._schema, self._call, self._limits = df, path, schema, call, limits
-        self._table, self._say = table, say
+        self._table, self._sort, self._say = table, sort, say
         self._mode = mode
         operation = resolve_operation(call, mode, table)
         if operation is None:
@@ -143,10 +150,13 @@ class SparkWrite:
         from pyspark.sql import functions as f
 
         task = prepare_task(self._planned, self._schema)
-        self._prepared = self._df.mapInArrow(task, PREPARED).persist()
-        counts = self._prepared.groupBy("partition").agg(f.sum("rows").alias("rows"), f.sum("bytes").alias("bytes"))
-        with self._stage("key and count the rows"):
-            rows = counts.collect()
+        prepared = self._df.mapInArrow(task, PREPARED).persist()
+        counts = prepared.groupBy("partition").agg(f.sum("rows").alias("rows"), f.sum("bytes").alias("bytes"))
+        try:
+            with self._stage("key and count the rows"):
+                rows = counts.collect()
+        finally:
+            self._prepared = prepared  # now its own plan is made: what follows reads packed rows
         stored = self._stored_bytes([PartitionPath(row["partition"]) for row in rows])
         return sorted(
             (
@@ -205,7 +215,7 @@ class SparkWrite:
     def _results(self, plan: SparkWritePlan, shared: SharedWrite) -> list[TaskResult]:
         storage = dict(self._call.storage)
         if plan.way == "direct":
-            written = self._df.mapInArrow(direct_task(shared, self._schema, storage), DONE)
+            written = self._sorted(shared).mapInArrow(direct_task(shared, self._schema, storage), DONE)
         else:
             spread = self._spread(plan, shared)
             if plan.way == "lookup":
@@ -213,6 +223,15 @@ class SparkWrite:
             written = spread.mapInArrow(write_task(plan, shared, storage, slot_of(self._df, plan.tasks)), DONE)
         with self._stage(f"write files by {plan.way}"):
             return results_of(written.collect())
+
+    def _sorted(self, shared: SharedWrite) -> DataFrame:
+        """Return the rows in the order that a bulk insert is to have."""
+        spec = key_spec_from_properties(shared.context.properties)
+        names = [field.name for field in spec.partition_fields]
+        names += [] if spec.auto_keys else [name for name in spec.record_key_fields if name not in names]
+        if self._sort == "none" or not names:
+            return self._df
+        return self._df.sort(*names) if self._sort == "global" else self._df.sortWithinPartitions(*names)
 
     def _spread(self, plan: SparkWritePlan, shared: SharedWrite) -> DataFrame:
         """Return the rows where their tasks are."""
@@ -231,7 +250,7 @@ class SparkWrite:
             if not found:
                 return []
             groups = TaskWriter(shared, 0, storage).plan(found, record_bytes)
-            handing = plan_handing(groups, self._limits.tasks)
+            handing = plan_handing(groups, record_bytes, self._limits.task_bytes, self._limits.tasks)
             handed = located.mapInArrow(hand_out_task(handing, slot_images(self._df, handing.num_slots)), HANDED)
             task = group_task(handing, shared, storage, slot_of(self._df, handing.num_slots))
             written = spread_over(handed, handing.num_slots).mapInArrow(task, DONE)
@@ -246,7 +265,12 @@ class SparkWrite:
     @contextmanager
     def _stage(self, text: str) -> Iterator[None]:
         self._say(text)
-        with typed_errors(), job_description(self._df.sparkSession, f"lakefmt: {text} ({self._path})"):
+        spark = self._df.sparkSession
+        with (
+            typed_errors(),
+            job_description(spark, f"lakefmt: {text} ({self._path})"),
+            small_batches(spark, self._prepared),
+        ):
             yield
 
     def close(self) -> None:
@@ -280,6 +304,23 @@ def job_description(spark: SparkSession, text: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty("spark.job.description", before)
+
+
+@contextmanager
+def small_batches(spark: SparkSession, packed: DataFrame | None) -> Iterator[None]:
+    """Let Spark hand few packed rows at a time to Python, where it counts rows and not their bytes (before 4.1).
+
+    A batch of Arrow holds no more than 2 GiB of one column.
+    """
+    if packed is None or hasattr(packed, "repartitionById"):
+        yield
+        return
+    before = spark.conf.get(_BATCH_ROWS)
+    spark.conf.set(_BATCH_ROWS, _PACKED_ROWS)
+    try:
+        yield
+    finally:
+        spark.conf.set(_BATCH_ROWS, before)
 
 
 def _with_warnings(result: CommitResult, more: Sequence[str]) -> CommitResult:

@@ -24,8 +24,8 @@ from lakefmt.values import PartitionPath
 from lakefmt.write.assign import FileSizing, new_file
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
-from lakefmt.write.context import WriteStatus
-from lakefmt.write.files.base_file import FileInProgress, prepare
+from lakefmt.write.context import FileAssignment, WriteStatus
+from lakefmt.write.files.base_file import FileInProgress, announce, prepare
 from lakefmt.write.files.workers import WorkerPool, results
 from lakefmt.write.ingest import KeyedBatch
 
@@ -151,6 +151,10 @@ class _PartitionWriter:
         self._constants = constants
         self._open: dict[PartitionPath, FileInProgress] = {}
         self._next_sequence = 0
+        #: Files that are not begun yet, and what announcing them together said.
+        self._announced: dict[PartitionPath, FileAssignment] = {}
+        self._first_attempt: bool | None = None
+        self._together = self._has_files = False
         self._starting = Lock()
         self._running: deque[list[Future[list[WriteStatus]]]] = deque()
         #: What is done last to each partition's file: rows of the next window come behind it.
@@ -175,6 +179,7 @@ class _PartitionWriter:
         self._more_come |= not last
         spread = PartitionSplitter(batches, self._workers, self._constants)
         del batches
+        self._announce([partition for partition in spread.partitions if partition not in self._open])
         for group in spread.groups():
             for partition, _ in group:
                 if partition not in self._open:
@@ -224,11 +229,28 @@ class _PartitionWriter:
     def _held_bytes(self) -> int:
         return sum(file.held_bytes for file in list(self._open.values()))
 
+    def _announce(self, partitions: Sequence[PartitionPath]) -> None:
+        """Announce the files that a window begins, many at once."""
+        with self._starting:
+            if not partitions or (self._has_files and not self._together):
+                return  # how its first files were announced holds for the whole write
+            files = {partition: self._assign(partition) for partition in partitions}
+            self._first_attempt = announce(self._bound, list(files.values()), more=self._together)
+            self._together = self._first_attempt is not None
+            self._announced |= files
+
+    def _assign(self, partition: PartitionPath) -> FileAssignment:
+        sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
+        return new_file(partition, self._bound.instant, sequence, self._client.ids.new_uuid, rows=None)
+
     def _start(self, partition: PartitionPath) -> FileInProgress:
         with self._starting:
-            sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
-            assignment = new_file(partition, self._bound.instant, sequence, self._client.ids.new_uuid, rows=None)
-            prepare(self._bound, assignment)
+            assignment, announced = self._announced.pop(partition, None), self._first_attempt
+            if assignment is None:
+                assignment = self._assign(partition)
+                announced = announce(self._bound, [assignment], more=True) if self._together else None
+            prepare(self._bound, assignment, announced=announced)
+            self._has_files = True
             return FileInProgress(self._bound, assignment, self._stack)
 
     def finish_passed(self) -> list[WriteStatus]:

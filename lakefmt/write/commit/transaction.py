@@ -17,6 +17,7 @@ from typing import Literal, cast
 
 import pyarrow as pa
 
+from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.errors import (
     InstantNotPending,
@@ -29,6 +30,7 @@ from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.manage import SEEN_KEY, check_expression_indexes
 from lakefmt.schema import evolve
+from lakefmt.schema.evolve import Missing
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
@@ -184,7 +186,7 @@ def begin_instant(
             config = open_for_writing(write_client, look.properties)
             timeline = undo_dead_writes(write_client, config, rules, lease, look, later)
             state = TableState(config, timeline)
-            schema = _evolved(client, state, request, incoming, first)
+            schema = _evolved(write_client, state, request, incoming, first)
             action = _action(request, config)
             body = _requested_body(action, request.operation)
             instant = held.enter_context(
@@ -214,7 +216,7 @@ def plan_instant(
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
         check_expression_indexes(client, state.config, state.timeline, write_client.settings)
-    schema = _evolved(client, state, request, incoming, first)
+    schema = _evolved(write_client, state, request, incoming, first)
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
     return _pending_write(request, state, schema, concurrency_of(write_client), instant)
@@ -245,13 +247,18 @@ def take_over_write(write_client: WriteClient, context: WriteContext) -> Instant
 
 
 def _evolved(
-    client: TableClient, state: TableState, request: WriteRequest, incoming: pa.Schema | None, first: FirstSchema | None
+    write_client: WriteClient,
+    state: TableState,
+    request: WriteRequest,
+    incoming: pa.Schema | None,
+    first: FirstSchema | None,
 ) -> pa.Schema:
     """Return the table's schema after a write.
 
     Raises:
         SchemaMismatch: the table's schema cannot become one that takes the data.
     """
+    client, settings = write_client.client, write_client.settings
     before = client.schema(state)
     if request.alteration is not None:
         return request.alteration.change(before)
@@ -261,7 +268,24 @@ def _evolved(
     brought = incoming if first is None or request.partial else first.completed(incoming, before)
     if brought.equals(before):
         return before
-    return evolve(before, brought, mode, partial=request.partial)
+    missing = _missing_columns(settings)
+    after = evolve(before, brought, mode, partial=request.partial, missing=missing)
+    if missing == "drop":
+        # Imported here: few writers ask for it.
+        from lakefmt.write.bound_columns import check_dropped
+
+        check_dropped(client, state, after)
+    return after
+
+
+def _missing_columns(settings: Settings) -> Missing:
+    """Return what becomes of columns that the data lack: Hudi reconciles before it drops."""
+    if settings.flag("hoodie.datasource.write.reconcile.schema") or settings.flag(
+        "hoodie.write.set.null.for.missing.columns"
+    ):
+        return "null"
+    drops = settings.flag("hoodie.datasource.write.schema.allow.auto.evolution.column.drop")
+    return "drop" if drops else "refuse"
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
