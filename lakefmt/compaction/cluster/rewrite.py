@@ -26,7 +26,7 @@ from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
+from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name, has_bucket_number
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
@@ -94,7 +94,7 @@ class GroupRewrite:
 
     @cached_property
     def _virtual(self) -> VirtualColumns | None:
-        return virtual_columns_of(self.state.config, self.client.schema(self.state))
+        return self.client.virtual_columns(self.client.columns_at(self.state, self.time))
 
     @cached_property
     def _file_schema(self) -> pa.Schema:

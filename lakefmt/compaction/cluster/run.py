@@ -346,7 +346,9 @@ class _ClusteringService:
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan) -> CommitMetadata:
         client, settings = self.write_client.client, self.write_client.settings
-        schema = client.schema(state)
+        # Its files count as those of its instant, so they have the columns of then.
+        columns = client.columns_at(state, transaction.time)
+        schema = client.schema(columns)
         check_order(plan.order, schema)
         bases, logs = client.storage_listing(state.config).files(plan.partitions)
         threads = _threads(settings, len(plan.groups))
@@ -367,7 +369,7 @@ class _ClusteringService:
             ids = tuple(each.file_id for each in group.slices)
             replaced[group.partition] = (*replaced.get(group.partition, ()), *ids)
         stats = _rewritten(rewrite, plan, threads)
-        return CommitMetadata(WriteOperation.CLUSTER, stats, replaced, client.schema_notes(state, schema))
+        return CommitMetadata(WriteOperation.CLUSTER, stats, replaced, client.schema_notes(columns, schema))
 
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan, output: CommitMetadata
