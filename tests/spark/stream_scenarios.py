@@ -168,7 +168,13 @@ def sources(spark: Any, root: Path) -> dict[str, Any]:
     upsert(path, "c", v=3)
     answers["restarted"] = read_batches(spark, path, checkpoint)
     changes = {QUERY: "incremental", FORMAT: "cdc"}
-    images = ("op", "coalesce(after.id, before.id)", "before.v", "after.v")
+    key, value = "get_json_object({}, '$.id')", "cast(get_json_object({}, '$.v') as int)"
+    images = (
+        "op",
+        f"coalesce({key.format('after')}, {key.format('before')})",
+        value.format("before"),
+        value.format("after"),
+    )
     answers["changes"] = read_batches(spark, path, root / "cdc", images, **changes)
     copy, at = str(root / "copied"), root / "copy-checkpoint"
     keyed = {"hoodie.datasource.write.recordkey.field": "id", "path": copy}
