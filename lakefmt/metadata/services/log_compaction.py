@@ -82,7 +82,7 @@ def log_compact_metadata_table(
     Raises:
         CorruptFile: a file of the metadata table is damaged.
     """
-    done = frozenset(one.time for one in timeline.completed())
+    done = frozenset(each.time for each in timeline.completed())
     first = min(done, default="")
 
     def counts(time: str) -> bool:
