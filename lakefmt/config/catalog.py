@@ -448,7 +448,9 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "the metadata table is compacted after this many of its deltacommits",
         minimum=1,
     ),
-    _inert("hoodie.schema.on.read.enable", "column ids are followed wherever a table has them ([schema.md](schema.md))"),
+    _inert(
+        "hoodie.schema.on.read.enable", "column ids are followed wherever a table has them ([schema.md](schema.md))"
+    ),
     _honoured(
         "hoodie.datasource.write.reconcile.schema",
         _bool,
