@@ -390,9 +390,7 @@ def test_a_column_that_the_table_is_built_on_is_not_dropped() -> None:
         (lambda t: [t.alter.drop_column("b"), t.alter.add_column("b", pa.string())], "altered|changed"),
     ],
 )
-def test_a_write_that_began_before_an_alteration_is_made_again(
-    alter: Callable[[Table], object], message: str
-) -> None:
+def test_a_write_that_began_before_an_alteration_is_made_again(alter: Callable[[Table], object], message: str) -> None:
     beside: dict[str, object] = {
         **{key: value for key, value in OPTIONS.items() if "heartbeat" not in key},
         "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
