@@ -120,8 +120,10 @@ def _fold(client: TableClient, options: Mapping[str, object], config: TableConfi
 
 
 def _wants_clustering(settings: Settings, *, plans_only: bool) -> bool:
-    asked = settings.flag("hoodie.clustering.inline") or settings.flag("hoodie.clustering.schedule.inline")
-    return asked or (plans_only and settings.flag("hoodie.clustering.async.enabled"))
+    asked = settings.values
+    if asked["hoodie.clustering.inline"] or asked["hoodie.clustering.schedule.inline"]:
+        return True
+    return plans_only and bool(asked["hoodie.clustering.async.enabled"])
 
 
 def _cluster(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:

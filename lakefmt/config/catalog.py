@@ -231,6 +231,16 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=0,
     ),
     _honoured(
+        "lakefmt.write.small.files",
+        _text,
+        "tiers",
+        "which small files take new rows. `tiers`: those that are rewritten anyway, or are small beside the new rows; other "
+        "rows open files, and of more than 16 small ones in a partition some are merged in a clustering. `fill`: all, as in "
+        "Hudi, so that a small commit rewrites a file. Writers beside others, tables of version 6, with change data or "
+        "without meta columns always fill",
+        choices=("tiers", "fill"),
+    ),
+    _honoured(
         "hoodie.copyonwrite.record.size.estimate",
         int,
         0,
@@ -463,6 +473,19 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         _bool,
         False,
         "data that lack columns of the table take these out of it ([schema.md](schema.md))",
+    ),
+    _honoured(
+        "hoodie.metadata.log.compaction.enable",
+        _bool,
+        False,
+        "the logs of the metadata table are merged into one between its compactions",
+    ),
+    _honoured(
+        "hoodie.metadata.log.compaction.blocks.threshold",
+        int,
+        5,
+        "number of deltacommits, and of log blocks of a file slice, after which that is done",
+        minimum=1,
     ),
     _honoured(
         "hoodie.combine.before.upsert", _bool, True, "combine records with the same key within a batch before an upsert"
@@ -833,6 +856,14 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "number of rows of that sample, for each group",
         minimum=1,
     ),
+    _honoured(
+        "hoodie.clustering.updates.strategy",
+        _text,
+        "SparkRejectUpdateStrategy",
+        "a write meets a planned clustering of the same file groups: `SparkRejectUpdateStrategy` refuses the write, "
+        "`SparkAllowUpdateStrategy` withdraws the plan unless it is at work; with or without the package",
+    ),
+    _inert("hoodie.clustering.rollback.pending.replacecommit.on.conflict", "said by the updates strategy"),
     _inert("hoodie.clustering.execution.strategy.class", "rows are ordered and packed as the plan says"),
     _inert("hoodie.clustering.preserve.commit.metadata", "rows keep their commit times"),
     _honoured("hoodie.compact.inline", _bool, False, "compact after a commit when the trigger strategy says so"),
@@ -902,7 +933,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _inert(
-        "hoodie.log.compaction.enable", "in Hudi it applies to the metadata table; use `hoodie.log.compaction.inline`"
+        "hoodie.log.compaction.enable",
+        "use `hoodie.log.compaction.inline`, or `hoodie.metadata.log.compaction.enable` for the metadata table",
     ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),

@@ -159,10 +159,10 @@ def _words(values: pa.Array, prefix: bytes) -> Numbers:
     starts, ends = offsets[:-1], offsets[1:]
     numbers = np.zeros(len(binary), np.uint64)
     for place in range(_WORD):
-        at = starts + len(prefix) + place
-        there = at < ends
+        positions = starts + len(prefix) + place
+        there = positions < ends
         byte = np.zeros(len(binary), np.uint64)
-        byte[there] = data[at[there]]
+        byte[there] = data[positions[there]]
         numbers = (numbers << np.uint64(8)) | byte
     if prefix:
         begins = pc.binary_slice(binary, 0, len(prefix))

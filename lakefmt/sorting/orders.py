@@ -111,8 +111,8 @@ def sort_keys(rows: pa.Table, order: RowOrder, scales: Mapping[str, ColumnScale]
     columns = [order_column(rows, name) for name in order.columns]
     if order.layout is Layout.LINEAR or len(columns) == 1:
         return joined_bytes([ordered_bytes(column) for column in columns])
-    known = scales or {}
-    numbers = [ordered_numbers(column, known.get(name)) for column, name in zip(columns, order.columns, strict=True)]
+    by_name = scales or {}
+    numbers = [ordered_numbers(column, by_name.get(name)) for column, name in zip(columns, order.columns, strict=True)]
     curve = zorder_places if order.layout is Layout.ZORDER else hilbert_places
     places = curve(numbers)
     width = places.shape[1]

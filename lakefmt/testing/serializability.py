@@ -33,6 +33,7 @@ from lakefmt.testing.invariants import View, check_invariants, check_no_orphans
 from lakefmt.testing.model import ModelTable
 from lakefmt.testing.operations import TableShape, Verb
 from lakefmt.testing.store_wrapper import SimulatedCrash
+from lakefmt.transactions.clustering_plans import pending_clusterings
 from lakefmt.values import InstantTime
 
 __all__ = ["Read", "RecordedHistory", "Tried", "check_history"]
@@ -134,13 +135,15 @@ class RecordedHistory:
         self.completions.append(newest.time)
 
     def tidy(self, table: Table) -> None:
-        """Run recovery, compaction and clean, long after all writers have ended or died."""
+        """Run recovery, pending clusterings, compaction and clean, long after all writers have ended or died."""
         self.table = table
         last = {"id": "last", "city": "sf", "ts": 1, "v": 1}
         verb = Verb("upsert", rows=(last,), how={"commit_metadata": {"simulated": "last"}})
         verb.run(self.shape, table)
         self.tried.append(Tried("last", verb, 0, acknowledged=True))
         self._of_setup(table, "last")
+        for pending in pending_clusterings(table.client, table.client.load()):
+            table.cluster(run=pending.time)
         if self.shape.table_type == "mor":
             table.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
         table.clean(options={"hoodie.clean.commits.retained": 1})

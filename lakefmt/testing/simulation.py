@@ -404,9 +404,10 @@ class _Writer:
                 options={"hoodie.compact.inline.max.delta.commits": 1}, schedule=self._dice.random() < 0.3
             )
         if shape.table_version > 6:
-            services["archive"] = lambda: table.archive(
-                options={"hoodie.keep.min.commits": self._dice.choice((1, 2, 4))}
-            )
+            least = "hoodie.keep.min.commits"
+            services["archive"] = lambda: table.archive(options={least: self._dice.choice((1, 2, 4))})
+        if self._world.scene.mode == "optimistic_concurrency_control":
+            services["cluster"] = lambda: table.cluster(["v", "id"], order="zorder", schedule=self._dice.random() < 0.3)
         name = self._dice.choice(sorted(services))
         self._try(Tried(f"{self._name}.{name}", None, process.number), services[name])
 

@@ -260,6 +260,8 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "Table.restore": _verb("restore", {"instant": lambda place: place.first}),
     "Table.delete_savepoint": _verb("delete_savepoint", {"instant": lambda place: place.first}),
     "Table.compact": _verb("compact"),
+    "Table.cluster": _verb("cluster"),
+    "Table.sort_on_write": _verb("sort_on_write", {**_DATA, "columns": lambda place: ["ts"]}, ("data",)),
     **{f"Table.{name}": _verb(name) for name in ("partitions", "stats", "savepoints", "services")},
     **{
         f"Table.{name}": _shown(_table, name)

@@ -487,3 +487,33 @@ def test_rows_are_ordered_when_they_are_written(order: str) -> None:
             table.sort_on_write(rows(0, 1), columns)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="unknown sort"):
         table.bulk_insert(rows(0, 1), sort="zorder:")
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_plan_gives_way_to_an_update_where_the_settings_say_so(version: int) -> None:
+    table = made(version)
+    name = "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
+    allowing = Table(TableClient(table.client.store, {**OPTIONS, "hoodie.clustering.updates.strategy": name}))
+    planned = allowing.cluster("v", schedule=True)
+    allowing.insert(rows(100, 104))
+    assert any(str(planned.instant) in each for each in pending(table)), "new rows disturb no plan"
+    assert allowing.upsert(rows(0, 2, ts=9)).num_updates == 2
+    assert pending(table) == []
+    assert table.read(filter="ts = 9").num_rows == 2
+    assert allowing.cluster("v").num_rows == 44
+
+
+def test_a_clustering_at_work_is_not_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made()
+    allow = {"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"}
+    real, met = GroupRewrite.run, []
+
+    def meanwhile(self: GroupRewrite, number, group):  # type: ignore[no-untyped-def]
+        with pytest.raises(CommitConflict, match="pending clustering"):
+            Table(TableClient(table.client.store, {**OPTIONS, **allow})).upsert(rows(0, 2, ts=9))
+        met.append(number)
+        return real(self, number, group)
+
+    monkeypatch.setattr(GroupRewrite, "run", meanwhile)
+    assert table.cluster("v").num_rows == 40
+    assert met == [0, 1]

@@ -134,12 +134,23 @@ def test_both_refuse_an_update_of_a_planned_group(
     told = json.dumps([str(refused.value), refused.value.log])
     assert "clustering" in told.lower()
     turns.agreed(before, "after both were refused")
-    # What Spark's failed write left is rolled back; then our plan is withdrawn, and both write.
-    turns.table.cluster(abandon=str(planned.instant))
-    turns.table.upsert(rows(0, 1, ts=9))
-    spark_judge.write(turns.root, rows(1, 2, ts=9), options=turns.settings, index="BLOOM")
+    # What Spark's failed write left is rolled back; then Spark is told that updates go before, and takes our plan away.
+    for left in turns.table.client.load().timeline.pending:
+        if left.time != planned.instant:
+            turns.table.rollback(str(left.time), force=True)
+    allow = {
+        "hoodie.clustering.updates.strategy": "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy",
+        "hoodie.clustering.rollback.pending.replacecommit.on.conflict": "true",
+    }
+    spark_judge.write(turns.root, rows(0, 1, ts=9), options={**turns.settings, **allow}, index="BLOOM")
+    assert turns.table.client.load().timeline.pending == ()
+    # And ours takes Spark's plan away.
+    turns.call("schedule", order="v")
+    allowing = lakefmt.open_table(str(turns.root), options={**OPTIONS, **allow})
+    allowing.upsert(rows(1, 2, ts=9))
+    assert turns.table.client.load().timeline.pending == ()
     kept = before.filter(pa.array([key not in ("k000", "k001") for key in before["id"].to_pylist()]))
-    turns.agreed(pa.concat_tables([kept, rows(0, 2, ts=9)]), "after the plan was withdrawn")
+    turns.agreed(pa.concat_tables([kept, rows(0, 2, ts=9)]), "after both plans were withdrawn")
 
 
 def test_clusterings_by_turns_with_hudi_1_0_2(

@@ -22,7 +22,11 @@ BEGIN, END = "hoodie.datasource.read.begin.instanttime", "hoodie.datasource.read
 GLOB = "hoodie.datasource.read.incr.path.glob"
 FALLBACK = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 ONE_FILE = {"lakefmt.spark.read.split.bytes": "1"}
-CDC = {QUERY: "incremental", "hoodie.datasource.query.incremental.format": "cdc"}
+CDC = {
+    QUERY: "incremental",
+    "hoodie.datasource.query.incremental.format": "cdc",
+    "lakefmt.spark.cdc.images": "struct",
+}
 
 
 def rows(ids: range, v: float) -> pa.Table:

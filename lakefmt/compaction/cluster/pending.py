@@ -1,4 +1,4 @@
-"""A pending clustering: whether a process executes it, its plan, its output, and its withdrawal (effects)."""
+"""A pending clustering: its plan, whether its file groups are as they were, and what a failed attempt left (effects)."""
 
 from __future__ import annotations
 
@@ -6,54 +6,23 @@ import json
 
 from lakefmt.compaction.cluster.plan import ClusteringPlan
 from lakefmt.compaction.cluster.records import parse_clustering_plan
-from lakefmt.errors import CommitConflict, ObjectNotFound, WriterActive
-from lakefmt.filegroups.pending_plans import is_clustering
+from lakefmt.errors import CommitConflict, ObjectNotFound
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
-from lakefmt.timeline.locks.api import Lease
-from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.transactions.client import WriteClient
-from lakefmt.transactions.rollback_executor import check_rollback_allowed
+from lakefmt.transactions.clustering_plans import discard_clustered_files
 from lakefmt.values import InstantTime
 
 __all__ = [
     "check_groups_unchanged",
-    "check_not_at_work",
-    "discard_new_files",
     "is_outdated",
-    "pending_clusterings",
     "read_clustering_plan",
     "release_clustering",
-    "withdraw_clustering",
 ]
 
 _MAX_STAMP_BYTES = 64 * 1024
-
-
-def pending_clusterings(client: TableClient, state: TableState) -> list[Instant]:
-    """Return the pending clusterings, under either action."""
-    return [
-        pending
-        for pending in state.timeline.pending
-        if pending.action in (Action.CLUSTERING, Action.REPLACE_COMMIT) and is_clustering(client, state, pending)
-    ]
-
-
-def check_not_at_work(write_client: WriteClient, state: TableState, pending: Instant) -> None:
-    """Raise when another process may be executing a pending clustering.
-
-    Raises:
-        WriterActive: its process may be alive.
-    """
-    beats = write_client.client.store.info(heartbeat_name(pending.time)) is not None
-    if pending.state is State.REQUESTED and not beats:
-        return
-    life = write_client.writer_liveness(state.config, state.timeline, pending)
-    if life.alive:
-        raise WriterActive(f"the clustering {pending.time} is at work ({life.reason}); try again later")
 
 
 def read_clustering_plan(client: TableClient, state: TableState, pending: Instant) -> ClusteringPlan | None:
@@ -102,16 +71,6 @@ def _changed_by(client: TableClient, state: TableState, time: InstantTime, plan:
     return next((i for i in later if groups & client.commit_metadata(state, i).file_ids()), None)
 
 
-def discard_new_files(write_client: WriteClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
-    """Delete the base files that an attempt at a clustering wrote; call under the table lock."""
-    store = write_client.client.store
-    bases, _ = write_client.client.storage_listing(state.config).files(plan.partitions)
-    store.delete([file.path for file in bases if file.instant == time])
-    for partition in plan.partitions:
-        remove_abandoned(store, partition, recursive=False)
-    remove_markers(store, time)
-
-
 def release_clustering(
     write_client: WriteClient, state: TableState, time: InstantTime, action: Action, plan: ClusteringPlan
 ) -> None:
@@ -127,20 +86,9 @@ def release_clustering(
         if pending is None or beat["owner"] != write_client.owner:
             return
         lease.check()
-        discard_new_files(write_client, now, time, plan)
+        discard_clustered_files(write_client, now, time, plan.partitions)
         for file in now.timeline.files_of(pending):
             if file.state is State.INFLIGHT:
                 check_transition(Action.CLUSTERING, State.INFLIGHT, State.REQUESTED)
                 write_client.timeline(state.config).remove_files([file])
         write_client.client.store.delete([name])
-
-
-def withdraw_clustering(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease) -> None:
-    """Delete what a pending clustering wrote, then its plan; call under the table lock."""
-    plan = read_clustering_plan(write_client.client, state, pending)
-    check_rollback_allowed(write_client, state.config, [pending])
-    lease.check()
-    if plan is not None:
-        discard_new_files(write_client, state, pending.time, plan)
-    write_client.client.store.delete([heartbeat_name(pending.time)])
-    write_client.timeline(state.config).remove_pending(pending.time, pending.action)

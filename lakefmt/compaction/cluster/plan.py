@@ -321,7 +321,7 @@ def _too_small(slices: Sequence[ClusteringSlice], rules: ClusteringRules) -> lis
 
 
 def _runs(members: Sequence[ClusteringSlice], group_bytes: int) -> list[list[ClusteringSlice]]:
-    """Return slices in runs of at most so many bytes; a larger slice is a run of its own."""
+    """Return slices in runs of at most `group_bytes`; a larger slice is a run of its own."""
     runs: list[list[ClusteringSlice]] = []
     total = 0
     for each in members:  # slices, not rows

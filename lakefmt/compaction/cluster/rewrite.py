@@ -127,15 +127,15 @@ class GroupRewrite:
     # ----------------------------------------------------------------------------------------------------------- reading
 
     def _found(self, each: ClusteringSlice) -> FileSlice:
-        gone = [path for path in each.paths if path not in self.files]
-        if gone:
+        missing = [path for path in each.paths if path not in self.files]
+        if missing:
             raise SnapshotExpired(
-                f"{gone[0]} is gone, and a pending clustering needs it: withdraw that clustering, then cluster again"
+                f"{missing[0]} is gone, and a pending clustering needs it: withdraw that clustering, then cluster again"
             )
-        found = [self.files[path] for path in each.paths]
-        base = next((file for file in found if isinstance(file, BaseFile)), None)
+        files = [self.files[path] for path in each.paths]
+        base = next((file for file in files if isinstance(file, BaseFile)), None)
         logs = sorted(
-            (file for file in found if isinstance(file, LogFile)), key=lambda log: (log.instant, log.version, log.name)
+            (file for file in files if isinstance(file, LogFile)), key=lambda log: (log.instant, log.version, log.name)
         )
         instant = base.instant if base is not None else logs[0].instant
         return FileSlice(each.partition, each.file_id, instant, base, tuple(logs))

@@ -17,13 +17,9 @@ from lakefmt.compaction.clean.run import planned_groups
 from lakefmt.compaction.cluster.partitions import PartitionFilter, PartitionMode, choose_cluster_partitions
 from lakefmt.compaction.cluster.pending import (
     check_groups_unchanged,
-    check_not_at_work,
-    discard_new_files,
     is_outdated,
-    pending_clusterings,
     read_clustering_plan,
     release_clustering,
-    withdraw_clustering,
 )
 from lakefmt.compaction.cluster.plan import (
     ClusteringPlan,
@@ -34,6 +30,7 @@ from lakefmt.compaction.cluster.plan import (
 )
 from lakefmt.compaction.cluster.records import LAYOUT, SORT_COLUMNS, TARGET_BYTES, clustering_plan_record
 from lakefmt.compaction.cluster.rewrite import ORDER_ENTRY, GroupRewrite, order_entry
+from lakefmt.compaction.compact.run import check_no_earlier_write
 from lakefmt.compaction.service import PlanRun, load_for_service, run_pending, run_service
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, check_writable, merge_rule
@@ -49,8 +46,14 @@ from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.clustering_plans import (
+    check_not_at_work,
+    discard_clustered_files,
+    pending_clusterings,
+    withdraw_clustering,
+)
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation, WriteStat
 
 __all__ = [
     "ClusteringResult",
@@ -299,6 +302,8 @@ class _ClusteringService:
                 "and merge the buckets of consistent hashing with table.index.resize_buckets"
             )
         check_order(rules.order, client.schema(state))
+        if state.config.table_type is TableType.MERGE_ON_READ:
+            check_no_earlier_write(self.write_client, state)
         slices = self._chosen(state, rules)
         busy = frozenset(planned_groups(self.write_client, state))
         return plan_clustering(slices, busy, rules, ordered=_ordered_groups(client, slices, rules.order), due=due)
@@ -337,7 +342,7 @@ class _ClusteringService:
         return plan
 
     def discard_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
-        discard_new_files(self.write_client, state, time, plan)
+        discard_clustered_files(self.write_client, state, time, plan.partitions)
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan) -> CommitMetadata:
         client, settings = self.write_client.client, self.write_client.settings

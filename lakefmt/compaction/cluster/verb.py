@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakefmt.compaction.cluster.pending import check_not_at_work, pending_clusterings, withdraw_clustering
 from lakefmt.compaction.cluster.plan import ClusteringPlan
 from lakefmt.compaction.cluster.records import LAYOUT, SORT_COLUMNS
 from lakefmt.compaction.cluster.run import (
@@ -24,6 +23,7 @@ from lakefmt.read.scan import plan_query
 from lakefmt.read.skipping.file_selection import select_slices
 from lakefmt.sorting.orders import Layout, RowOrder
 from lakefmt.transactions.client import open_write_client
+from lakefmt.transactions.clustering_plans import check_not_at_work, pending_clusterings, withdraw_clustering
 
 __all__ = ["ClusterCall", "abandon_clustering", "cluster_table"]
 

@@ -329,7 +329,7 @@ def check_no_earlier_write(write_client: WriteClient, state: TableState) -> None
         if pending.action in COMMIT_ACTIONS:
             life = write_client.writer_liveness(state.config, state.timeline, pending)
             raise WriterActive(
-                f"{pending} is pending ({life.reason}), and a compaction of a version 6 table may not begin before it "
+                f"{pending} is pending ({life.reason}), and a service that merges logs of a version 6 table may not begin before it "
                 "ends: try again later; of a dead writer roll it back"
             )
 

@@ -98,6 +98,11 @@ class PartitionSplitter:
         """True when some groups are parts of the window itself, so that it is held as long as they are."""
         return any(order is None for order, _ in self._orders)
 
+    @property
+    def partitions(self) -> list[PartitionPath]:
+        """The partitions that have rows."""
+        return [name for name, count in zip(self._names, self._counts.tolist(), strict=False) if count]
+
     def _order(self, codes: npt.NDArray[np.int32]) -> tuple[Rows | None, list[int]]:
         """Return the order of a chunk's rows, None when they are in order, and where each partition begins in it."""
         order = stable_order(codes) if (codes[1:] < codes[:-1]).any() else None

@@ -8,7 +8,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from lakefmt.errors import CommitConflict, InstantNotPending, LakefmtError, NotFoundError
+from lakefmt.config.settings import Settings
+from lakefmt.errors import CommitConflict, InstantNotPending, LakefmtError, NotFoundError, UnknownSetting, WriterActive
 from lakefmt.filegroups.missing_completions import pending_rollback_targets
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.pending_plans import PLANNING, groups_of_plan, is_clustering
@@ -340,7 +341,7 @@ def check_early(
     client = write_client.client
     clustered = clustered_groups(client, begun)
     shared = tuple(sorted(clustered.keys() & set(groups)))
-    if shared:
+    if shared and not _gave_way(write_client, begun, {clustered[group].time for group in shared}):
         finding = ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)
         raise _conflict(write_client, context, finding, begun)
     if not look or is_non_blocking(write_client.settings):
@@ -354,6 +355,41 @@ def check_early(
     for pending in now.timeline.pending:
         if pending.action in COMMIT_ACTIONS and pending.time != context.instant:
             _check_markers(write_client, context, now, pending, groups)
+
+
+def allows_updates(settings: Settings) -> bool:
+    """Return whether an update goes before a planned clustering of its file groups.
+
+    Raises:
+        UnknownSetting: there is no such strategy.
+
+    Example:
+        >>> from lakefmt.config.settings import resolve_settings
+        >>> allows_updates(resolve_settings({"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"}))
+        True
+    """
+    named = settings.text("hoodie.clustering.updates.strategy") or ""
+    kind = named.rpartition(".")[2].removeprefix("Spark").removeprefix("Flink").removeprefix("Java")
+    if kind not in ("AllowUpdateStrategy", "RejectUpdateStrategy"):
+        raise UnknownSetting(
+            f"hoodie.clustering.updates.strategy does not take {named!r}: expected SparkRejectUpdateStrategy or "
+            "SparkAllowUpdateStrategy"
+        )
+    return kind == "AllowUpdateStrategy"
+
+
+def _gave_way(write_client: WriteClient, begun: TableState, times: Collection[InstantTime]) -> bool:
+    """Withdraw clusterings where the settings say that updates go before; False: one is at work, or they say no."""
+    if not allows_updates(write_client.settings):
+        return False
+    # Imported here: few writes meet a clustering.
+    from lakefmt.transactions.clustering_plans import give_way
+
+    try:
+        give_way(write_client, begun, times)
+    except WriterActive:
+        return False
+    return True
 
 
 def _check_markers(
