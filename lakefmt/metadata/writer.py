@@ -24,6 +24,7 @@ from lakefmt.formats.log.data_block import BlockHeader
 from lakefmt.formats.log.delete_block import delete_records, encode_delete_block
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.properties import CHECKSUM_KEY, encode_properties, properties_comment_date, table_checksum
+from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.layout import (
     METADATA_DIRECTORY,
     MetadataFileName,
@@ -160,7 +161,7 @@ class MetadataTableWriter:
             for number in range(num_file_groups):
                 self._put_first_log(partition, file_id_of(partition, number, run), instant)
 
-    def fill(self, instant: str, update: PartitionUpdate, next_time: Callable[[], str]) -> None:
+    def fill(self, instant: str, update: PartitionUpdate | FirstKeys, next_time: Callable[[], str]) -> None:
         """Put the first records of a partition into its empty file groups, below what was written to it since.
 
         Parameters:
@@ -174,10 +175,11 @@ class MetadataTableWriter:
         partition = update.partition
         groups = check_file_groups(partition, (file.file_id for file in self.files(partition)))
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
-        written = [
-            self.put_base(partition, file_id, instant, keys, values)
-            for file_id, keys, values, _ in _by_file_group(update, groups)
-        ]
+        if isinstance(update, PartitionUpdate):
+            parts: Iterable[tuple[str, pa.Array, pa.Array]] = (each[:3] for each in _by_file_group(update, groups))
+        else:
+            parts = update.by_file_group(groups)
+        written = [self.put_base(partition, file_id, instant, keys, values) for file_id, keys, values in parts]
         self._complete(instant, WriteOperation.BULK_INSERT, written, next_time())
 
     def _put_partition_metadata(self, partition: str, instant: str) -> None:
@@ -199,7 +201,7 @@ class MetadataTableWriter:
             file_id: the file group.
             instant: that writes it.
             keys: in any order, an array of strings or bytes.
-            values: encoded records, an array of bytes, as long.
+            values: encoded records, an array of bytes, as long, or a dictionary array of such.
         """
         options = HFileOptions(schema=self.form.schema)
         data = encode_hfile(*_sorted(keys, values), options)
