@@ -6,7 +6,7 @@ the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -17,7 +17,15 @@ from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import InstantTime
 
-__all__ = ["create_marker", "create_markers", "list_marked", "marker_directory", "remove_markers"]
+__all__ = [
+    "create_marker",
+    "create_markers",
+    "list_marked",
+    "list_markers",
+    "marked_by",
+    "marker_directory",
+    "remove_markers",
+]
 
 _MAX_MARKER_FILE = 64 * 1024 * 1024
 _BATCH: Final = "MARKERS"
@@ -81,14 +89,19 @@ def create_markers(
 
 def list_marked(store: ObjectStore, time: InstantTime) -> list[str] | None:
     """Return the data files with markers, DIRECT or of a timeline server; None without any marker."""
-    directory = marker_directory(time)
-    paths: set[str] = set()
-    any_marker = False
-    for item in store.list(directory):
-        any_marker = True
-        relative = item.name[len(directory) + 1 :]
-        paths.update(_paths(store, item.name, relative))
-    return sorted(paths) if any_marker else None
+    names = list_markers(store, time)
+    return marked_by(store, time, names) if names else None
+
+
+def list_markers(store: ObjectStore, time: InstantTime) -> list[str]:
+    """Return the names of an instant's markers, and of the files of markers in batches."""
+    return [item.name for item in store.list(marker_directory(time))]
+
+
+def marked_by(store: ObjectStore, time: InstantTime, names: Iterable[str]) -> list[str]:
+    """Return the data files that the markers of these names announce."""
+    start = len(marker_directory(time)) + 1
+    return sorted({path for name in names for path in _paths(store, name, name[start:])})
 
 
 def _paths(store: ObjectStore, name: str, relative: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from benchmarks.harness.measure import Referee
 from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
 from benchmarks.index import bench_family, bench_key_filters
 from benchmarks.metadata import bench_commit_cost, bench_lookup, bench_skipping
+from benchmarks.services import bench_clustering
 from benchmarks.write import bench_small_appends
 
 pytestmark = pytest.mark.slow
@@ -289,6 +290,12 @@ def test_reads_with_a_filter():
     low, high = bench_skipping.bounds(ROWS)
     assert figures["range"][2] == figures["range without skipping"][2] == sum(range(low, high))
     assert figures["key"][2] == figures["key without skipping"][2]
+
+
+def test_a_clustering_leaves_out_files():
+    figures = bench_clustering.measured("hilbert", 4 * ROWS, 40_000, 3)
+    assert figures.files[1] > 4
+    assert figures.times > 1
 
 
 def test_look_ups_in_a_record_index_are_measured_and_checked(tmp_path):

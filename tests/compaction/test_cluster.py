@@ -517,3 +517,16 @@ def test_a_clustering_at_work_is_not_taken_away(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(GroupRewrite, "run", meanwhile)
     assert table.cluster("v").num_rows == 40
     assert met == [0, 1]
+
+
+def test_columns_that_were_altered_before_and_between_plan_and_run() -> None:
+    table = made(8, "mor")
+    table.alter.rename_column("v", "value")
+    planned = table.cluster("value", schedule=True)
+    table.alter.rename_column("value", "worth")
+    before = table.read(meta_columns=True).drop_columns(["_hoodie_file_name"])
+    done = table.cluster(run=str(planned.instant))
+    assert done.num_rows == 40
+    assert_same(everything(table), before)
+    assert table.cluster("worth").num_rows == 40
+    assert_same(everything(table), before)

@@ -22,8 +22,13 @@ from lakefmt.testing.crash import die_at
 
 BATCHES, ROWS = 5, 3
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
-#: Rows without a key: a batch that is written twice shows.
-OPTIONS = {"hoodie.table.name": "t", "hoodie.datasource.write.operation": "insert"}
+#: Rows without a key: a batch that is written twice shows. A rollback that was killed has no heartbeat and counts as dead by age.
+OPTIONS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.operation": "insert",
+    "hoodie.client.heartbeat.interval_in_ms": "10",
+    "hoodie.client.heartbeat.tolerable.misses": "1",
+}
 
 
 class Frame:

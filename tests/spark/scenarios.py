@@ -321,7 +321,7 @@ def main() -> None:
             told[scenario.__name__] = scenario(spark, Path(root))
         except Exception as error:
             told[scenario.__name__] = {"failed": f"{type(error).__name__}: {error}", "causes": causes(error)}
-    Path(answers).write_text(json.dumps(told, default=str), "utf-8")
+        Path(answers).write_text(json.dumps(told, default=str), "utf-8")  # what was answered before a scenario hangs
     spark.stop()
 
 

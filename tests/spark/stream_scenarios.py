@@ -79,9 +79,21 @@ def rows(path: str) -> list[list[Any]]:
     return sorted(map(list, zip(*lakefmt.open_table(path).read(["id", "v"]).to_pydict().values(), strict=True)))
 
 
+def methods(spark: Any) -> list[dict[str, Any]]:
+    """Return the methods of the readers and writers of a session's kind."""
+    frames = (spark.range(1).write, spark.read, spark.readStream, stream_writer(spark))
+    return [dict(vars(type(frame))) for frame in frames]
+
+
+def stream_writer(spark: Any) -> Any:
+    """Return a writer of a stream that never runs."""
+    return spark.readStream.format("rate").load().writeStream
+
+
 def sinks(spark: Any, root: Path) -> dict[str, Any]:
     """Write batches, crash between the table's commit and Spark's, begin with another folder, replace everything."""
     source, path, checkpoint = root / "sinks-in", str(root / "sinks"), root / "sinks-checkpoint"
+    before = methods(spark)
     lakefmt_spark.register(spark)
     try:
         batches(source, 2)
@@ -95,6 +107,9 @@ def sinks(spark: Any, root: Path) -> dict[str, Any]:
         feed(source, 9, [])
         failed = run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), checkpoint, path)
         answers["after restart"] = [failed, len(commits(path)), label_of(path), rows(path)]
+        plain = root / "sinks-plain"
+        failed = run(stream_of(spark, source).writeStream.format("json"), root / "plain-checkpoint", str(plain))
+        answers["other formats"] = [failed, spark.read.json(str(plain)).count()]
         whole = spark.readStream.schema(SCHEMA).json(str(source))
         run(whole.writeStream.format("lakefmt").options(**OPTIONS), root / "other", path)
         answers["another folder"] = [len(commits(path)), label_of(path), len(rows(path))]
@@ -107,6 +122,7 @@ def sinks(spark: Any, root: Path) -> dict[str, Any]:
         answers["source"] = refusal(lambda: spark.readStream.format("lakefmt").load(path))
     finally:
         lakefmt_spark.unregister()
+    answers["restored"] = methods(spark) == before
     return answers
 
 
@@ -168,7 +184,13 @@ def sources(spark: Any, root: Path) -> dict[str, Any]:
     upsert(path, "c", v=3)
     answers["restarted"] = read_batches(spark, path, checkpoint)
     changes = {QUERY: "incremental", FORMAT: "cdc"}
-    images = ("op", "coalesce(after.id, before.id)", "before.v", "after.v")
+    key, value = "get_json_object({}, '$.id')", "cast(get_json_object({}, '$.v') as int)"
+    images = (
+        "op",
+        f"coalesce({key.format('after')}, {key.format('before')})",
+        value.format("before"),
+        value.format("after"),
+    )
     answers["changes"] = read_batches(spark, path, root / "cdc", images, **changes)
     copy, at = str(root / "copied"), root / "copy-checkpoint"
     keyed = {"hoodie.datasource.write.recordkey.field": "id", "path": copy}

@@ -417,6 +417,23 @@ def test_a_compaction_that_was_planned_before_an_alteration() -> None:
     assert column(table, "b") == [None] * 3
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_clustering_before_and_after_an_alteration(kind: str) -> None:
+    table = created(table_type=kind, partition_by=None)
+    table.insert(rows("d", b="b0"))
+    table.cluster(["b"], schedule=True)
+    table.alter.rename_column("b", "c")
+    table.alter.add_column("b", pa.int64())
+    table.cluster()
+    assert column(table, "c") == ["b0", "b1", "b2", "b0"], "planned before, done after"
+    assert column(table, "b") == [None] * 4
+    table.insert(table.read(filter="id = 'a'").set_column(0, "id", pa.array(["e"])))
+    table.alter.rename_column("c", "name")
+    table.cluster(["name"])
+    assert column(table, "name") == ["b0", "b1", "b2", "b0", "b0"]
+    assert column(table, "n") == [0, 1, 2, 0, 0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_a_death_at_any_effect_leaves_the_old_or_the_new_name(version: int) -> None:

@@ -192,7 +192,8 @@ class _PartitionWriter:
         self._more_come |= not last
         spread = PartitionSplitter(batches, self._workers, self._constants)
         del batches
-        self._announce([partition for partition in spread.partitions if partition not in self._open])
+        begun = {partition for partition, _ in self._open}
+        self._announce([partition for partition in spread.partitions if partition not in begun])
         for group in spread.groups():
             parts = [part for partition, rows in group for part in _in_lanes(partition, rows, lanes // len(group))]
             for lane, _ in parts:
